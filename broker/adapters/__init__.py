@@ -1,0 +1,1 @@
+"""Protocol engines on one side, the queue core on the other."""

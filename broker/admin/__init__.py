@@ -1,0 +1,1 @@
+"""The admin surface: health, metrics, HTTP."""

@@ -1,0 +1,1 @@
+"""Users and how they prove who they are."""

@@ -1,0 +1,1 @@
+"""amqpd bench: a load generator that checks every message."""

@@ -1,0 +1,24 @@
+"""Plain integers that the hot path adds to; the metrics collector reads them at scrape time."""
+
+from typing import final
+
+from mypy_extensions import i64
+
+
+@final
+class Counters:
+    """Totals since start."""
+
+    def __init__(self) -> None:
+        self.published: i64 = 0
+        self.confirmed: i64 = 0
+        self.delivered: i64 = 0
+        self.acked: i64 = 0
+        self.redelivered: i64 = 0
+        self.returned: i64 = 0
+        self.unroutable: i64 = 0  # dropped: no queue, not mandatory
+        self.refused: i64 = 0  # nacked or refused because the log had failed
+        self.connections_opened: i64 = 0
+        self.connections_closed: i64 = 0
+        self.channels_opened: i64 = 0
+        self.channels_closed: i64 = 0

@@ -1,0 +1,37 @@
+"""Refusals by the core. Adapters map each class to a reply code or error condition; the text is the client's."""
+
+
+class BrokerError(Exception):
+    """A request that the broker refuses; `text` names the object and the value."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class NotFound(BrokerError):  # noqa: N818  these are the protocol's own words
+    """The named queue, exchange or virtual host does not exist."""
+
+
+class PreconditionFailed(BrokerError):  # noqa: N818
+    """The object exists but not as asked, or an argument is malformed."""
+
+
+class ResourceLocked(BrokerError):  # noqa: N818
+    """The object belongs to somebody else."""
+
+
+class AccessRefused(BrokerError):  # noqa: N818
+    """The user may not do this, or nobody may."""
+
+
+class NotAllowed(BrokerError):  # noqa: N818
+    """The request breaks a rule of the connection."""
+
+
+class CommandInvalid(BrokerError):  # noqa: N818
+    """The request makes no sense here."""
+
+
+class StoreFailed(BrokerError):  # noqa: N818
+    """The log has stopped accepting appends; nothing that was confirmed is lost."""

@@ -1,0 +1,49 @@
+"""Messages and where they were sent."""
+
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+SHORT_STRING_BYTES_MAX: Final = 255
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Address:
+    """The exchange and routing key that a message was published to.
+
+    `encoded` is both as short strings, one after the other: the form in which the log keeps them and in which
+    AMQP 0-9-1 sends them. Messages of one route share one Address, so identity is the fast comparison.
+    """
+
+    def __init__(self, exchange: str, routing_key: str) -> None:
+        self.exchange = exchange
+        self.routing_key = routing_key
+        name = exchange.encode()
+        key = routing_key.encode()
+        self.encoded = bytes([len(name)]) + name + bytes([len(key)]) + key
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Message:
+    """An immutable message, shared by every queue that it was routed to.
+
+    `content` is the content header and body frames as the publisher sent them, one slice; None once the log
+    holds them and memory does not (`MessageStore.load` brings them back). `size` is the body in bytes.
+    """
+
+    def __init__(self, address: Address, content: bytes | None, size: i64, persistent: bool, priority: i64) -> None:
+        self.address = address
+        self.content = content
+        self.size = size
+        self.persistent = persistent
+        self.priority = priority
+        # the log's book-keeping, untouched by anybody else
+        self.sequence: i64 = 0  # its number in the log; 0: not logged
+        self.references: i64 = 0  # durable queues that still hold it
+        self.segment: i64 = 0  # where its content lies: segment number,
+        self.offset: i64 = 0  # offset of the content in the segment's file,
+        self.length: i64 = 0  # and length of the content in bytes
+        self.log_previous: Message | None = None  # live messages of one segment are linked, oldest first
+        self.log_next: Message | None = None

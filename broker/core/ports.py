@@ -1,0 +1,60 @@
+"""What the core calls outward. Implementations must not block and must not call back into the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.message import Message
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DurableWaiter:
+    """Somebody who must not answer before the log has synced what it appended."""
+
+    def on_durable(self, batch: i64) -> None:
+        """Batch number `batch` and everything before it is on disk. Called once per `MessageStore.wait`."""
+        raise NotImplementedError
+
+    def on_store_failed(self, reason: str) -> None:
+        """The log has stopped; what was waited for may or may not be on disk and must not be confirmed."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MessageStore:
+    """Where messages and definitions become durable.
+
+    *Append* only buffers, in order, into the batch that is being filled (`batch`, counted from 1); *sync* makes
+    whole batches durable in order, and `durable` is the number of the last one. This base class keeps nothing:
+    every batch is durable at once.
+    """
+
+    def __init__(self) -> None:
+        self.batch: i64 = 1
+        self.durable: i64 = 0
+        self.failure: str = ""  # why the log no longer accepts appends; "" while it does
+
+    def append_message(self, message: Message, queues: list[Queue]) -> None:
+        """Append an enqueue of `message` on `queues` (all logged); sets the message's log fields.
+
+        The caller has checked that `failure` is empty.
+        """
+
+    def append_settle(self, message: Message, queue: Queue) -> None:
+        """Append that `queue` no longer holds `message`. Ignored after a failure (it will be redelivered)."""
+
+    def append_definition(self, change: dict[str, object]) -> None:
+        """Append a change of the durable topology, a JSON-able dict with a `kind`; see `VirtualHost.apply`."""
+
+    def load(self, message: Message) -> bytes:
+        """The content of a logged message whose `content` is None."""
+        raise NotImplementedError
+
+    def wait(self, waiter: DurableWaiter) -> None:
+        """Call `waiter.on_durable` once when the batch being filled now is on disk."""
+        waiter.on_durable(self.batch)

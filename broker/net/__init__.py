@@ -1,0 +1,1 @@
+"""The asyncio edge: listeners, transports, timers, the pump."""

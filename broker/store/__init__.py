@@ -1,0 +1,1 @@
+"""The durable log: what was appended, synced and confirmed survives."""
