@@ -1,0 +1,20 @@
+"""Which flavour of the hot modules this process runs: compiled by mypyc, or the same sources interpreted."""
+
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from typing import Final
+
+HOT_MODULES: Final = ("broker.core.queue", "protocol.amqp091.wire")
+"""One module of each compiled package; all are compiled together or not at all."""
+
+
+def flavour_of(*modules: str) -> str:
+    """Return "compiled" if every one of `modules` is an extension module, else "pure Python"."""
+    origins = [spec.origin or "" for spec in map(find_spec, modules) if spec is not None]
+    compiled = len(origins) == len(modules) and all(
+        origin.endswith(tuple(EXTENSION_SUFFIXES)) for origin in origins
+    )
+    return "compiled" if compiled else "pure Python"
+
+
+FLAVOUR: Final = flavour_of(*HOT_MODULES)

@@ -1,0 +1,107 @@
+"""Compile the hot modules with mypyc where a C compiler is at hand; the rest stands in pyproject.toml.
+
+`AMQPD_COMPILE` decides. Unset: `pip install .` compiles if it can and otherwise installs pure Python, saying
+so (`pip install -v .` shows it, and the daemon names its flavour when it starts). `0` never compiles. `1`
+compiles or fails. An editable install compiles only with `1`: a compiled module hides later edits.
+"""
+
+import atexit
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+HERE = Path(__file__).resolve().parent
+
+# Never compiled: packages' own modules, and the sync helper, which a plain interpreter starts in a process of
+# its own and which must not load anything big.
+HOT = [
+    "broker/core/*.py",
+    "broker/store/*.py",
+    "broker/adapters/*.py",
+    "broker/net/transport.py",
+    "broker/net/pump.py",
+    "protocol/amqp091/wire.py",
+    "protocol/amqp091/content.py",
+]
+COLD = {"__init__.py", "sync_helper.py"}
+
+BUILDING = {"bdist_wheel", "build", "build_ext", "editable_wheel", "install"}
+EDITABLE = {"editable_wheel"}
+
+
+def hot_modules() -> list[str]:
+    """The modules to compile, as paths relative to this file."""
+    paths = {path for pattern in HOT for path in HERE.glob(pattern) if path.name not in COLD}
+    return sorted(str(path.relative_to(HERE)) for path in paths)
+
+
+def compiler_trouble(folder: str) -> str:
+    """Why no extension module can be compiled here, or "" if one can: compiler and Python.h are tried."""
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    source = Path(folder, "probe.c")
+    source.write_text("#include <Python.h>\nint probe(void) { return PY_MAJOR_VERSION; }\n")
+    includes = ["-I" + sysconfig.get_path("include"), "-I" + sysconfig.get_path("platinclude")]
+    command += [*includes, "-c", str(source), "-o", str(Path(folder, "probe.o"))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no C compiler ({error})"
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.strip().splitlines()
+    return f"{command[0]} cannot compile an extension module ({said[0] if said else 'no reason given'})"
+
+
+def compiled(folder: str) -> list[Extension]:
+    """Translate the hot modules to C; the C files go into `folder`. Types are checked elsewhere, not here."""
+    from mypyc.build import mypycify
+
+    lenient = [
+        "--config-file=",
+        "--ignore-missing-imports",
+        "--follow-imports=silent",
+        "--explicit-package-bases",
+    ]
+    return mypycify(
+        [*lenient, *hot_modules()],
+        opt_level="3",
+        debug_level="0",
+        group_name="amqpd",
+        target_dir=str(Path(folder, "mypyc")),
+    )
+
+
+def extensions(folder: str) -> list[Extension]:
+    """The extension modules that this command builds: none if it builds nothing or must stay pure Python."""
+    wish = os.environ.get("AMQPD_COMPILE", "")
+    commands = set(sys.argv[1:])
+    if not commands & BUILDING or wish == "0" or (commands & EDITABLE and wish != "1"):
+        return []
+    trouble = compiler_trouble(folder)
+    if not trouble:
+        try:
+            modules = compiled(folder)
+        except (Exception, SystemExit) as error:  # mypyc ends the process when it finds an error
+            trouble = f"mypyc failed ({type(error).__name__}: {error})"
+        else:
+            for module in modules:
+                module.optional = wish != "1"
+            return modules
+    if wish == "1":
+        sys.exit(f"amqpd: AMQPD_COMPILE=1, but {trouble}")
+    print(f"amqpd: {trouble}; installing pure Python, which works the same and is slower", flush=True)
+    return []
+
+
+os.chdir(HERE)
+# A fresh folder for each build: what an earlier build left behind can neither be installed nor mask this one.
+scratch = tempfile.mkdtemp(prefix="amqpd-build-")
+atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+setup(ext_modules=extensions(scratch), options={"build": {"build_base": scratch}})
