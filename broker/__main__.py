@@ -1,0 +1,32 @@
+"""The command `amqpd`, also started as `python -m broker`."""
+
+import importlib
+import sys
+from typing import Final
+
+OWNED: Final = ("broker", "protocol", "config")
+
+
+def main() -> None:
+    """Check that the packages are amqpd's own, then hand over to the command line."""
+    foreign = foreign_package()
+    if foreign:
+        sys.stderr.write(f"amqpd: {foreign}; install amqpd into an environment of its own\n")
+        sys.exit(2)
+    # not before the check: another distribution's `config` would end in an import error that explains nothing
+    from broker.cli import app
+
+    app(prog_name="amqpd")
+
+
+def foreign_package() -> str:
+    """Say which package of ours another distribution has replaced; empty where none has."""
+    for name in OWNED:
+        package = importlib.import_module(name)
+        if getattr(package, "OWNER", None) != "amqpd":
+            return f"the package '{name}' at {package.__file__} is not amqpd's"
+    return ""
+
+
+if __name__ == "__main__":
+    main()

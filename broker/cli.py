@@ -1,0 +1,100 @@
+"""The command line: serve, check, check-config, bench, version."""
+
+import inspect
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from broker import __version__
+from config.loader import CONFIG, Loaded, SettingsError, flag, load_with_sources, variable
+from config.settings import Settings, is_secret
+
+app = typer.Typer(
+    help="amqpd, a message broker that speaks AMQP 0-9-1.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they would show the values of local variables, secrets among them
+)
+
+Command = Callable[..., None]
+
+
+def settings_flags(command: Callable[[dict[str, object]], None]) -> Command:
+    """Give `command`, which takes the flags by setting name, one option for every setting and `--config`."""
+
+    def run(**flags: object) -> None:
+        command(flags)
+
+    options = {CONFIG: _option(str, CONFIG, "Settings file (TOML); config/amqpd.toml documents every key.")}
+    for name, field in Settings.model_fields.items():
+        kind = list[str] if name == "listen" else str
+        options[name] = _option(kind, name, field.description or "")
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in options.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = dict(options)
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def _option(kind: Any, name: str, help_text: str) -> Any:  # noqa: ANN401
+    metavar = {"listen": "HOST:PORT", "admin": "HOST:PORT", CONFIG: "FILE"}.get(name, "VALUE")
+    shown = f"{help_text} [environment {variable(name)}]"
+    return Annotated[kind | None, typer.Option(flag(name), metavar=metavar, help=shown)]
+
+
+@app.command()
+@settings_flags
+def serve(flags: dict[str, object]) -> None:
+    """Run the broker until SIGTERM or SIGINT."""
+    settings = _load(flags).settings
+    from broker.daemon import run
+
+    raise typer.Exit(run(settings))
+
+
+@app.command("check-config")
+@settings_flags
+def check_config(flags: dict[str, object]) -> None:
+    """Show the settings that `serve` would use, and where each one is set."""
+    loaded = _load(flags)
+    shown = {name: _shown(name, loaded.settings) for name in Settings.model_fields}
+    width = max(len(f"{name} = {value}") for name, value in shown.items())
+    for name, value in shown.items():
+        typer.echo(f"{f'{name} = {value}':<{width}}  # {loaded.sources[name]}")
+
+
+@app.command()
+def version() -> None:
+    """Show the version, and whether the hot path is compiled."""
+    from broker.flavour import flavour
+
+    typer.echo(f"amqpd {__version__} ({flavour()}), Python {platform.python_version()}")
+
+
+def _load(flags: dict[str, object]) -> Loaded:
+    """Load the settings; one line for each thing that is wrong with them, and exit status 2."""
+    try:
+        return load_with_sources(flags, os.environ)
+    except SettingsError as error:
+        for line in str(error).splitlines():
+            typer.echo(f"amqpd: {line}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _shown(name: str, settings: Settings) -> str:
+    value = getattr(settings, name)
+    if is_secret(name):
+        return "(not shown)"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+    if value is None:
+        return '"off"'
+    return str(value) if isinstance(value, (int, float)) else f'"{value}"'

@@ -1,0 +1,156 @@
+"""Where settings come from: flag before environment before file before default.
+
+A wrong key or value is refused with the key, the place that set it, and what is allowed. Secrets are not shown.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from config.settings import Settings, allowed, is_secret
+
+PREFIX: Final = "AMQPD_"
+CONFIG: Final = "config"
+
+NOT_SETTINGS: Final = frozenset({"AMQPD_COMPILE"})
+"""Variables of the same prefix that belong to the build."""
+
+_SERVICE_LINK: Final = re.compile(
+    r"AMQPD_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)", re.ASCII
+)
+"""Variables that container platforms set by themselves where a service is called amqpd."""
+
+
+class SettingsError(Exception):
+    """The settings are not usable; the text has one line for each thing that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as it was given, and where."""
+
+    value: object
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and for each name the place that set it."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+    """Settings from `flags` (by setting name; None or an empty list: not given) and the environment.
+
+    `flags["config"]` or AMQPD_CONFIG names the file. Raises SettingsError.
+    """
+    return load_with_sources(flags, environ).settings
+
+
+def load_with_sources(flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
+    """As `load`, and say for each setting where it was set. Raises SettingsError."""
+    problems: list[str] = []
+    given = _from_environment(environ, problems)
+    for name, value in flags.items():
+        if value is not None and value != []:
+            given[name] = Given(value, f"flag {flag(name)}")
+    file = given.pop(CONFIG, None)
+    if file is not None:
+        given = _from_file(file, problems) | given
+    _check_first_user(given, problems)
+    try:
+        settings = Settings.model_validate({name: item.value for name, item in given.items()})
+    except ValidationError as error:
+        problems += [_describe(detail, given) for detail in error.errors(include_url=False)]
+    if problems:
+        raise SettingsError("\n".join(problems))
+    return Loaded(
+        settings, {name: given[name].source if name in given else "default" for name in Settings.model_fields}
+    )
+
+
+def flag(name: str) -> str:
+    """The flag of setting `name`."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """The environment variable of setting `name`."""
+    return PREFIX + name.upper()
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Given]:
+    names = {variable(name): name for name in (*Settings.model_fields, CONFIG)}
+    given: dict[str, Given] = {}
+    for key, value in sorted(environ.items()):
+        if key in names:
+            given[names[key]] = Given(value, f"environment {key}")
+        elif key.startswith(PREFIX) and key not in NOT_SETTINGS and not _SERVICE_LINK.fullmatch(key):
+            problems.append(f"{key} (environment): no such setting; {_nearest(key, names)}")
+    return given
+
+
+def _from_file(file: Given, problems: list[str]) -> dict[str, Given]:
+    path = Path(str(file.value)).expanduser()
+    try:
+        with path.open("rb") as stream:
+            content = tomllib.load(stream)
+    except OSError as error:
+        problems.append(f"config = {str(path)!r} ({file.source}): cannot be read: {error.strerror}")
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        problems.append(f"config = {str(path)!r} ({file.source}): not a TOML file: {error}")
+        return {}
+    given: dict[str, Given] = {}
+    for key, value in content.items():
+        if key in Settings.model_fields:
+            given[key] = Given(value, f"file {path}:{key}")
+        else:
+            problems.append(
+                f"{key} (file {path}:{key}): no such setting; {_nearest(key, Settings.model_fields)}"
+            )
+    return given
+
+
+def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
+    """Refuse a first user who may come from anywhere with the password that everybody knows."""
+    user = given.get("default_user")
+    if user is not None and user.value != "guest" and "default_pass" not in given:
+        problems.append(
+            f"default_user = {user.value!r} ({user.source}): its password is missing; "
+            f"set default_pass by {flag('default_pass')}, {variable('default_pass')} or in the file"
+        )
+
+
+def _describe(detail: ErrorDetails, given: Mapping[str, Given]) -> str:
+    name = str(detail["loc"][0])
+    item = given[name]
+    shown = "(not shown)" if is_secret(name) else _shown(item.value)
+    reason = ""
+    if detail["type"] == "value_error":
+        reason = f"{detail['ctx']['error']}; "
+    return f"{name} = {shown} ({item.source}): {reason}allowed: {allowed(name)}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_shown(item) for item in value) + "]"
+    return "(not shown)" if isinstance(value, SecretStr) else repr(value)
+
+
+def _nearest(key: str, names: Iterable[str]) -> str:
+    """Name the closest settings, or all where none is close."""
+    known = sorted(names)
+    close = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    return "allowed: " + ", ".join(known)

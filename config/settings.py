@@ -1,0 +1,111 @@
+"""The settings of the daemon: each one's name, meaning, form and default."""
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from config import values
+from config.values import Endpoint
+
+KIB: Final = 2**10
+MIB: Final = 2**20
+GIB: Final = 2**30
+
+ADDRESS: Final = "HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:5672 or [::1]:5672"
+SIZE: Final = 'a number of bytes such as 1048576 or "64MiB"'
+
+
+class Settings(BaseModel):
+    """What the daemon was told. Immutable; every field can be set by flag, environment and file alike.
+
+    Each field's description is its help text; `allowed` in its schema extra says in words what may be given.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, hide_input_in_errors=True)
+
+    data_dir: Annotated[Path, BeforeValidator(values.folder)] = Field(
+        default=Path("amqpd-data"),
+        description="Folder for everything durable; made with mode 0700 if absent.",
+        json_schema_extra={"allowed": "the path of a folder"},
+    )
+    listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints)] = Field(
+        default=(Endpoint("127.0.0.1", 5672),),
+        description="Where to listen for AMQP; more than one address may be given.",
+        json_schema_extra={"allowed": f"one or more of {ADDRESS}"},
+    )
+    admin: Annotated[Endpoint | None, BeforeValidator(values.endpoint_or_off)] = Field(
+        default=Endpoint("127.0.0.1", 15672),
+        description="Where to listen for admin HTTP (metrics, health), or off.",
+        json_schema_extra={"allowed": f"{ADDRESS}, or off"},
+    )
+    default_user: Annotated[str, Field(min_length=1, max_length=255)] = Field(
+        default="guest",
+        description="First user, made only when there are no users yet. The user guest may log in from loopback only.",
+        json_schema_extra={"allowed": "1 to 255 characters"},
+    )
+    default_pass: Annotated[SecretStr, Field(min_length=1)] = Field(
+        default=SecretStr("guest"),
+        description="Password of the first user.",
+        json_schema_extra={"allowed": "at least 1 character"},
+    )
+    log_format: Annotated[Literal["console", "json"], BeforeValidator(values.lower)] = Field(
+        default="console",
+        description="Log lines on standard error: for people, or one JSON object per line.",
+        json_schema_extra={"allowed": "console or json"},
+    )
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(values.lower)] = Field(
+        default="info",
+        description="Least severity that is logged.",
+        json_schema_extra={"allowed": "debug, info, warning or error"},
+    )
+    frame_max: Annotated[int, BeforeValidator(values.whole_number), Field(ge=4096, le=2**31 - 1)] = Field(
+        default=128 * KIB,
+        description="Largest AMQP 0-9-1 frame offered to clients, in bytes.",
+        json_schema_extra={"allowed": "4096 to 2147483647"},
+    )
+    channel_max: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=65535)] = Field(
+        default=2047,
+        description="Most channels of one connection.",
+        json_schema_extra={"allowed": "1 to 65535"},
+    )
+    heartbeat: Annotated[int, BeforeValidator(values.whole_number), Field(ge=0, le=65535)] = Field(
+        default=60,
+        description="Seconds between heartbeats that clients are asked for; 0 asks for none.",
+        json_schema_extra={"allowed": "0 to 65535"},
+    )
+    handshake_timeout_s: Annotated[float, BeforeValidator(values.number), Field(ge=0.1, le=3600)] = Field(
+        default=10.0,
+        description="Seconds that a new connection may take until it is open.",
+        json_schema_extra={"allowed": "0.1 to 3600"},
+    )
+    message_size_max: Annotated[int, BeforeValidator(values.size), Field(ge=1, le=512 * MIB)] = Field(
+        default=128 * MIB,
+        description="Largest message body accepted, in bytes.",
+        json_schema_extra={"allowed": f"{SIZE}, from 1 to 512MiB"},
+    )
+    segment_bytes: Annotated[int, BeforeValidator(values.size), Field(ge=64 * KIB, le=1 * GIB)] = Field(
+        default=64 * MIB,
+        description="Size of one file of the log, in bytes.",
+        json_schema_extra={"allowed": f"{SIZE}, from 64KiB to 1GiB"},
+    )
+    memory_budget: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=MIB)] = (
+        Field(
+            # stands as text so that every machine computes its own share
+            default="40%",  # type: ignore[assignment]
+            description="Message bodies kept in memory, in bytes or per cent of memory; what is beyond stays on disk only.",
+            json_schema_extra={"allowed": f'{SIZE}, at least 1MiB, or per cent of the memory such as "40%"'},
+        )
+    )
+
+
+def allowed(name: str) -> str:
+    """What may be given for setting `name`, in words."""
+    extra = Settings.model_fields[name].json_schema_extra
+    assert isinstance(extra, dict)
+    return str(extra["allowed"])
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of setting `name` must never be shown."""
+    return Settings.model_fields[name].annotation is SecretStr

@@ -1,0 +1,174 @@
+"""How the values of settings are written: addresses, sizes, numbers, and what each form allows."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+UNITS: Final[Mapping[str, int]] = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+PORT_MAX: Final = 65535
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address to listen on. Port 0 lets the system choose one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """`HOST:PORT`, an IPv6 host in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def endpoint(value: object) -> Endpoint:
+    """Read `HOST:PORT` or `[IPv6]:PORT`. Raises ValueError."""
+    if isinstance(value, Endpoint):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("not an address")
+    text = value.strip()
+    if text.startswith("["):
+        host, bracket, port = text[1:].rpartition("]:")
+        if not bracket or ":" not in host:
+            raise ValueError("not an address")
+    else:
+        host, colon, port = text.rpartition(":")
+        if not colon:
+            raise ValueError("the port is missing")
+        if ":" in host:
+            raise ValueError("an IPv6 address is written in brackets")
+    if not host or any(c.isspace() or c in "[]/" for c in host):
+        raise ValueError("the host is missing or malformed")
+    if not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+        raise ValueError(f"the port is not a number from 0 to {PORT_MAX}")
+    return Endpoint(host, int(port))
+
+
+def endpoints(value: object) -> tuple[Endpoint, ...]:
+    """Read one or more addresses: a list, or one text with commas between them. Raises ValueError."""
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)) or not items:
+        raise ValueError("not a list of addresses")
+    found = tuple(endpoint(item) for item in items)
+    fixed = [e for e in found if e.port]
+    if len(set(fixed)) != len(fixed):
+        raise ValueError("the same address twice")
+    return found
+
+
+def endpoint_or_off(value: object) -> Endpoint | None:
+    """Read an address, or `off` as None. Raises ValueError."""
+    if value is None or (isinstance(value, str) and value.strip().lower() == "off"):
+        return None
+    return endpoint(value)
+
+
+def whole_number(value: object) -> int:
+    """Read an integer; neither a truth value nor a fraction is one. Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value, re.ASCII):
+        return int(value)
+    raise ValueError("not a whole number")
+
+
+def number(value: object) -> float:
+    """Read a number; a truth value is none. Raises ValueError."""
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise ValueError("not a number")
+
+
+def size(value: object) -> int:
+    """Read a number of bytes: `67108864`, `"64MiB"`, `"1.5 GB"`. Raises ValueError."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip().lower())
+        unit = UNITS.get(match[2]) if match else None
+        if match is None or unit is None or ("." in match[1] and unit == 1):
+            raise ValueError("not a number of bytes")
+        return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    return whole_number(value)
+
+
+def share_of(total: Callable[[], int]) -> Callable[[object], int]:
+    """Read a number of bytes as `size` does, or a percentage of `total()` bytes. Raises ValueError."""
+
+    def read(value: object) -> int:
+        match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            return size(value)
+        percent = float(match[1])
+        if not 0 < percent <= 100:
+            raise ValueError("not a percentage above 0 and up to 100")
+        return int(total() * percent / 100)
+
+    return read
+
+
+def folder(value: object) -> Path:
+    """Read the path of a folder; `~` is the home folder. Raises ValueError."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("the path is empty")
+    if not isinstance(value, (str, Path)) or "\0" in str(value):
+        raise ValueError("not a path")
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError("the home folder is not known") from error
+
+
+def lower(value: object) -> object:
+    """Fold the case of a word that is one of a fixed few."""
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def memory_bytes(root: Path = Path("/")) -> int:
+    """Memory that this process may use: the machine's, or less where a control group limits it."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for limit in _group_limits(root):
+        try:
+            text = limit.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit():  # "max" where there is no limit
+            found.append(int(text))
+    return min(found)
+
+
+def _group_limits(root: Path) -> list[Path]:
+    """Where the memory limits of this process's control groups would be, its ancestors' included."""
+    files = [root / "sys/fs/cgroup/memory.max", root / "sys/fs/cgroup/memory/memory.limit_in_bytes"]
+    try:
+        membership = (root / "proc/self/cgroup").read_text()
+    except OSError:
+        return files
+    for line in membership.splitlines():
+        hierarchy, controllers, group = line.split(":", 2)
+        parts = [part for part in group.split("/") if part and part != ".."]
+        for depth in range(1, len(parts) + 1):
+            path = "/".join(parts[:depth])
+            if hierarchy == "0":
+                files.append(root / "sys/fs/cgroup" / path / "memory.max")
+            elif "memory" in controllers.split(","):
+                files.append(root / "sys/fs/cgroup/memory" / path / "memory.limit_in_bytes")
+    return files
