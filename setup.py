@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 
@@ -32,6 +33,7 @@ HOT = [
 ]
 COLD = {"__init__.py", "sync_helper.py"}
 
+FALLBACK = "installing pure Python, which works the same and is slower"
 BUILDING = {"bdist_wheel", "build", "build_ext", "editable_wheel", "install"}
 EDITABLE = {"editable_wheel"}
 
@@ -57,6 +59,19 @@ def compiler_trouble(folder: str) -> str:
         return ""
     said = done.stderr.strip().splitlines()
     return f"{command[0]} cannot compile an extension module ({said[0] if said else 'no reason given'})"
+
+
+class BuildAllOrNone(build_ext):
+    """The compiled modules share one library and cannot work without each other."""
+
+    def build_extensions(self) -> None:
+        """Build the extension modules; if one of them failed, remove the others."""
+        super().build_extensions()
+        paths = [Path(self.get_ext_fullpath(extension.name)) for extension in self.extensions]
+        if not all(path.exists() for path in paths):
+            for path in paths:
+                path.unlink(missing_ok=True)
+            print(f"amqpd: compiling failed; {FALLBACK}", flush=True)
 
 
 def compiled(folder: str) -> list[Extension]:
@@ -96,7 +111,7 @@ def extensions(folder: str) -> list[Extension]:
             return modules
     if wish == "1":
         sys.exit(f"amqpd: AMQPD_COMPILE=1, but {trouble}")
-    print(f"amqpd: {trouble}; installing pure Python, which works the same and is slower", flush=True)
+    print(f"amqpd: {trouble}; {FALLBACK}", flush=True)
     return []
 
 
@@ -104,4 +119,8 @@ os.chdir(HERE)
 # A fresh folder for each build: what an earlier build left behind can neither be installed nor mask this one.
 scratch = tempfile.mkdtemp(prefix="amqpd-build-")
 atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-setup(ext_modules=extensions(scratch), options={"build": {"build_base": scratch}})
+setup(
+    ext_modules=extensions(scratch),
+    cmdclass={"build_ext": BuildAllOrNone},
+    options={"build": {"build_base": scratch}},
+)
