@@ -3,9 +3,7 @@
 import inspect
 import os
 import platform
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -44,9 +42,9 @@ def settings_flags(command: Callable[[dict[str, object]], None]) -> Command:
     return run
 
 
-def _option(kind: Any, name: str, help_text: str) -> Any:  # noqa: ANN401
+def _option(kind: Any, name: str, help_text: str) -> Any:
     metavar = {"listen": "HOST:PORT", "admin": "HOST:PORT", CONFIG: "FILE"}.get(name, "VALUE")
-    shown = f"{help_text} [environment {variable(name)}]"
+    shown = f"{help_text} ({variable(name)})"
     return Annotated[kind | None, typer.Option(flag(name), metavar=metavar, help=shown)]
 
 

@@ -1,6 +1,6 @@
 """Where settings come from: flag before environment before file before default.
 
-A wrong key or value is refused with the key, the place that set it, and what is allowed. Secrets are not shown.
+A wrong key or value is refused with the key, the place that set it, and what is allowed. Secrets stay hidden.
 """
 
 import difflib
@@ -67,15 +67,11 @@ def load_with_sources(flags: Mapping[str, object], environ: Mapping[str, str]) -
     if file is not None:
         given = _from_file(file, problems) | given
     _check_first_user(given, problems)
-    try:
-        settings = Settings.model_validate({name: item.value for name, item in given.items()})
-    except ValidationError as error:
-        problems += [_describe(detail, given) for detail in error.errors(include_url=False)]
-    if problems:
+    settings = _validated(given, problems)
+    if settings is None or problems:
         raise SettingsError("\n".join(problems))
-    return Loaded(
-        settings, {name: given[name].source if name in given else "default" for name in Settings.model_fields}
-    )
+    sources = {name: given[name].source if name in given else "default" for name in Settings.model_fields}
+    return Loaded(settings, sources)
 
 
 def flag(name: str) -> str:
@@ -86,6 +82,14 @@ def flag(name: str) -> str:
 def variable(name: str) -> str:
     """The environment variable of setting `name`."""
     return PREFIX + name.upper()
+
+
+def _validated(given: Mapping[str, Given], problems: list[str]) -> Settings | None:
+    try:
+        return Settings.model_validate({name: item.value for name, item in given.items()})
+    except ValidationError as error:
+        problems += [_describe(detail, given) for detail in error.errors(include_url=False)]
+        return None
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[str, Given]:
@@ -149,8 +153,8 @@ def _shown(value: object) -> str:
 
 def _nearest(key: str, names: Iterable[str]) -> str:
     """Name the closest settings, or all where none is close."""
-    known = sorted(names)
-    close = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
+    known = {name.removeprefix(PREFIX): name for name in sorted(names)}
+    close = [known[name] for name in difflib.get_close_matches(key.removeprefix(PREFIX), known, n=2)]
     if close:
         return "did you mean " + " or ".join(close) + "?"
-    return "allowed: " + ", ".join(known)
+    return "allowed: " + ", ".join(known.values())

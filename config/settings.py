@@ -41,7 +41,7 @@ class Settings(BaseModel):
     )
     default_user: Annotated[str, Field(min_length=1, max_length=255)] = Field(
         default="guest",
-        description="First user, made only when there are no users yet. The user guest may log in from loopback only.",
+        description="First user, made when there are none; guest may log in from loopback only.",
         json_schema_extra={"allowed": "1 to 255 characters"},
     )
     default_pass: Annotated[SecretStr, Field(min_length=1)] = Field(
@@ -93,7 +93,7 @@ class Settings(BaseModel):
         Field(
             # stands as text so that every machine computes its own share
             default="40%",  # type: ignore[assignment]
-            description="Message bodies kept in memory, in bytes or per cent of memory; what is beyond stays on disk only.",
+            description="Message bodies kept in memory; what is beyond stays on disk only.",
             json_schema_extra={"allowed": f'{SIZE}, at least 1MiB, or per cent of the memory such as "40%"'},
         )
     )

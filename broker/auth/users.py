@@ -1,7 +1,7 @@
 """Users: who there is, with what password hash, and what each may do in which virtual host.
 
-*Owns* the model and its durable form, changes whose kind is `user` or starts with `user.`; they go to the log by
-the `append` that the users were made with, and come back by `apply`.
+*Owns* the model and its durable form, changes whose kind is `user` or starts with `user.`; they go to the log
+by the `append` that the users were made with, and come back by `apply`.
 *Never* hashes a password: that is slow and belongs to the caller (`broker.auth.passwords`).
 """
 
