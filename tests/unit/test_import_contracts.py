@@ -1,0 +1,80 @@
+"""The import contracts hold, and each of them catches a violation planted in a copy of the sources."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("broker", "protocol", "config")
+PURE_CORE = "the queue core is pure: no I/O, clock, chance or protocol"
+LOOPS = "event loops and threads only in daemon, net, admin and bench"
+LAYERS = "broker is layered"
+PORTS = "only the daemon and the command line know the log; others see the core's ports"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    for package in PACKAGES:
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+        )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def broken_contracts(folder: Path) -> set[str]:
+    """The names of the contracts that import-linter reports as broken in `folder`."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
+        "from importlinter.cli import lint_imports_command\n"
+        "sys.exit(lint_imports_command(['--no-cache']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    verdicts = [line for line in lines if line.endswith((" KEPT", " BROKEN"))]
+    assert len(verdicts) == 7, done.stdout + done.stderr
+    broken = {line.removesuffix(" BROKEN") for line in verdicts if line.endswith(" BROKEN")}
+    assert (done.returncode != 0) == bool(broken)
+    return broken
+
+
+def test_contracts_hold(sources: Path) -> None:
+    assert broken_contracts(sources) == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("protocol/sniff.py", "import socket", "protocol is sans-IO: bytes in, calls and bytes out"),
+        ("config/__init__.py", "import broker.flavour", "config is a leaf"),
+        ("broker/core/message.py", "import time", PURE_CORE),
+        ("broker/core/message.py", "from protocol import sniff", PURE_CORE),
+        ("broker/adapters/__init__.py", "import asyncio", LOOPS),
+        ("broker/store/__init__.py", "from concurrent import futures", LOOPS),
+        ("broker/auth/__init__.py", "import broker.net", LAYERS),
+        ("broker/store/__init__.py", "import broker.adapters", LAYERS),
+        ("broker/net/__init__.py", "import broker.admin", LAYERS),
+        ("broker/unplaced.py", '"""A module that no layer lists."""', LAYERS),
+        ("broker/net/__init__.py", "import broker.store", PORTS),
+        (
+            "broker/bench/__init__.py",
+            "import broker.core",
+            "bench is a client: it shares the codec and nothing else",
+        ),
+    ],
+)
+def test_each_contract_catches_a_planted_import(sources: Path, module: str, line: str, contract: str) -> None:
+    with (sources / module).open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+
+    assert contract in broken_contracts(sources)
