@@ -1,21 +1,19 @@
-"""Whether this installation runs its hot path compiled or as ordinary Python."""
+"""Which flavour of the hot modules this process runs: compiled by mypyc, or the same sources interpreted."""
 
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from typing import Final
 
-HOT: Final = ("broker.core.message", "broker.core.queue", "broker.store.log", "protocol.amqp091.wire")
-"""One module of each package that is compiled, and the two that cost most."""
+HOT_MODULES: Final = ("broker.core.queue", "protocol.amqp091.wire")
+"""One module of each compiled top-level package; all are compiled together or not at all."""
 
 
-def flavour() -> str:
-    """`compiled`, `pure Python`, or `partly compiled` where a build went wrong. Imports no hot module."""
-    native = [_is_native(name) for name in HOT]
-    if all(native):
-        return "compiled"
-    return "partly compiled" if any(native) else "pure Python"
+def flavour(modules: tuple[str, ...] = HOT_MODULES) -> str:
+    """Return "compiled" if every one of `modules` is an extension module, else "pure Python"."""
+    suffixes = tuple(EXTENSION_SUFFIXES)
+    origins = [spec.origin or "" for spec in map(find_spec, modules) if spec is not None]
+    compiled = len(origins) == len(modules) and all(origin.endswith(suffixes) for origin in origins)
+    return "compiled" if compiled else "pure Python"
 
 
-def _is_native(name: str) -> bool:
-    spec = find_spec(name)
-    return spec is not None and spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
+FLAVOUR: Final = flavour()

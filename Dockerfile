@@ -1,0 +1,30 @@
+# amqpd in a container: compiled, not root, data in a volume. docker/compose.yaml shows how to run it.
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
+RUN apt-get update -q \
+    && apt-get install -yq --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /source
+COPY pyproject.toml setup.py README.md LICENSE ./
+COPY broker broker
+COPY protocol protocol
+COPY config config
+# AMQPD_COMPILE=1: an image of the slower pure Python flavour must not come about by accident
+RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir .
+
+FROM ${BASE}
+RUN useradd --system --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin amqpd \
+    && install -d -o amqpd -g amqpd -m 0700 /var/lib/amqpd
+COPY --from=build /opt/amqpd /opt/amqpd
+COPY docker/healthcheck.py /opt/amqpd/healthcheck.py
+USER amqpd
+# guest may log in from loopback only, which is inside the container: set AMQPD_DEFAULT_USER and AMQPD_DEFAULT_PASS
+ENV AMQPD_LISTEN=0.0.0.0:5672 \
+    AMQPD_ADMIN=0.0.0.0:15672 \
+    AMQPD_DATA_DIR=/var/lib/amqpd
+VOLUME /var/lib/amqpd
+EXPOSE 5672 15672
+HEALTHCHECK --interval=20s --timeout=5s --start-period=60s \
+    CMD ["/opt/amqpd/bin/python", "/opt/amqpd/healthcheck.py"]
+ENTRYPOINT ["/opt/amqpd/bin/amqpd", "serve"]

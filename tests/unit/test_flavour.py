@@ -1,0 +1,23 @@
+"""How a process tells which flavour of the hot modules it runs."""
+
+from importlib.machinery import EXTENSION_SUFFIXES
+
+import broker.core.message
+from broker.flavour import FLAVOUR, flavour
+
+
+def test_extension_modules_are_compiled() -> None:
+    assert flavour(("uvloop.loop", "librt.strings")) == "compiled"
+
+
+def test_one_interpreted_module_makes_it_pure_python() -> None:
+    assert flavour(("librt.strings", "json.decoder")) == "pure Python"
+
+
+def test_a_module_that_is_not_there_is_not_compiled() -> None:
+    assert flavour(("librt.strings", "protocol.no_such_module")) == "pure Python"
+
+
+def test_this_process_runs_what_it_says() -> None:
+    compiled = broker.core.message.__file__.endswith(tuple(EXTENSION_SUFFIXES))
+    assert FLAVOUR == ("compiled" if compiled else "pure Python")
