@@ -1,0 +1,40 @@
+"""The admin HTTP surface: metrics, health, and what is running."""
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from broker.admin.metrics import CONTENT_TYPE, Exposition
+from broker.admin.state import AdminState
+
+
+def create_app(state: AdminState) -> FastAPI:
+    """Make the application that tells about one daemon."""
+    app = FastAPI(title="amqpd", version=state.version, openapi_url=None, docs_url=None, redoc_url=None)
+    exposition = Exposition(state)
+
+    @app.get("/")
+    async def root() -> JSONResponse:
+        """What is running."""
+        return JSONResponse({"product": "amqpd", "version": state.version, "flavour": state.flavour})
+
+    @app.get("/metrics")
+    async def metrics() -> StreamingResponse:
+        """All metrics in Prometheus's text format."""
+        return StreamingResponse(exposition.write(), media_type=CONTENT_TYPE)
+
+    @app.get("/health/live")
+    async def live() -> JSONResponse:
+        """200 as long as the event loop turns."""
+        return JSONResponse({"status": "live"})
+
+    @app.get("/health/ready")
+    async def ready() -> JSONResponse:
+        """200 if clients can publish and consume; 503 and the reason if not."""
+        reason = state.not_ready()
+        if not reason and state.measured.log.failure:
+            reason = f"the log has failed: {state.measured.log.failure}"
+        if reason:
+            return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
+        return JSONResponse({"status": "ready"})
+
+    return app

@@ -1,0 +1,147 @@
+"""Metrics in Prometheus's text format 0.0.4, taken from plain integers at scrape time.
+
+What does not grow comes from a collector in a registry of its own. Samples per queue are written here, in
+slices between which the event loop does other work: with 100,000 queues a scrape must not hold up messages.
+"""
+
+import asyncio
+import platform
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+SLICE: Final = 1000
+"""Samples written in one turn of the event loop: about a millisecond."""
+
+TOTALS: Final = {
+    "messages_published": "Messages that publishers sent.",
+    "messages_confirmed": "Messages confirmed to their publishers.",
+    "messages_delivered": "Messages sent to consumers and to basic.get, redeliveries included.",
+    "messages_acked": "Deliveries that consumers acknowledged.",
+    "messages_redelivered": "Deliveries of messages that had been delivered before.",
+    "messages_returned": "Messages returned to their publishers.",
+    "messages_unroutable": "Messages dropped because no queue took them and they were not mandatory.",
+    "messages_refused": "Messages refused because the log had failed.",
+    "connections_opened": "Connections opened.",
+    "connections_closed": "Connections closed.",
+    "channels_opened": "Channels opened.",
+    "channels_closed": "Channels closed.",
+}
+"""Totals since start, and what each counts; `Counters` has them under these names, `messages_` taken off."""
+
+PER_QUEUE: Final = {
+    "ready": ("queue_messages_ready", "Messages that consumers may take."),
+    "unacked": ("queue_messages_unacked", "Messages that consumers hold."),
+    "ready_bytes": ("queue_messages_ready_bytes", "Bodies of the messages that consumers may take."),
+    "unacked_bytes": ("queue_messages_unacked_bytes", "Bodies of the messages that consumers hold."),
+    "consumer_count": ("queue_consumers", "Consumers of the queue."),
+}
+"""What is told of each queue: the attribute, the metric and what it means."""
+
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class BrokerCollector(Collector):
+    """Everything but the queues one by one."""
+
+    def __init__(self, state: AdminState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterator[Metric]:
+        """Take the numbers."""
+        measured = self._state.measured
+        build = {
+            "version": self._state.version,
+            "flavour": self._state.flavour,
+            "python": platform.python_version(),
+        }
+        yield InfoMetricFamily("amqpd_build", "What is running.", build)
+        yield from _gauges(measured)
+        counters = measured.broker.counters
+        for name, text in TOTALS.items():
+            total = getattr(counters, name.removeprefix("messages_"))
+            yield CounterMetricFamily(f"amqpd_{name}", text, total)
+        yield _histogram(
+            "amqpd_log_sync_seconds", "How long syncs of the log took.", measured.log.sync_latency
+        )
+        yield _histogram("amqpd_event_loop_lag_seconds", "How late the event loop was.", measured.loop_lag)
+
+
+class Exposition:
+    """Writes the metrics of one daemon."""
+
+    def __init__(self, state: AdminState) -> None:
+        self._measured = state.measured
+        self._registry = CollectorRegistry()
+        self._registry.register(BrokerCollector(state))
+        ProcessCollector(registry=self._registry)
+
+    async def write(self) -> AsyncIterator[bytes]:
+        """The whole text in pieces; other work runs between them."""
+        yield generate_latest(self._registry)
+        queues = await self._labelled()
+        consumers = 0
+        for attribute, (metric, text) in PER_QUEUE.items():
+            yield f"# HELP amqpd_{metric} {text}\n# TYPE amqpd_{metric} gauge\n".encode()
+            for start in range(0, len(queues), SLICE):
+                part = [
+                    (labels, getattr(queue, attribute)) for labels, queue in queues[start : start + SLICE]
+                ]
+                if attribute == "consumer_count":
+                    consumers += sum(count for _, count in part)
+                yield "".join([f"amqpd_{metric}{labels} {value}\n" for labels, value in part]).encode()
+                await asyncio.sleep(0)
+        yield (
+            "# HELP amqpd_consumers Consumers of all queues.\n"
+            f"# TYPE amqpd_consumers gauge\namqpd_consumers {consumers}\n"
+        ).encode()
+
+    async def _labelled(self) -> list[tuple[str, MeasuredQueue]]:
+        """Every queue there is now, with its labels. One deleted during the scrape shows its last numbers."""
+        queues: list[tuple[str, MeasuredQueue]] = []
+        for vhost, found in list(self._measured.broker.vhosts.items()):
+            named = list(found.queues.items())
+            for start in range(0, len(named), SLICE):
+                queues += [(_labels(vhost, name), queue) for name, queue in named[start : start + SLICE]]
+                await asyncio.sleep(0)
+        return queues
+
+
+def _gauges(measured: Measured) -> Iterable[Metric]:
+    broker, log, counters = measured.broker, measured.log, measured.broker.counters
+    queues = sum(len(vhost.queues) for vhost in broker.vhosts.values())
+    connections = counters.connections_opened - counters.connections_closed
+    channels = counters.channels_opened - counters.channels_closed
+    for name, text, value in (
+        ("connections", "Connections that are open.", connections),
+        ("channels", "Channels that are open.", channels),
+        ("virtual_hosts", "Virtual hosts.", len(broker.vhosts)),
+        ("queues", "Queues.", queues),
+        ("log_bytes", "Size of the log on disk.", log.bytes_on_disk),
+        ("log_segments", "Files of the log.", log.segment_count),
+        ("log_failed", "1 if the log accepts nothing any more.", int(bool(log.failure))),
+    ):
+        yield GaugeMetricFamily(f"amqpd_{name}", text, int(value))
+
+
+def _histogram(name: str, text: str, measures: Measures) -> Metric:
+    counts = [float(count) for count in accumulate(measures.counts)]
+    bounds = [str(float(bound)) for bound in measures.bounds] + ["+Inf"]
+    return HistogramMetricFamily(name, text, list(zip(bounds, counts, strict=True)), measures.sum)
+
+
+def _labels(vhost: str, queue: str) -> str:
+    return f'{{queue="{queue.translate(_ESCAPES)}",vhost="{vhost.translate(_ESCAPES)}"}}'

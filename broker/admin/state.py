@@ -1,0 +1,109 @@
+"""What the admin surface reads from the daemon. Everything is a plain value; nothing is locked or awaited."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.core.counters import Counters
+
+
+class Measures(Protocol):
+    """A histogram of durations in seconds, kept in plain integers."""
+
+    @property
+    def bounds(self) -> Sequence[float]:
+        """Upper bounds of the buckets, ascending, without infinity."""
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """How many fell into each bucket; one more than there are bounds."""
+
+    @property
+    def sum(self) -> float:
+        """All durations added up."""
+
+
+class MeasuredQueue(Protocol):
+    """A queue's counts."""
+
+    @property
+    def ready(self) -> int:
+        """Entries that consumers may take."""
+
+    @property
+    def unacked(self) -> int:
+        """Entries that consumers hold."""
+
+    @property
+    def ready_bytes(self) -> int:
+        """Bodies of the ready entries."""
+
+    @property
+    def unacked_bytes(self) -> int:
+        """Bodies of the entries that consumers hold."""
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers of the queue."""
+
+
+class MeasuredVirtualHost(Protocol):
+    """The queues of a virtual host, by name."""
+
+    @property
+    def queues(self) -> Mapping[str, MeasuredQueue]:
+        """Every queue."""
+
+
+class MeasuredBroker(Protocol):
+    """The virtual hosts by name, and the totals since start."""
+
+    @property
+    def vhosts(self) -> Mapping[str, MeasuredVirtualHost]:
+        """Every virtual host."""
+
+    @property
+    def counters(self) -> Counters:
+        """Totals since start."""
+
+
+class MeasuredLog(Protocol):
+    """The log's size, speed and health."""
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Size of all segments."""
+
+    @property
+    def segment_count(self) -> int:
+        """How many segments there are."""
+
+    @property
+    def sync_latency(self) -> Measures:
+        """How long syncs took."""
+
+    @property
+    def failure(self) -> str:
+        """Why the log accepts nothing any more; empty while it does."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Everything that the metrics are taken from."""
+
+    broker: MeasuredBroker
+    log: MeasuredLog
+    loop_lag: Measures
+
+
+@dataclass(frozen=True)
+class AdminState:
+    """What the admin surface may see of the daemon.
+
+    `not_ready` says why the daemon cannot do its work yet or any more; empty when it can.
+    """
+
+    version: str
+    flavour: str
+    measured: Measured
+    not_ready: Callable[[], str]

@@ -1,0 +1,104 @@
+"""Log lines on standard error: for people on a terminal, or one JSON object per line.
+
+*Owns* the configuration of structlog and of the standard library's logging, whose records (asyncio, uvicorn,
+warnings) come out in the same form. Values that a peer chose cannot break a line or move the cursor.
+"""
+
+import logging
+import os
+import sys
+from io import StringIO
+from typing import Final, TextIO
+
+import structlog
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+QUIET: Final = ("uvicorn", "uvicorn.error", "asyncio")
+"""Loggers of libraries that tell at level info what the daemon tells itself."""
+
+
+def configure(log_format: str, log_level: str, stream: TextIO | None = None) -> None:
+    """Send every log line of the process to `stream` (standard error), from `log_level` up.
+
+    `log_format` is `console` or `json`. Colours are used on a terminal only, and not if NO_COLOR is set.
+    """
+    out = sys.stderr if stream is None else stream
+    level = LEVELS[log_level]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, _name_logger],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_renderer(log_format, out),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in QUIET:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(max(level, logging.WARNING))
+    logging.captureWarnings(capture=True)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,  # a second call of `configure` must reach loggers that exist
+    )
+
+
+def _renderer(log_format: str, out: TextIO) -> list[Processor]:
+    if log_format == "json":
+        return [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    console = structlog.dev.ConsoleRenderer(
+        colors=out.isatty() and not os.environ.get("NO_COLOR"),
+        timestamp_key="time",
+        exception_formatter=_traceback,
+    )
+    return [_escape, console]
+
+
+def _name_logger(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Say which library a line comes from."""
+    del logger, method
+    event["logger"] = event["_record"].name
+    return event
+
+
+def _traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    """Write a traceback. structlog's own shows the values of local variables, passwords among them."""
+    plain = StringIO()
+    structlog.dev.plain_traceback(plain, exc_info)
+    out.write("\n".join(_visible(line) for line in plain.getvalue().split("\n")))
+
+
+def _visible(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Make control characters visible, so that no value can forge a line or steer a terminal."""
+    del logger, method
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = _visible(value)
+    return event

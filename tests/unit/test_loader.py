@@ -1,0 +1,168 @@
+"""Where settings come from, which place wins, and how a wrong one is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from config.loader import SettingsError, flag, load, load_with_sources, variable
+from config.settings import Settings
+
+
+def refusal(flags: dict[str, object], environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(flags, environ or {})
+    return str(caught.value)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "amqpd.toml"
+
+
+def test_flag_before_environment_before_file_before_default(file: Path) -> None:
+    file.write_text("heartbeat = 1\nchannel_max = 1\nframe_max = 5000\n")
+    environ = {"AMQPD_HEARTBEAT": "2", "AMQPD_CHANNEL_MAX": "2", "AMQPD_CONFIG": str(file)}
+    loaded = load_with_sources({"heartbeat": "3", "listen": None}, environ)
+    settings = loaded.settings
+    assert (settings.heartbeat, settings.channel_max, settings.frame_max) == (3, 2, 5000)
+    assert settings.listen == Settings().listen
+    assert loaded.sources["heartbeat"] == "flag --heartbeat"
+    assert loaded.sources["channel_max"] == "environment AMQPD_CHANNEL_MAX"
+    assert loaded.sources["frame_max"] == f"file {file}:frame_max"
+    assert loaded.sources["listen"] == "default"
+    assert list(loaded.sources) == list(Settings.model_fields)
+
+
+def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
+    file.write_text("heartbeat = 1\n")
+    assert load({"config": str(file)}, {"AMQPD_CONFIG": "/nowhere"}).heartbeat == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "toml"),
+    [
+        ("data_dir", "/x", '"/x"'),
+        ("listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
+        ("admin", "off", '"off"'),
+        ("default_user", "guest", '"guest"'),
+        ("default_pass", "secret", '"secret"'),
+        ("log_format", "json", '"json"'),
+        ("log_level", "debug", '"debug"'),
+        ("frame_max", "8192", "8192"),
+        ("channel_max", "7", "7"),
+        ("heartbeat", "0", "0"),
+        ("handshake_timeout_s", "2.5", "2.5"),
+        ("message_size_max", "1MiB", "1048576"),
+        ("segment_bytes", "1MiB", "1048576"),
+        ("memory_budget", "10%", '"10%"'),
+    ],
+)
+def test_every_setting_by_flag_environment_and_file(name: str, text: str, toml: str, file: Path) -> None:
+    file.write_text(f"{name} = {toml}\n")
+    flags: dict[str, object] = {name: text}
+    by_flag = load(flags, {})
+    assert by_flag == load({}, {variable(name): text}) == load({"config": str(file)}, {})
+    assert by_flag != Settings() or name == "default_user"
+
+
+def test_the_cases_above_are_all_settings() -> None:
+    mark = test_every_setting_by_flag_environment_and_file.pytestmark[0]  # type: ignore[attr-defined]
+    assert [case[0] for case in mark.args[1]] == list(Settings.model_fields)
+
+
+def test_names_of_flags_and_variables() -> None:
+    assert (flag("data_dir"), variable("data_dir")) == ("--data-dir", "AMQPD_DATA_DIR")
+
+
+def test_a_wrong_flag() -> None:
+    text = refusal({"frame_max": "12"})
+    assert text == "frame_max = '12' (flag --frame-max): allowed: 4096 to 2147483647"
+
+
+def test_a_wrong_variable() -> None:
+    text = refusal({}, {"AMQPD_LISTEN": "::1:5672"})
+    assert text.startswith(
+        "listen = '::1:5672' (environment AMQPD_LISTEN): an IPv6 address is written in brackets; "
+    )
+    assert "allowed: one or more of HOST:PORT" in text
+
+
+def test_a_wrong_value_in_the_file(file: Path) -> None:
+    file.write_text('log_level = "loud"\n')
+    text = refusal({"config": str(file)})
+    assert text == f"log_level = 'loud' (file {file}:log_level): allowed: debug, info, warning or error"
+
+
+def test_a_value_that_another_place_overrules_is_not_judged(file: Path) -> None:
+    file.write_text('log_level = "loud"\n')
+    assert load({"config": str(file), "log_level": "error"}, {}).log_level == "error"
+
+
+def test_an_unknown_key_in_the_file(file: Path) -> None:
+    file.write_text("lisen = 1\n[zzz]\nlisten = 1\n")
+    first, second = refusal({"config": str(file)}).splitlines()
+    assert first == f"lisen (file {file}:lisen): no such setting; did you mean listen?"
+    assert second.startswith(f"zzz (file {file}:zzz): no such setting; allowed: admin, channel_max, ")
+
+
+def test_an_unknown_variable() -> None:
+    text = refusal({}, {"AMQPD_DATADIR": "/x", "PATH": "/bin", "XAMQPD_FOO": ""})
+    assert text == "AMQPD_DATADIR (environment): no such setting; did you mean AMQPD_DATA_DIR?"
+    assert refusal({}, {"AMQPD_XYZZY": "1"}).startswith(
+        "AMQPD_XYZZY (environment): no such setting; allowed: AMQPD_"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AMQPD_COMPILE", "AMQPD_SERVICE_HOST", "AMQPD_SERVICE_PORT", "AMQPD_SERVICE_PORT_AMQP", "AMQPD_PORT",
+     "AMQPD_PORT_5672_TCP", "AMQPD_PORT_5672_TCP_ADDR"],
+)  # fmt: skip
+def test_variables_that_platforms_set_are_not_settings(name: str) -> None:
+    assert load({}, {name: "tcp://10.0.0.1:5672"}) == Settings()
+
+
+def test_every_wrong_thing_is_named_in_a_line_of_its_own() -> None:
+    lines = refusal({"heartbeat": "-1"}, {"AMQPD_CHANNEL_MAX": "", "AMQPD_FRAM_MAX": "1"}).splitlines()
+    assert len(lines) == 3
+    assert {line.split()[0] for line in lines} == {"heartbeat", "channel_max", "AMQPD_FRAM_MAX"}
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    text = refusal({}, {"AMQPD_CONFIG": str(missing)})
+    assert (
+        text == f"config = '{missing}' (environment AMQPD_CONFIG): cannot be read: No such file or directory"
+    )
+    assert "Is a directory" in refusal({"config": str(tmp_path)})
+
+
+@pytest.mark.parametrize("content", [b"listen = [", b"heartbeat = 1\nheartbeat = 2\n", b"\xff\xfe"])
+def test_a_file_that_is_not_toml(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    assert refusal({"config": str(file)}).startswith(f"config = '{file}' (flag --config): not a TOML file: ")
+
+
+@pytest.mark.parametrize("secret", ["", 12345, ["hush", "hush"]])
+def test_a_secret_is_never_shown(secret: object, file: Path) -> None:
+    file.write_text(f"default_pass = {secret!r}\nheartbeat = -1\n")
+    text = refusal({"config": str(file)})
+    assert f"default_pass = (not shown) (file {file}:default_pass): allowed: at least 1 character" in text
+    assert "12345" not in text
+    assert "hush" not in text
+
+
+def test_a_first_user_from_anywhere_needs_a_password_of_its_own(file: Path) -> None:
+    text = refusal({}, {"AMQPD_DEFAULT_USER": "admin"})
+    assert text.startswith(
+        "default_user = 'admin' (environment AMQPD_DEFAULT_USER): its password is missing; "
+    )
+    file.write_text('default_pass = "sesame"\n')
+    assert load({"config": str(file)}, {"AMQPD_DEFAULT_USER": "admin"}).default_user == "admin"
+    assert load({}, {"AMQPD_DEFAULT_USER": "guest"}).default_pass.get_secret_value() == "guest"
+
+
+def test_an_empty_password_variable_does_not_leave_the_well_known_one() -> None:
+    assert "default_pass = (not shown)" in refusal(
+        {}, {"AMQPD_DEFAULT_USER": "admin", "AMQPD_DEFAULT_PASS": ""}
+    )
