@@ -48,6 +48,12 @@ class MessageStore:
     def append_settle(self, message: Message, queue: Queue) -> None:
         """Append that `queue` no longer holds `message`. Ignored after a failure (it will be redelivered)."""
 
+    def forget(self, message: Message) -> None:
+        """A logged queue that held `message` was deleted.
+
+        Nothing is appended: the definition change says it all.
+        """
+
     def append_definition(self, change: dict[str, object]) -> None:
         """Append a change of the durable topology, a JSON-able dict with a `kind`; see `VirtualHost.apply`."""
 

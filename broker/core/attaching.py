@@ -1,0 +1,59 @@
+"""Consumers come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import (
+    BLOCKED_BY_TARGET,
+    INTERESTED,
+    NON_ACQUIRING,
+    NOT_INTERESTED,
+    REMOVED,
+    QueueConsumer,
+)
+from broker.core.context import QueueContext
+from broker.core.entry import QueueEntry
+from broker.core.errors import AccessRefused
+from broker.core.notifying import notify_consumer, pass_baton
+from broker.core.release import release
+from broker.core.waiting import forget_waiting
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def attach(queue: Queue, consumer: QueueConsumer) -> None:
+    """Let `consumer` take part; AccessRefused if it, or one that is there, is exclusive."""
+    everyone = queue.manager.all
+    if everyone and (consumer.exclusive or next(iter(everyone)).exclusive):
+        raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
+    if not consumer.acquires:
+        consumer.context = QueueContext(queue.entries, False)
+        queue.browser_contexts.append(consumer.context)
+    consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
+    queue.manager.add(consumer)
+    consumer.target.consumers.append(consumer)
+    if consumer.blockers != 0:
+        queue.manager.move(consumer, NOT_INTERESTED)
+    else:
+        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
+        notify_consumer(queue, consumer)
+
+
+def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
+    """Let `consumer` go, then release `held`, then see to it that somebody is relied upon."""
+    if consumer.state != REMOVED:
+        forget(queue, consumer)
+        if not consumer.acquires:
+            queue.browser_contexts.remove(consumer.context)
+    if held:
+        release(queue, held, consumer)
+    pass_baton(queue)
+
+
+def forget(queue: Queue, consumer: QueueConsumer) -> None:
+    """Take `consumer` out of every list that it is in."""
+    forget_waiting(queue, consumer)
+    queue.manager.remove(consumer)
+    consumer.target.consumers.remove(consumer)

@@ -1,0 +1,89 @@
+"""A peer's connection, as far as dispatch is concerned, and whoever gives connections their turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+if TYPE_CHECKING:
+    from broker.core.session import Session
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Scheduler:
+    """Gives scheduled connections their turns: calls `connection.pump` once, later, for each `schedule`."""
+
+    def schedule(self, connection: Connection) -> None:
+        """Arrange one call of `connection.pump`, in the order of requests, never from inside this call."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Connection:
+    """The sessions of one peer and which of them have work. The adapters' connections extend it.
+
+    `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.scheduled: bool = False
+        self.blocked: bool = False
+        self.sessions: dict[Session, None] = {}
+        self.first_pending: Session | None = None
+        self.last_pending: Session | None = None
+
+    def notify_work(self, session: Session) -> None:
+        """`session`, which is not pending, has work."""
+        session.pending = True
+        if self.last_pending is None:
+            self.first_pending = session
+        else:
+            self.last_pending.next_pending = session
+        self.last_pending = session
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Ask for a turn, unless one has been asked for or the transport takes nothing."""
+        if not self.scheduled and not self.blocked:
+            self.scheduled = True
+            self.scheduler.schedule(self)
+
+    def pump(self, budget: i64) -> None:
+        """The turn: deliver up to `budget` messages, taking turns among the sessions that have work.
+
+        Asks for another turn if work is left. Extensions flush their output afterwards.
+        """
+        left = budget
+        try:
+            while left > 0 and not self.blocked:
+                session = self.first_pending
+                if session is None:
+                    break
+                self._pop(session)
+                delivered = session.process_pending(left)
+                left -= delivered if delivered > 0 else 1  # a turn without a message is a step all the same
+                if session.first_pending is not None and not session.pending:
+                    self.notify_work(session)
+        finally:  # also after an exception: a connection marked as scheduled for ever would never run again
+            self.scheduled = False
+            if self.first_pending is not None:
+                self.schedule()
+
+    def set_blocked(self, blocked: bool) -> None:
+        """The transport is full (True), or takes data again (False)."""
+        if blocked == self.blocked:
+            return
+        self.blocked = blocked
+        for session in list(self.sessions):
+            session.update()
+        if not blocked and self.first_pending is not None:
+            self.schedule()
+
+    def _pop(self, session: Session) -> None:
+        self.first_pending = session.next_pending
+        if self.first_pending is None:
+            self.last_pending = None
+        session.next_pending = None
+        session.pending = False

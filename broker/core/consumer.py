@@ -1,0 +1,74 @@
+"""One subscription to one queue, as the queue sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entry import QueueEntry
+
+if TYPE_CHECKING:
+    from broker.core.consumer_manager import ConsumerLevel
+    from broker.core.consumer_target import ConsumerTarget
+    from broker.core.context import QueueContext
+    from broker.core.queue import Queue
+
+# States. The order matters: up to NOT_INTERESTED nothing is delivered; from NOTIFIED on a turn is kept.
+REMOVED: Final = 0  # not, or no longer, attached
+NOT_INTERESTED: Final = 1  # some blocker is set: nobody relies on it
+INTERESTED: Final = 2  # would take an entry now
+NOTIFIED: Final = 3  # relied upon: it pulls until it gets nothing, or says that it is not interested
+NON_ACQUIRING: Final = 4  # a browser: told about every entry
+
+# Blockers: why a consumer is NOT_INTERESTED. Bits, so that further reasons are further bits.
+BLOCKED_BY_TARGET: Final = 1  # no credit, flow off, transport full, closed
+BLOCKED_BY_SIZE: Final = 2  # its next entry is too large for what is left of its byte window
+
+
+@final
+class QueueConsumer:
+    """A subscription of `target` to `queue`.
+
+    It takes part from `queue.add_consumer` to `queue.remove_consumer`.
+
+    `acquires`: False makes it a browser, which sees every entry in order and takes none.
+    `priority`: consumers of higher priority are served first while they have credit; default 0. [RabbitMQ
+    x-priority]
+    `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
+    `tag`: the client's name for it; the core does not read it.
+    `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
+    `inflight`: entries that it has acquired and that are neither settled nor released, also after its
+    removal.
+    """
+
+    def __init__(
+        self,
+        target: ConsumerTarget,
+        queue: Queue,
+        acquires: bool = True,
+        priority: i64 = 0,
+        exclusive: bool = False,
+        tag: str = "",
+        no_ack: bool = False,
+    ) -> None:
+        self.target = target
+        self.queue = queue
+        self.acquires = acquires
+        self.priority = priority
+        self.exclusive = exclusive
+        self.tag = tag
+        self.no_ack = no_ack
+        self.state: i64 = REMOVED
+        self.blockers: i64 = 0
+        self.inflight: i64 = 0
+        self.context: QueueContext = queue.context
+        self.waiting_on: QueueEntry | None = None
+        # set and read by the queue's QueueConsumerManager only
+        self.level: ConsumerLevel | None = None
+        self.prev: QueueConsumer | None = None
+        self.next: QueueConsumer | None = None
+
+    def notify_work(self) -> None:
+        """There may be work on the queue: ask for a turn. Never delivers from here."""
+        self.target.notify_work()

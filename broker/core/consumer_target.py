@@ -1,0 +1,174 @@
+"""Where a consumer's messages go: the broker's side of one client subscription.
+
+[Qpid: AbstractConsumerTarget]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.consumer import NON_ACQUIRING, NOTIFIED, QueueConsumer
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+
+if TYPE_CHECKING:
+    from broker.core.session import Session
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ConsumerTarget:
+    """One consumer tag or link.
+
+    It pulls from the queues of its `consumers`, usually one, when it has its turn.
+
+    `credit` is its own window; `session_credit`, if any, one that it shares with the session's other targets.
+    Both are charged for every delivery; whoever handles the client's answer calls `restore_credit`.
+    `desired`: work is wanted: there is credit, the flow is on, the transport takes data, and it is not
+    closed.
+    `again`: after `process_pending`, whether it has more to do.
+
+    A subclass implements `deliver`, and the other call-outs where it needs them. They must not call back into
+    the queue, except that `deliver` may restore credit as its last act.
+    """
+
+    def __init__(self, session: Session, credit: Credit, session_credit: Credit | None = None) -> None:
+        self.session = session
+        self.credit = credit
+        self.session_credit = session_credit
+        self.consumers: list[QueueConsumer] = []
+        self.closed: bool = False
+        self.desired: bool = False
+        self.again: bool = False
+        self.pending: bool = False
+        self.next_pending: ConsumerTarget | None = None
+        self.turn: i64 = 0
+        session.targets[self] = None
+        credit.targets[self] = None
+        if session_credit is not None:
+            session_credit.targets[self] = None
+        self.desired = self._wants_work()
+
+    # ---- what a subclass implements
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Send `entry.message` to the client.
+
+        The entry is ACQUIRED by `consumer` (AVAILABLE if it browses).
+        """
+        raise NotImplementedError
+
+    def no_messages_available(self, consumer: QueueConsumer) -> None:
+        """`consumer` asked for an entry and there is none for it now, though it has credit."""
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        """The queue has taken back an entry that was with this target: it must not be settled or released."""
+        self.restore_credit(entry.message.size)
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue is gone, and `consumer` with it."""
+
+    # ---- credit and interest
+
+    def fits(self, size: i64) -> bool:
+        """Whether both windows have room for a message of `size` bytes."""
+        if not self.credit.fits(size):
+            return False
+        shared = self.session_credit
+        return shared is None or shared.fits(size)
+
+    def use_credit(self, size: i64) -> None:
+        """A message of `size` bytes is being sent."""
+        self.credit.use(size)
+        shared = self.session_credit
+        if shared is not None:
+            shared.use(size)
+
+    def restore_credit(self, size: i64) -> None:
+        """A message of `size` bytes has been settled, released or discarded."""
+        self.credit.restore(size)
+        shared = self.session_credit
+        if shared is not None:
+            shared.restore(size)
+
+    def update(self) -> None:
+        """Recompute `desired`, and tell the queues if it has changed.
+
+        The flag comes first: others ask for it.
+        """
+        desired = self._wants_work()
+        if desired != self.desired:
+            self.desired = desired
+            if len(self.consumers) == 1:
+                consumer = self.consumers[0]
+                consumer.queue.set_notify_work_desired(consumer, desired)
+                return
+            for consumer in list(self.consumers):
+                consumer.queue.set_notify_work_desired(consumer, desired)
+
+    def close(self) -> None:
+        """Want nothing any more; afterwards remove the consumers from their queues."""
+        self.closed = True
+        self.update()
+        self.session.targets.pop(self, None)
+        self.credit.targets.pop(self, None)
+        if self.session_credit is not None:
+            self.session_credit.targets.pop(self, None)
+
+    def _wants_work(self) -> bool:
+        session = self.session
+        if self.closed or not session.flow or session.connection.blocked or not self.credit.has():
+            return False
+        shared = self.session_credit
+        return shared is None or shared.has()
+
+    # ---- turns
+
+    def notify_work(self) -> None:
+        """One of the queues may have work: ask the session for a turn."""
+        if not self.pending:
+            self.session.notify_work(self)
+
+    def process_pending(self, quota: i64) -> i64:
+        """The turn: deliver one message, or up to `quota` while nobody else waits. Returns how many.
+
+        With several queues, they take turns by message.
+        """
+        self.again = False
+        if len(self.consumers) == 1:
+            return self._pull(self.consumers[0], quota)
+        for _ in range(len(self.consumers)):
+            if not self.consumers:
+                break
+            consumer = self.consumers[self.turn % len(self.consumers)]
+            self.turn += 1
+            if consumer.queue.deliver_single_message(consumer):
+                self.again = True
+                return 1
+            if self._has_more(consumer):
+                self.again = True
+        return 0
+
+    def _pull(self, consumer: QueueConsumer, quota: i64) -> i64:
+        session = self.session
+        connection = session.connection
+        queue = consumer.queue
+        others = queue.manager
+        delivered: i64 = 0
+        while queue.deliver_single_message(consumer):
+            delivered += 1
+            if (
+                delivered >= quota
+                or others.notified > 1
+                or session.first_pending is not None
+                or connection.first_pending is not None
+            ):
+                self.again = consumer.state >= NOTIFIED
+                return delivered
+        self.again = self._has_more(consumer)
+        return delivered
+
+    def _has_more(self, consumer: QueueConsumer) -> bool:
+        """Whether a pull that delivered nothing only ran out of its scan budget."""
+        return consumer.state == NOTIFIED or (consumer.state == NON_ACQUIRING and consumer.context.more)

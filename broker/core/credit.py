@@ -1,0 +1,79 @@
+"""Windows: how much may be with a client that has not been settled yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from broker.core.consumer_target import ConsumerTarget
+
+
+@final
+class Credit:
+    """One window of messages and body bytes, of one target or shared by several (a 0-9-1 channel's).
+
+    `count_max` and `bytes_max`: 0 is unlimited. `used` and `used_bytes` count what is out, limited or not, so
+    a limit may be set at any time. The first message always fits an idle byte window; otherwise one larger
+    than the window could never be delivered. [AMQP 0-9-1 basic.qos]
+    """
+
+    def __init__(self, count_max: i64 = 0, bytes_max: i64 = 0) -> None:
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        self.used: i64 = 0
+        self.used_bytes: i64 = 0
+        self.targets: dict[ConsumerTarget, None] = {}
+
+    def has(self) -> bool:
+        """Whether some message may be sent: neither limit is reached."""
+        return (self.count_max == 0 or self.used < self.count_max) and (
+            self.bytes_max == 0 or self.used_bytes < self.bytes_max
+        )
+
+    def fits(self, size: i64) -> bool:
+        """Whether a message with `size` bytes of body may be sent now."""
+        if self.count_max != 0 and self.used >= self.count_max:
+            return False
+        return self.bytes_max == 0 or self.used_bytes == 0 or self.used_bytes + size <= self.bytes_max
+
+    def use(self, size: i64) -> None:
+        """A message of `size` bytes goes out. Suspends the window's targets when this exhausts it."""
+        self.used += 1
+        self.used_bytes += size
+        if (self.count_max != 0 or self.bytes_max != 0) and not self.has():
+            self.update_targets()
+
+    def restore(self, size: i64) -> None:
+        """A message of `size` bytes has come back or been settled. Wakes the targets that can go on."""
+        was_open = self.has()
+        self.used -= 1
+        self.used_bytes -= size
+        if self.bytes_max != 0 or (not was_open and self.has()):
+            self.changed()
+
+    def resize(self, count_max: i64, bytes_max: i64) -> None:
+        """New limits.
+
+        Below what is out already, the window just stays exhausted until enough has come back.
+        """
+        self.count_max = count_max
+        self.bytes_max = bytes_max
+        self.changed()
+
+    def changed(self) -> None:
+        """More may fit than before: resume the targets, then let those that lacked bytes look again."""
+        self.update_targets()
+        for target in list(self.targets):
+            for consumer in list(target.consumers):
+                consumer.queue.credit_changed(consumer)
+
+    def update_targets(self) -> None:
+        """Recompute whether the window's targets want work."""
+        if len(self.targets) == 1:
+            for target in self.targets:
+                target.update()
+                return
+        for target in list(self.targets):
+            target.update()

@@ -1,0 +1,51 @@
+"""A message's place in one queue.
+
+An entry is AVAILABLE, then ACQUIRED by one consumer (or one basic.get), and either goes back to AVAILABLE at
+the very same place or leaves the queue as DEQUEUED, for good. Acquiring is the only gate out of AVAILABLE.
+[Qpid: QueueEntryImpl]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr, u8
+
+from broker.core.message import Message
+
+if TYPE_CHECKING:
+    from broker.core.consumer import QueueConsumer
+
+AVAILABLE: Final = 0
+ACQUIRED: Final = 1
+DEQUEUED: Final = 2
+
+RANK_SHIFT: Final = (
+    55  # `order` is 8 bits of rank above 55 of sequence: no number of arrivals reaches the rank
+)
+
+
+@final
+@mypyc_attr(acyclic=True)
+class QueueEntry:
+    """One message in one queue; made by `QueueEntryList.append` only.
+
+    Not tracked by the garbage collector, so whoever takes an entry out of its list cuts its links.
+
+    `order`: its place, smaller is sooner, fixed at enqueue: rank << 55 | sequence.
+    `owner`: the consumer that acquired it, None unless ACQUIRED.
+    `redelivered`: it may have been with a client before.
+    `delivery_count`: how often it was acquired for delivery; browsing does not count.
+    `waiters`: consumers to look at again when the entry stops being AVAILABLE; None most of the time.
+    """
+
+    def __init__(self, message: Message, order: i64) -> None:
+        self.state: u8 = AVAILABLE
+        self.redelivered: bool = False
+        self.order: i64 = order
+        self.delivery_count: i64 = 0
+        self.message: Message = message
+        self.owner: QueueConsumer | None = None
+        self.prev: QueueEntry | None = None
+        self.next: QueueEntry | None = None
+        self.waiters: list[QueueConsumer] | None = None

@@ -1,0 +1,299 @@
+"""A queue: entries in strict order, and consumers that pull them when notified."""
+
+from __future__ import annotations
+
+from typing import final
+
+from mypy_extensions import i64
+
+from broker.core.attaching import attach, detach
+from broker.core.clearing import dispose, drop, purge
+from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
+from broker.core.consumer_manager import QueueConsumerManager
+from broker.core.context import QueueContext
+from broker.core.counters import Counters
+from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
+from broker.core.entry_list import QueueEntryList
+from broker.core.immediate import deliver_now
+from broker.core.message import Message
+from broker.core.notifying import notify_browsers, notify_one
+from broker.core.ports import MessageStore
+from broker.core.release import release
+from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
+
+
+@final
+class Queue:
+    """The model: publishers link entries and notify; consumers, when they have their turn, pull.
+
+    Synchronous and single-threaded: nothing here awaits or blocks, so what one method does is atomic. Every
+    method changes state first, lists second, and notifies last; notifying only asks for a turn and never
+    delivers.
+
+    While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
+    consumer. It pulls until it gets nothing; if it drops out, `pass_baton` notifies another. So no wake-up is
+    lost, and nobody polls. All acquiring consumers share `context`; each browser has its own.
+
+    `store`, `logged`: if `logged`, settled persistent messages are reported to `store`. `number` is the
+    queue's number there. `counters` are the broker's totals, of which a queue adds to delivered, redelivered
+    and acked.
+    `ready`, `unacked` and their `_bytes` (of bodies) are what it holds now; `published`, `delivered`, `acked`
+    and `redelivered` count since start. `vhost` is the virtual host's name, for messages to the client.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        entries: QueueEntryList,
+        counters: Counters,
+        durable: bool = False,
+        logged: bool = False,
+        number: i64 = 0,
+        vhost: str = "/",
+    ) -> None:
+        self.name = name
+        self.vhost = vhost
+        self.store = store
+        self.entries = entries
+        self.counters = counters
+        self.durable = durable
+        self.logged = logged
+        self.number = number
+        self.exclusive_owner: object | None = None
+        self.auto_delete: bool = False
+        self.arguments: dict[str, object] = {}
+        self.deleted: bool = False
+        self.ready: i64 = 0
+        self.ready_bytes: i64 = 0
+        self.unacked: i64 = 0
+        self.unacked_bytes: i64 = 0
+        self.published: i64 = 0
+        self.delivered: i64 = 0
+        self.redelivered: i64 = 0
+        self.acked: i64 = 0
+        self.notifications: i64 = 0  # acquiring consumers told of work
+        self.empty_pulls: i64 = 0  # of those, the ones that then found nothing
+        self.manager = QueueConsumerManager()
+        self.context = QueueContext(entries, True)
+        self.browser_contexts: list[QueueContext] = []
+        self.waiting: dict[
+            QueueConsumer, None
+        ] = {}  # those whose next entry is too large for their byte window
+
+    @property
+    def consumer_count(self) -> int:
+        """How many consumers are attached, browsers included."""
+        return len(self.manager.all)
+
+    # ---- publishing
+
+    def enqueue(self, message: Message) -> QueueEntry:
+        """Link `message` at its place and notify. Appending it to the log was the caller's business."""
+        entry = self._link(message)
+        self.published += 1
+        if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:
+            self.notify_work(entry)
+        return entry
+
+    def enqueue_immediate(self, message: Message) -> bool:
+        """Deliver `message` now or not at all; False if nobody can take it now.
+
+        [AMQP 0-9-1 basic.publish.immediate]
+
+        The check and the removal are one synchronous step that no other delivery can enter, so the race of
+        the original between them cannot happen: no immediate entry is AVAILABLE when this returns.
+        """
+        entry = self._link(message)
+        if deliver_now(self, entry):
+            self.published += 1
+            return True
+        drop(self, entry)
+        return False
+
+    def restore(self, message: Message, redelivered: bool) -> QueueEntry:
+        """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order."""
+        entry = self._link(message)
+        entry.redelivered = redelivered
+        return entry
+
+    def notify_work(self, entry: QueueEntry) -> None:
+        """`entry` is new: browsers are told, and one consumer that can take it ends up NOTIFIED."""
+        if self.manager.non_acquiring.head is not None:
+            notify_browsers(self)
+        if self.waiting and not self.entries.in_order:
+            wake_for_earlier(self, entry)
+        if self.manager.interested != 0:
+            notify_one(self)
+
+    # ---- consumers
+
+    def add_consumer(self, consumer: QueueConsumer) -> None:
+        """Attach `consumer`, made for this queue. AccessRefused if it, or one attached before, is exclusive."""
+        attach(self, consumer)
+
+    def remove_consumer(self, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
+        """Detach `consumer` and release `held`, which it had acquired: [] for basic.cancel, which keeps them.
+
+        When a connection goes, close all its sessions first, or one of its consumers catches what another
+        returns. Detaching a detached consumer only releases.
+        """
+        detach(self, consumer, held)
+
+    def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
+        """The consumer's target wants work, or wants none. Called by targets only."""
+        set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
+
+    def credit_changed(self, consumer: QueueConsumer) -> None:
+        """A byte window of the consumer's target may have more room. Called by Credit only."""
+        if self.waiting:
+            stop_waiting(self, consumer)
+
+    # ---- delivering
+
+    def deliver_single_message(self, consumer: QueueConsumer) -> bool:
+        """Give `consumer` its next entry through `consumer.target.deliver`, if it may have one now.
+
+        False and still NOTIFIED (a browser: `context.more`) means: not all was looked at yet, come again.
+        """
+        if consumer.state <= NOT_INTERESTED:
+            return False
+        entry = consumer.context.get_next_available_entry()
+        if entry is None:
+            return self._nothing_for(consumer)
+        size = entry.message.size
+        target = consumer.target
+        if not target.fits(size):
+            wait_for_size(self, consumer, entry)
+            return False
+        if consumer.acquires:
+            if self.manager.outranked(consumer):
+                return self._nothing_for(consumer)
+            self.acquire(entry, consumer)
+            if consumer.state == INTERESTED:
+                self.manager.move(consumer, NOTIFIED)
+        else:
+            consumer.context.passed(entry)
+        target.use_credit(size)
+        target.deliver(consumer, entry)
+        if consumer.no_ack and consumer.acquires:
+            self.settle(entry)
+        return True
+
+    def get_one(self, consumer: QueueConsumer) -> QueueEntry | None:
+        """Acquire the next entry for a basic.get, O(1); None if none is ready.
+
+        `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard`
+        or `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows
+        are charged.
+        """
+        if self.ready == 0:
+            return None
+        entry = self.context.get_next_available_entry()
+        while entry is None and self.context.more:
+            entry = self.context.get_next_available_entry()
+        if entry is not None:
+            self.acquire(entry, consumer)
+            consumer.target.use_credit(entry.message.size)
+        return entry
+
+    def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """AVAILABLE → ACQUIRED of the shared context's next entry, for delivery."""
+        self.context.passed(entry)
+        size = entry.message.size
+        entry.state = ACQUIRED
+        entry.owner = consumer
+        entry.delivery_count += 1
+        consumer.inflight += 1
+        self.ready -= 1
+        self.ready_bytes -= size
+        self.unacked += 1
+        self.unacked_bytes += size
+        self.delivered += 1
+        self.counters.delivered += 1
+        if entry.redelivered:
+            self.redelivered += 1
+            self.counters.redelivered += 1
+        if entry.waiters is not None:
+            wake_waiters(self, entry)
+
+    # ---- settling
+
+    def settle(self, entry: QueueEntry) -> None:
+        """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue has taken the entry back."""
+        if entry.state != ACQUIRED:
+            return
+        owner = entry.owner
+        assert owner is not None, "an ACQUIRED entry has an owner"
+        if not owner.no_ack:
+            self.acked += 1
+            self.counters.acked += 1
+        self._dequeue(entry, owner)
+
+    def discard(self, entry: QueueEntry) -> None:
+        """ACQUIRED → DEQUEUED: the client refused it for good.
+
+        Ignored if the queue has taken the entry back.
+        """
+        if entry.state != ACQUIRED:
+            return
+        owner = entry.owner
+        assert owner is not None, "an ACQUIRED entry has an owner"
+        self._dequeue(entry, owner)
+
+    def release(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """ACQUIRED → AVAILABLE, each at its old place, of those of `entries` that `consumer` owns."""
+        release(self, entries, consumer)
+
+    def purge(self) -> int:
+        """Drop every AVAILABLE entry; returns how many."""
+        return purge(self)
+
+    def dispose(self) -> None:
+        """The queue is deleted: cancel its consumers, take back and drop all entries.
+
+        It is not usable again.
+        """
+        dispose(self)
+
+    def unlink(self, entry: QueueEntry) -> None:
+        """Take an entry that is DEQUEUED and no longer counted out of the list and from under the cursors."""
+        depth = self.ready + self.unacked
+        self.context.forget(entry, depth)
+        for context in self.browser_contexts:
+            context.forget(entry, depth)
+        self.entries.unlink(entry)
+
+    def _dequeue(self, entry: QueueEntry, owner: QueueConsumer) -> None:
+        message = entry.message
+        entry.state = DEQUEUED
+        entry.owner = None
+        owner.inflight -= 1
+        self.unacked -= 1
+        self.unacked_bytes -= message.size
+        if self.logged and message.sequence != 0:
+            self.store.append_settle(message, self)
+        self.unlink(entry)
+
+    def _link(self, message: Message) -> QueueEntry:
+        entry = self.entries.append(message)
+        self.ready += 1
+        self.ready_bytes += message.size
+        if not self.entries.in_order:
+            depth = self.ready + self.unacked
+            self.context.offer(entry, depth)
+            for context in self.browser_contexts:
+                context.offer(entry, depth)
+        return entry
+
+    def _nothing_for(self, consumer: QueueConsumer) -> bool:
+        """The pull found nothing: to the back of Interested, unless it has only used up its scan budget."""
+        if consumer.context.more:
+            if consumer.state == INTERESTED:
+                self.manager.move(consumer, NOTIFIED)
+            return False
+        if consumer.state == NOTIFIED:
+            self.empty_pulls += 1
+            self.manager.move(consumer, INTERESTED)
+        consumer.target.no_messages_available(consumer)
+        return False

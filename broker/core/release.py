@@ -1,0 +1,50 @@
+"""Giving entries back to the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.notifying import notify_one
+from broker.core.waiting import wake_for_earlier
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+    """Make those of `entries` that `consumer` owns AVAILABLE again where they stand, flagged redelivered.
+
+    All of them are back before anybody is notified, or a later one could go out before an earlier one is
+    visible.
+    """
+    back: list[QueueEntry] = []
+    for entry in entries:
+        if entry.state != ACQUIRED or entry.owner is not consumer:
+            continue  # the queue has taken it back meanwhile
+        size = entry.message.size
+        entry.state = AVAILABLE
+        entry.owner = None
+        entry.redelivered = True
+        consumer.inflight -= 1
+        queue.unacked -= 1
+        queue.unacked_bytes -= size
+        queue.ready += 1
+        queue.ready_bytes += size
+        back.append(entry)
+    if not back:
+        return
+    depth = queue.ready + queue.unacked
+    if len(back) > 8:
+        queue.context.offer_many(back, depth)
+    else:
+        for entry in back:
+            queue.context.offer(entry, depth)
+    if queue.waiting:
+        for entry in back:
+            wake_for_earlier(queue, entry)
+    for _ in back:
+        if queue.manager.interested == 0:
+            break
+        notify_one(queue)

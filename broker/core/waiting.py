@@ -1,0 +1,88 @@
+"""Interest: why a consumer is not asked for now, and when it is looked at again.
+
+Every change goes through `set_blocker`: flag first, lists second, notifications last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from broker.core.consumer import (
+    BLOCKED_BY_SIZE,
+    INTERESTED,
+    NON_ACQUIRING,
+    NOT_INTERESTED,
+    REMOVED,
+    QueueConsumer,
+)
+from broker.core.entry import QueueEntry
+from broker.core.notifying import notify_consumer, pass_baton
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -> None:
+    """Set or clear one reason for not being interested."""
+    before = consumer.blockers
+    after = before | blocker if on else before & ~blocker
+    consumer.blockers = after
+    if consumer.state == REMOVED or (before == 0) == (after == 0):
+        return
+    if after != 0:
+        queue.manager.move(consumer, NOT_INTERESTED)
+        if consumer.acquires:
+            pass_baton(queue)
+    else:
+        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
+        notify_consumer(queue, consumer)
+
+
+def wait_for_size(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    """`entry`, the consumer's next, is too large for its byte window: look again when either changes."""
+    forget_waiting(queue, consumer)
+    consumer.waiting_on = entry
+    if entry.waiters is None:
+        entry.waiters = []
+    entry.waiters.append(consumer)
+    queue.waiting[consumer] = None
+    set_blocker(queue, consumer, BLOCKED_BY_SIZE, True)
+
+
+def stop_waiting(queue: Queue, consumer: QueueConsumer) -> None:
+    """The byte window, or what is next for the consumer, has changed: let it look again."""
+    if consumer.waiting_on is not None:
+        forget_waiting(queue, consumer)
+        set_blocker(queue, consumer, BLOCKED_BY_SIZE, False)
+
+
+def forget_waiting(queue: Queue, consumer: QueueConsumer) -> None:
+    """Undo the registration on the entry that the consumer waits on, if any."""
+    entry = consumer.waiting_on
+    if entry is None:
+        return
+    consumer.waiting_on = None
+    del queue.waiting[consumer]
+    waiters = entry.waiters
+    assert waiters is not None, "a consumer that waits on an entry is among its waiters"
+    waiters.remove(consumer)
+    if not waiters:
+        entry.waiters = None
+
+
+def wake_waiters(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` is no longer AVAILABLE: something smaller may be next for those who waited on it."""
+    waiters = entry.waiters
+    if waiters is not None:
+        for consumer in list(waiters):
+            stop_waiting(queue, consumer)
+
+
+def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` has become AVAILABLE: it comes before what some wait on, and may fit."""
+    for consumer in list(queue.waiting):
+        awaited = consumer.waiting_on
+        if awaited is not None and entry.order < awaited.order and consumer.target.fits(entry.message.size):
+            stop_waiting(queue, consumer)
