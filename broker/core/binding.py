@@ -1,0 +1,88 @@
+"""Bindings, and the sets of destinations that they add up to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from broker.core.field_values import fingerprint
+from broker.core.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.core.exchange import Exchange
+
+
+@final
+class Binding:
+    """A rule of the exchange `source`: what matches it goes to `destination`, a queue or another exchange.
+
+    A binding is identified by its source, its destination, its routing key and its arguments; `key` is all of
+    these but the source.
+    """
+
+    def __init__(
+        self,
+        source: Exchange,
+        destination: Queue | Exchange,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
+        self.source = source
+        self.queue: Queue | None = None
+        self.exchange: Exchange | None = None
+        self.destination_type = "exchange"
+        if isinstance(destination, Queue):
+            self.queue = destination
+            self.destination_type = "queue"
+        else:
+            self.exchange = destination
+        self.destination_name = destination.name
+        self.durable = source.durable and destination.durable
+        self.routing_key = routing_key
+        self.arguments = arguments
+        self.key = binding_key(self.destination_type, destination.name, routing_key, arguments)
+
+
+def binding_key(
+    destination_type: str, destination_name: str, routing_key: str, arguments: dict[str, object]
+) -> tuple[str, str, str, str]:
+    """What tells one binding of an exchange from another; equal arguments of different types differ."""
+    return destination_type, destination_name, routing_key, fingerprint(arguments)
+
+
+@final
+class Destinations:
+    """Queues and exchanges, each once, with the number of bindings that lead there."""
+
+    def __init__(self) -> None:
+        self.queues: dict[Queue, int] = {}
+        self.exchanges: dict[Exchange, int] = {}
+
+    def add(self, binding: Binding) -> None:
+        """Count one more binding to its destination."""
+        queue = binding.queue
+        exchange = binding.exchange
+        if queue is not None:
+            self.queues[queue] = self.queues.get(queue, 0) + 1
+        elif exchange is not None:
+            self.exchanges[exchange] = self.exchanges.get(exchange, 0) + 1
+
+    def remove(self, binding: Binding) -> None:
+        """Count one binding less; the destination goes with its last one."""
+        queue = binding.queue
+        exchange = binding.exchange
+        if queue is not None:
+            left = self.queues[queue] - 1
+            if left:
+                self.queues[queue] = left
+            else:
+                del self.queues[queue]
+        elif exchange is not None:
+            left = self.exchanges[exchange] - 1
+            if left:
+                self.exchanges[exchange] = left
+            else:
+                del self.exchanges[exchange]
+
+    def empty(self) -> bool:
+        """Whether no binding leads anywhere."""
+        return not self.queues and not self.exchanges

@@ -1,0 +1,146 @@
+"""The broker: its virtual hosts, and everything durable about them as definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.counters import Counters
+from broker.core.declarations import check_length
+from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
+from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.queue_numbers import QueueNumbers
+from broker.core.vhost import VirtualHost
+
+VHOST: Final = "vhost"
+NEXT_NUMBER: Final = "next_number"
+
+
+@final
+class Broker:
+    """All virtual hosts of one log.
+
+    A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
+    declares `/` if there is none after that. `names` gives the random part of the names of queues that the
+    broker names.
+
+    Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
+    kind who applies it, and each of `definers` gives the changes that make its part again.
+    """
+
+    def __init__(self, store: MessageStore, counters: Counters, names: Callable[[], str]) -> None:
+        self.store = store
+        self.counters = counters
+        self.vhosts: dict[str, VirtualHost] = {}
+        self.appliers: dict[str, Callable[[Change], None]] = {}
+        self.definers: list[Callable[[], list[Change]]] = []
+        self._names = names
+        self._numbers = QueueNumbers()
+
+    @property
+    def next_number(self) -> i64:
+        """The number that the next logged queue gets."""
+        return self._numbers.next
+
+    def queue_numbered(self, number: i64) -> Queue | None:
+        """The logged queue with a number, None when it was deleted."""
+        return self._numbers.queues.get(number)
+
+    def vhost(self, name: str) -> VirtualHost:
+        """Find a virtual host for a client that wants to work in it.
+
+        Raises:
+            NotAllowed: there is none of this name.
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        return vhost
+
+    def declare_vhost(self, name: str) -> VirtualHost:
+        """Make a virtual host, or find it.
+
+        Raises:
+            PreconditionFailed: the name is empty or longer than 255 bytes.
+            StoreFailed: the log has stopped.
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is not None:
+            return vhost
+        if not name:
+            raise PreconditionFailed("a vhost needs a name")
+        check_length("vhost name", name)
+        self._require_log()
+        vhost = self._add_vhost(name)
+        self.store.append_definition(_vhost_change(name))
+        return vhost
+
+    def delete_vhost(self, name: str) -> None:
+        """Delete a virtual host with everything in it.
+
+        Raises:
+            NotFound: there is none of this name.
+            StoreFailed: the log has stopped.
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        self._require_log()
+        del self.vhosts[name]
+        vhost.clear()
+        self.store.append_definition({"kind": VHOST + DELETED, "name": name})
+
+    def definitions(self) -> list[Change]:
+        """The changes that make everything durable again when they are applied to a new broker, in order."""
+        changes: list[Change] = [{"kind": NEXT_NUMBER, "number": int(self._numbers.next)}]
+        changes.extend(_vhost_change(name) for name in self.vhosts)
+        for vhost in self.vhosts.values():
+            changes.extend(durable_changes(vhost))
+        for definer in self.definers:
+            changes.extend(definer())
+        return changes
+
+    def apply(self, change: Change) -> None:
+        """Apply one change that the log brought back. Nothing is appended.
+
+        Changes may come twice, as a log repeats them at the head of a segment: a later one of the same object
+        wins, and what is absent need not be deleted.
+
+        Raises:
+            ValueError: the change is malformed or of a kind that nobody applies.
+        """
+        kind = text_of(change, "kind")
+        applier = self.appliers.get(kind.split(".")[0])
+        if applier is not None:
+            applier(change)
+        elif kind == NEXT_NUMBER:
+            self._numbers.reserve(number_of(change, "number") - 1)
+        elif kind == VHOST:
+            self._known_vhost(text_of(change, "name"))
+        elif kind == VHOST + DELETED:
+            vhost = self.vhosts.pop(text_of(change, "name"), None)
+            if vhost is not None:
+                vhost.clear()
+        else:
+            apply_change(self._known_vhost(text_of(change, "vhost")), change)
+
+    def _known_vhost(self, name: str) -> VirtualHost:
+        vhost = self.vhosts.get(name)
+        return vhost if vhost is not None else self._add_vhost(name)
+
+    def _add_vhost(self, name: str) -> VirtualHost:
+        vhost = VirtualHost(name, self.store, self.counters, self._names, self._numbers)
+        self.vhosts[name] = vhost
+        return vhost
+
+    def _require_log(self) -> None:
+        if self.store.failure:
+            raise StoreFailed(f"the log has stopped: {self.store.failure}")
+
+
+def _vhost_change(name: str) -> Change:
+    return {"kind": VHOST, "name": name}

@@ -1,0 +1,302 @@
+"""What clients ask of exchanges and queues, and what they are refused, in RabbitMQ's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.core.arguments import (
+    assert_same_exchange_arguments,
+    assert_same_field,
+    assert_same_queue_arguments,
+    check_exchange_arguments,
+    check_queue_arguments,
+)
+from broker.core.counters import Counters
+from broker.core.definitions import (
+    exchange_change,
+    exchange_deleted,
+    is_predeclared,
+    queue_change,
+    queue_deleted,
+)
+from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
+from broker.core.exchange import Exchange, check_kind, new_exchange
+from broker.core.message import SHORT_STRING_BYTES_MAX
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.queue_numbers import QueueNumbers
+from broker.core.topology import DEFAULT_EXCHANGE, RESERVED_PREFIX, Topology
+
+_GENERATED_PREFIX: Final = "amq.gen-"
+
+
+class Declarations(Topology):
+    """The requests of clients. `owner` is the connection that asks; exclusive queues are for their own."""
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        counters: Counters,
+        names: Callable[[], str],
+        numbers: QueueNumbers,
+    ) -> None:
+        super().__init__(name, store, counters, numbers)
+        self._names = names
+
+    def declare_exchange(
+        self,
+        name: str,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: dict[str, object],
+    ) -> Exchange:
+        """Make an exchange, or find it as described.
+
+        Raises:
+            CommandInvalid: there is no such kind.
+            AccessRefused: the default exchange, or a name that begins with `amq.`.
+            PreconditionFailed: it exists with another property, or an argument is malformed.
+            StoreFailed: it is durable and the log has stopped.
+        """
+        check_kind(kind)
+        refuse_default(name)
+        where = self._exchange_text(name)
+        found = self.exchanges.get(name)
+        if found is not None:
+            assert_same_field("type", found.kind, kind, where)
+            assert_same_field("durable", found.durable, durable, where)
+            assert_same_field("auto_delete", found.auto_delete, auto_delete, where)
+            assert_same_field("internal", found.internal, internal, where)
+            assert_same_exchange_arguments(found.arguments, arguments, where)
+            return found
+        _check_name("exchange", name)
+        check_exchange_arguments(arguments, where)
+        if durable:
+            self.require_log()
+        exchange = new_exchange(name, kind, durable, auto_delete, internal, arguments)
+        self.add_exchange(exchange)
+        if durable:
+            self.store.append_definition(exchange_change(self.name, exchange))
+        return exchange
+
+    def exchange(self, name: str) -> Exchange:
+        """Find an exchange (a passive declaration).
+
+        Raises:
+            NotFound: there is none of this name.
+            AccessRefused: the default exchange.
+        """
+        refuse_default(name)
+        return self.existing_exchange(name)
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        """Delete an exchange with its bindings; one that is absent is deleted already.
+
+        Raises:
+            AccessRefused: the default exchange, or one that is always there.
+            PreconditionFailed: it has bindings and `if_unused` is set.
+            StoreFailed: it is durable and the log has stopped.
+        """
+        refuse_default(name)
+        if is_predeclared(name):
+            raise AccessRefused(f"deletion of system {self._exchange_text(name)} not allowed")
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if if_unused and exchange.bindings:
+            raise PreconditionFailed(f"{self._exchange_text(name)} in use")
+        if exchange.durable:
+            self.require_log()
+        self.delete_exchanges([exchange])
+
+    def declare_queue(
+        self,
+        name: str,
+        durable: bool,
+        exclusive_owner: object | None,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> Queue:
+        """Make a queue, or find it as described; the empty name asks for a new one.
+
+        `exclusive_owner` is the connection that declares it exclusive, else None. An exclusive queue is gone
+        with its connection, so it is never durable.
+
+        Raises:
+            AccessRefused: the name begins with `amq.`.
+            ResourceLocked: it exists and is exclusive to another, or not as this declaration has it.
+            PreconditionFailed: it exists with another property or argument, or an argument is malformed.
+            StoreFailed: it is durable and the log has stopped.
+        """
+        if name:
+            _check_name("queue", name)
+        else:
+            name = self.generate_name()
+        durable = durable and exclusive_owner is None
+        where = self._queue_text(name)
+        found = self.queues.get(name)
+        if found is not None:
+            if found.exclusive_owner is not exclusive_owner:
+                raise self._locked(name)
+            assert_same_field("durable", found.durable, durable, where)
+            assert_same_field("auto_delete", found.auto_delete, auto_delete, where)
+            assert_same_queue_arguments(found.arguments, arguments, where)
+            return found
+        check_queue_arguments(arguments, where)
+        if not durable:
+            return self.add_queue(name, False, exclusive_owner, auto_delete, arguments, 0)
+        self.require_log()
+        queue = self.add_queue(name, True, None, auto_delete, arguments, self.numbers.take())
+        self.store.append_definition(queue_change(self.name, queue))
+        return queue
+
+    def generate_name(self) -> str:
+        """A name for a queue that no queue has."""
+        name = _GENERATED_PREFIX + self._names()
+        while name in self.queues:
+            name = _GENERATED_PREFIX + self._names()
+        return name
+
+    def queue(self, name: str, owner: object | None = None) -> Queue:
+        """Find a queue (a passive declaration, and every other use).
+
+        Raises:
+            NotFound: there is none of this name.
+            ResourceLocked: it is exclusive to another.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            raise NotFound(f"no {self._queue_text(name)}")
+        self.check_owner(queue, owner)
+        return queue
+
+    def delete_queue(self, name: str, if_unused: bool, if_empty: bool, owner: object | None = None) -> int:
+        """Delete a queue; returns how many messages were ready. One that is absent is deleted already.
+
+        Raises:
+            ResourceLocked: it is exclusive to another.
+            PreconditionFailed: it has consumers and `if_unused` is set, or messages and `if_empty`.
+            StoreFailed: it is durable and the log has stopped.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            return 0
+        self.check_owner(queue, owner)
+        ready = queue.ready
+        if if_empty and ready:
+            raise PreconditionFailed(f"{self._queue_text(name)} not empty")
+        if if_unused and queue.consumer_count:
+            raise PreconditionFailed(f"{self._queue_text(name)} in use")
+        if queue.durable:
+            self.require_log()
+        self._delete_queue(queue)
+        return ready
+
+    def delete_exclusive_queues(self, owner: object) -> None:
+        """A connection is gone, and its exclusive queues go with it."""
+        for queue in self.owned_by(owner):
+            self._delete_queue(queue)
+
+    def consumer_gone(self, queue: Queue) -> None:
+        """A consumer was cancelled or lost: an auto-delete queue goes with its last one."""
+        if queue.auto_delete and not queue.consumer_count and self.queues.get(queue.name) is queue:
+            self._delete_queue(queue)
+
+    def purge_queue(self, name: str, owner: object | None = None) -> int:
+        """Drop the ready messages of a queue; returns how many they were.
+
+        Raises:
+            NotFound: there is none of this name.
+            ResourceLocked: it is exclusive to another.
+        """
+        return self.queue(name, owner).purge()
+
+    def existing_exchange(self, name: str) -> Exchange:
+        """Find an exchange, also the default one.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no {self._exchange_text(name)}")
+        return exchange
+
+    def check_owner(self, queue: Queue, owner: object | None) -> None:
+        """Refuse a queue that is exclusive to another.
+
+        Raises:
+            ResourceLocked: it is.
+        """
+        if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
+            raise self._locked(queue.name)
+
+    def require_log(self) -> None:
+        """Refuse what could not be kept. What the broker itself takes away goes on without a log.
+
+        Raises:
+            StoreFailed: the log has stopped.
+        """
+        if self.store.failure:
+            raise StoreFailed(f"the log has stopped: {self.store.failure}")
+
+    def delete_exchanges(self, exchanges: list[Exchange]) -> None:
+        """Delete exchanges, and those whose last binding goes with them if they are auto-delete."""
+        pending = exchanges
+        while pending:
+            exchange = pending.pop()
+            if self.exchanges.get(exchange.name) is exchange:
+                pending += self.remove_exchange(exchange)
+                if exchange.durable:
+                    self.store.append_definition(exchange_deleted(self.name, exchange))
+
+    def _delete_queue(self, queue: Queue) -> None:
+        unused = self.remove_queue(queue)
+        if queue.durable:
+            self.store.append_definition(queue_deleted(self.name, queue))
+        self.delete_exchanges(unused)
+
+    def _locked(self, queue: str) -> ResourceLocked:
+        return ResourceLocked(
+            f"cannot obtain exclusive access to locked {self._queue_text(queue)}. It could be originally "
+            "declared on another connection or the exclusive property value does not match that of the "
+            "original declaration."
+        )
+
+    def _queue_text(self, name: str) -> str:
+        return f"queue '{name}' in vhost '{self.name}'"
+
+    def _exchange_text(self, name: str) -> str:
+        return f"exchange '{name}' in vhost '{self.name}'"
+
+
+def refuse_default(exchange: str) -> None:
+    """Refuse the exchange without a name, which cannot be changed.
+
+    Raises:
+        AccessRefused: it is that one.
+    """
+    if exchange == DEFAULT_EXCHANGE:
+        raise AccessRefused("operation not permitted on the default exchange")
+
+
+def _check_name(kind: str, name: str) -> None:
+    """Refuse a name that a client may not give."""
+    if name.startswith(RESERVED_PREFIX):
+        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+    check_length(f"{kind} name", name)
+
+
+def check_length(what: str, text: str) -> None:
+    """Hold a text to what a short string can carry.
+
+    Raises:
+        PreconditionFailed: it has more bytes than that.
+    """
+    size = len(text.encode())
+    if size > SHORT_STRING_BYTES_MAX:
+        raise PreconditionFailed(f"{what} is {size} bytes long, at most {SHORT_STRING_BYTES_MAX} are allowed")

@@ -1,0 +1,228 @@
+"""The durable topology as the log keeps it: changes, JSON-able dicts with a `kind`, and how they are applied.
+
+A change that declares describes the whole object, so that a later one of the same object replaces it; one
+that deletes takes along what cannot be without the object (a queue its bindings, a virtual host everything).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from broker.core.binding import Binding, binding_key
+from broker.core.exchange import Exchange, new_exchange
+from broker.core.field_values import decode_table, encode_table
+from broker.core.queue import Queue
+from broker.core.topology import DEFAULT_EXCHANGE, RESERVED_PREFIX, Topology
+
+QUEUE: Final = "queue"
+EXCHANGE: Final = "exchange"
+BINDING: Final = "binding"
+DELETED: Final = ".delete"  # appended to the kind
+
+Change = dict[str, object]
+
+
+def queue_change(vhost: str, queue: Queue) -> Change:
+    """A durable queue is as described."""
+    return {
+        "kind": QUEUE,
+        "vhost": vhost,
+        "name": queue.name,
+        "number": int(queue.number),
+        "auto_delete": queue.auto_delete,
+        "arguments": encode_table(queue.arguments),
+    }
+
+
+def exchange_change(vhost: str, exchange: Exchange) -> Change:
+    """A durable exchange is as described."""
+    return {
+        "kind": EXCHANGE,
+        "vhost": vhost,
+        "name": exchange.name,
+        "type": exchange.kind,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": encode_table(exchange.arguments),
+    }
+
+
+def binding_change(vhost: str, binding: Binding) -> Change:
+    """A durable binding is there."""
+    return {
+        "kind": BINDING,
+        "vhost": vhost,
+        "source": binding.source.name,
+        "destination": binding.destination_name,
+        "destination_type": binding.destination_type,
+        "routing_key": binding.routing_key,
+        "arguments": encode_table(binding.arguments),
+    }
+
+
+def queue_deleted(vhost: str, queue: Queue) -> Change:
+    """A durable queue is gone."""
+    return {"kind": QUEUE + DELETED, "vhost": vhost, "name": queue.name, "number": int(queue.number)}
+
+
+def exchange_deleted(vhost: str, exchange: Exchange) -> Change:
+    """A durable exchange is gone."""
+    return {"kind": EXCHANGE + DELETED, "vhost": vhost, "name": exchange.name}
+
+
+def binding_deleted(vhost: str, binding: Binding) -> Change:
+    """A durable binding is gone."""
+    change = binding_change(vhost, binding)
+    change["kind"] = BINDING + DELETED
+    return change
+
+
+def durable_changes(topology: Topology) -> Iterator[Change]:
+    """The declarations that make everything durable of a virtual host again, in an order that works."""
+    vhost = topology.name
+    for exchange in topology.exchanges.values():
+        if exchange.durable and exchange.name != DEFAULT_EXCHANGE and not is_predeclared(exchange.name):
+            yield exchange_change(vhost, exchange)
+    for queue in topology.queues.values():
+        if queue.durable:
+            yield queue_change(vhost, queue)
+    for exchange in topology.exchanges.values():
+        for binding in exchange.bindings.values():
+            if binding.durable:
+                yield binding_change(vhost, binding)
+
+
+def is_predeclared(exchange: str) -> bool:
+    """Whether every virtual host has this exchange from the start: nobody else may use the prefix."""
+    return exchange.startswith(RESERVED_PREFIX)
+
+
+def apply_change(topology: Topology, change: Change) -> None:
+    """Apply one change at recovery. What is there already stays, what is absent need not be deleted.
+
+    Exchanges that lost their last binding are not deleted here: the log says so itself if they were.
+
+    Raises:
+        ValueError: no change of a queue, an exchange or a binding.
+    """
+    kind = text_of(change, "kind")
+    if kind == QUEUE:
+        _apply_queue(topology, change)
+    elif kind == QUEUE + DELETED:
+        queue = topology.queues.get(text_of(change, "name"))
+        topology.numbers.reserve(number_of(change, "number"))
+        if queue is not None and queue.number == number_of(change, "number"):
+            topology.remove_queue(queue)
+    elif kind == EXCHANGE:
+        _apply_exchange(topology, change)
+    elif kind == EXCHANGE + DELETED:
+        exchange = topology.exchanges.get(text_of(change, "name"))
+        if exchange is not None:
+            topology.remove_exchange(exchange)
+    elif kind == BINDING:
+        _apply_binding(topology, change)
+    elif kind == BINDING + DELETED:
+        _apply_binding_deleted(topology, change)
+    else:
+        raise ValueError(f"no definition is of kind {kind!r}")
+
+
+def _apply_queue(topology: Topology, change: Change) -> None:
+    name = text_of(change, "name")
+    number = number_of(change, "number")
+    arguments = decode_table(change.get("arguments"))
+    topology.numbers.reserve(number)
+    queue = topology.queues.get(name)
+    if queue is not None and queue.number == number:
+        # the same queue, described again at the head of a segment: it may hold messages already
+        queue.auto_delete = flag_of(change, "auto_delete")
+        queue.arguments = arguments
+        return
+    if queue is not None:
+        topology.remove_queue(queue)
+    topology.add_queue(name, True, None, flag_of(change, "auto_delete"), arguments, number)
+
+
+def _apply_exchange(topology: Topology, change: Change) -> None:
+    exchange = new_exchange(
+        text_of(change, "name"),
+        text_of(change, "type"),
+        True,
+        flag_of(change, "auto_delete"),
+        flag_of(change, "internal"),
+        decode_table(change.get("arguments")),
+    )
+    old = topology.exchanges.get(exchange.name)
+    if old is not None:
+        if exchange_change("", old) == exchange_change("", exchange):
+            return
+        topology.remove_exchange(old)
+    topology.add_exchange(exchange)
+
+
+def _apply_binding(topology: Topology, change: Change) -> None:
+    source = topology.exchanges.get(text_of(change, "source"))
+    destination = _destination(topology, change)
+    if source is None or destination is None:
+        return  # one end was deleted later in a log that was read from the middle
+    arguments = decode_table(change.get("arguments"))
+    topology.add_binding(Binding(source, destination, text_of(change, "routing_key"), arguments))
+
+
+def _apply_binding_deleted(topology: Topology, change: Change) -> None:
+    source = topology.exchanges.get(text_of(change, "source"))
+    if source is None:
+        return
+    key = binding_key(
+        text_of(change, "destination_type"),
+        text_of(change, "destination"),
+        text_of(change, "routing_key"),
+        decode_table(change.get("arguments")),
+    )
+    binding = source.bindings.get(key)
+    if binding is not None:
+        topology.remove_binding(binding)
+
+
+def _destination(topology: Topology, change: Change) -> Queue | Exchange | None:
+    name = text_of(change, "destination")
+    if text_of(change, "destination_type") == QUEUE:
+        return topology.queues.get(name)
+    return topology.exchanges.get(name)
+
+
+def text_of(change: Change, field: str) -> str:
+    """A string field of a change.
+
+    Raises:
+        ValueError: it is absent or no string.
+    """
+    value = change.get(field)
+    if not isinstance(value, str):
+        raise ValueError(f"a definition needs a string as {field!r}: {change}")
+    return value
+
+
+def number_of(change: Change, field: str) -> int:
+    """An integer field of a change.
+
+    Raises:
+        ValueError: it is absent or no integer.
+    """
+    value = change.get(field)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"a definition needs an integer as {field!r}: {change}")
+    return value
+
+
+def flag_of(change: Change, field: str) -> bool:
+    """A boolean field of a change.
+
+    Raises:
+        ValueError: it is absent or no boolean.
+    """
+    value = change.get(field)
+    if not isinstance(value, bool):
+        raise ValueError(f"a definition needs a boolean as {field!r}: {change}")
+    return value

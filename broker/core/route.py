@@ -1,0 +1,95 @@
+"""Where a message goes: the resolved route, and the walk over exchanges that finds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.core.binding import Binding, Destinations
+from broker.core.message import Address
+from broker.core.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.core.exchange import Exchange
+
+
+@final
+class Route:
+    """The queues that an exchange and a routing key lead to, each once.
+
+    Publishers keep routes: one is right while its `epoch` is that of its virtual host, and
+    `VirtualHost.publish` resolves it again when it is not. `logged` are those of `queues` whose persistent
+    messages go to the log. `by_headers`: an exchange on the way looks at the headers, so that every message
+    has to be routed by itself, with `VirtualHost.publish_with_headers`; `queues` then are those of a message
+    without headers.
+    """
+
+    def __init__(self, address: Address, exchange: Exchange) -> None:
+        self.address = address
+        self.exchange = exchange
+        self.queues: list[Queue] = []
+        self.logged: list[Queue] = []
+        self.by_headers = False
+        self.epoch: i64 = 0  # 0: stale
+
+
+@final
+class Resolution:
+    """The walk that finds a route: queues found, exchanges still to visit, exchanges seen.
+
+    Exchanges are visited at most once, so that cycles of bindings end, and from a list, so that no depth of
+    them reaches the end of the stack.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[Queue, None] = {}
+        self.by_headers = False
+        self.matched = False  # whether the exchange being visited had a binding that matched
+        self._pending: list[Exchange] = []
+        self._seen: set[Exchange] = set()
+
+    def take(self, destinations: Destinations) -> None:
+        """Add the destinations of bindings that matched."""
+        self.matched = True
+        for queue in destinations.queues:
+            self.queues[queue] = None
+        for exchange in destinations.exchanges:
+            self.visit(exchange)
+
+    def take_binding(self, binding: Binding) -> None:
+        """Add the destination of one binding that matched."""
+        self.matched = True
+        if binding.queue is not None:
+            self.queues[binding.queue] = None
+        elif binding.exchange is not None:
+            self.visit(binding.exchange)
+
+    def take_queue(self, queue: Queue) -> None:
+        """Add one queue."""
+        self.matched = True
+        self.queues[queue] = None
+
+    def visit(self, exchange: Exchange) -> None:
+        """Have `exchange` visited too, unless it was or will be."""
+        if exchange not in self._seen:
+            self._seen.add(exchange)
+            self._pending.append(exchange)
+
+    def run(
+        self,
+        source: Exchange,
+        routing_key: str,
+        headers: dict[str, object],
+        exchanges: dict[str, Exchange],
+    ) -> None:
+        """Walk from `source`. An exchange without any match passes the message to its alternate exchange."""
+        self.visit(source)
+        while self._pending:
+            exchange = self._pending.pop()
+            self.matched = False
+            exchange.match(routing_key, headers, self)
+            if not self.matched and exchange.alternate is not None:
+                alternate = exchanges.get(exchange.alternate)
+                if alternate is not None:  # an absent alternate exchange is no error
+                    self.visit(alternate)

@@ -1,0 +1,158 @@
+"""The exchanges, queues and bindings of a virtual host, and the steps in which they change."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from broker.core.arguments import priority_levels
+from broker.core.binding import Binding
+from broker.core.counters import Counters
+from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
+from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange, new_exchange
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.queue_numbers import QueueNumbers
+
+DEFAULT_EXCHANGE: Final = ""
+RESERVED_PREFIX: Final = "amq."
+PREDECLARED: Final = (
+    ("amq.direct", DIRECT),
+    ("amq.fanout", FANOUT),
+    ("amq.topic", TOPIC),
+    ("amq.headers", HEADERS),
+    ("amq.match", HEADERS),
+)
+
+
+class Topology:
+    """What there is. Every step leaves it consistent and makes the routes that were resolved before stale.
+
+    Nothing here refuses anything, and nothing is appended to the log: that is for those who take the steps,
+    clients' requests (`Declarations`) and recovery (`definitions.apply_change`).
+    """
+
+    def __init__(self, name: str, store: MessageStore, counters: Counters, numbers: QueueNumbers) -> None:
+        self.name = name
+        self.store = store
+        self.counters = counters
+        self.numbers = numbers
+        self.epoch: i64 = 1
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
+        for exchange, kind in PREDECLARED:
+            self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
+        self._bindings_to: dict[Queue, dict[Binding, None]] = {}
+        self._owned: dict[object, dict[Queue, None]] = {}
+
+    def bindings_to(self, queue: Queue) -> list[Binding]:
+        """The bindings that lead to `queue`, oldest first, without the one of the default exchange."""
+        return list(self._bindings_to.get(queue, ()))
+
+    def owned_by(self, owner: object) -> list[Queue]:
+        """The queues exclusive to `owner`."""
+        return list(self._owned.get(owner, ()))
+
+    def add_queue(
+        self,
+        name: str,
+        durable: bool,
+        exclusive_owner: object | None,
+        auto_delete: bool,
+        arguments: dict[str, object],
+        number: i64,
+    ) -> Queue:
+        """Make a queue under a free name; `number` is 0 if the log need not know it."""
+        levels = priority_levels(arguments)
+        entries: QueueEntryList = FifoEntryList() if levels == 1 else PriorityEntryList(levels)
+        queue = Queue(
+            name,
+            self.store,
+            entries,
+            self.counters,
+            durable=durable,
+            logged=number > 0,
+            number=number,
+            vhost=self.name,
+        )
+        queue.exclusive_owner = exclusive_owner
+        queue.auto_delete = auto_delete
+        queue.arguments = arguments
+        self.queues[name] = queue
+        if number > 0:
+            self.numbers.queues[number] = queue
+        if exclusive_owner is not None:
+            self._owned.setdefault(exclusive_owner, {})[queue] = None
+        self.epoch += 1
+        return queue
+
+    def remove_queue(self, queue: Queue) -> list[Exchange]:
+        """Remove a queue with its bindings and entries; returns the exchanges that this leaves `unused`."""
+        del self.queues[queue.name]
+        self.numbers.queues.pop(queue.number, None)
+        owner = queue.exclusive_owner
+        if owner is not None:
+            owned = self._owned[owner]
+            del owned[queue]
+            if not owned:
+                del self._owned[owner]
+        left: list[Exchange] = []
+        for binding in self.bindings_to(queue):
+            left += self.remove_binding(binding)
+        self.epoch += 1
+        queue.dispose()
+        return left
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Add an exchange under a free name."""
+        self.exchanges[exchange.name] = exchange
+        self.epoch += 1
+
+    def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
+        """Remove an exchange with its bindings, both ways; returns the exchanges that this leaves unused."""
+        del self.exchanges[exchange.name]
+        for binding in list(exchange.bindings.values()):
+            self.remove_binding(binding)
+        left: list[Exchange] = []
+        for binding in list(exchange.incoming):
+            left += self.remove_binding(binding)
+        self.epoch += 1
+        return left
+
+    def add_binding(self, binding: Binding) -> None:
+        """Add a binding between what is there, unless it is there already."""
+        source = binding.source
+        if binding.key in source.bindings:
+            return
+        source.add(binding)
+        queue = binding.queue
+        exchange = binding.exchange
+        if queue is not None:
+            self._bindings_to.setdefault(queue, {})[binding] = None
+        elif exchange is not None:
+            exchange.incoming[binding] = None
+        self.epoch += 1
+
+    def remove_binding(self, binding: Binding) -> list[Exchange]:
+        """Remove a binding; returns its source if that is to be deleted with its last binding, and it was."""
+        source = binding.source
+        source.remove(binding)
+        queue = binding.queue
+        exchange = binding.exchange
+        if queue is not None:
+            leading = self._bindings_to[queue]
+            del leading[binding]
+            if not leading:
+                del self._bindings_to[queue]
+        elif exchange is not None:
+            del exchange.incoming[binding]
+        self.epoch += 1
+        return [source] if source.auto_delete and not source.bindings else []
+
+    def clear(self) -> None:
+        """Remove everything: the virtual host is deleted."""
+        for queue in list(self.queues.values()):
+            self.remove_queue(queue)
+        for exchange in list(self.exchanges.values()):
+            self.remove_exchange(exchange)

@@ -1,0 +1,252 @@
+"""A virtual host: its bindings on request, and the way of a message from its route into queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.binding import Binding, binding_key
+from broker.core.counters import Counters
+from broker.core.declarations import Declarations, check_length, refuse_default
+from broker.core.definitions import binding_change, binding_deleted
+from broker.core.errors import AccessRefused, StoreFailed
+from broker.core.exchange import Exchange
+from broker.core.message import Address, Message
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.queue_numbers import QueueNumbers
+from broker.core.route import Resolution, Route
+
+NEEDS_HEADERS: Final[i64] = -1  # answer of `publish`: nothing was done, `publish_with_headers` has to be used
+
+
+@final
+class VirtualHost(Declarations):
+    """A name space of exchanges and queues.
+
+    `epoch` grows with every change of them; a `Route` of an older epoch is stale. `names` gives the random
+    part of the names of queues that the broker names, `numbers` those of logged queues (by default this
+    virtual host has its own).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: MessageStore,
+        counters: Counters,
+        names: Callable[[], str],
+        numbers: QueueNumbers | None = None,
+    ) -> None:
+        super().__init__(name, store, counters, names, QueueNumbers() if numbers is None else numbers)
+
+    def bind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        arguments: dict[str, object],
+        owner: object | None = None,
+    ) -> None:
+        """Bind a queue to an exchange; a binding that is there already stays the only one.
+
+        Raises:
+            AccessRefused: the default exchange.
+            NotFound: the exchange or the queue does not exist.
+            ResourceLocked: the queue is exclusive to another.
+            PreconditionFailed: the exchange cannot do what the arguments ask.
+            StoreFailed: both ends are durable and the log has stopped.
+        """
+        refuse_default(exchange)
+        source = self.existing_exchange(exchange)
+        self._bind(source, self.queue(queue, owner), routing_key, arguments)
+
+    def unbind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        arguments: dict[str, object],
+        owner: object | None = None,
+    ) -> None:
+        """Remove a binding to a queue; one that is absent is removed already.
+
+        Raises:
+            AccessRefused: the default exchange.
+            ResourceLocked: the queue is exclusive to another.
+            StoreFailed: the binding is durable and the log has stopped.
+        """
+        refuse_default(exchange)
+        found = self.queues.get(queue)
+        if found is not None:
+            self.check_owner(found, owner)
+        self._unbind(exchange, binding_key("queue", queue, routing_key, arguments))
+
+    def bind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        """Bind an exchange to another: what matches goes on to `destination`. Cycles are allowed.
+
+        Raises:
+            AccessRefused: the default exchange on either side.
+            NotFound: one of them does not exist.
+            PreconditionFailed: the source cannot do what the arguments ask.
+            StoreFailed: both ends are durable and the log has stopped.
+        """
+        refuse_default(destination)
+        refuse_default(source)
+        start = self.existing_exchange(source)
+        self._bind(start, self.existing_exchange(destination), routing_key, arguments)
+
+    def unbind_exchange(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        """Remove a binding to an exchange; one that is absent is removed already.
+
+        Raises:
+            AccessRefused: the default exchange on either side.
+            StoreFailed: the binding is durable and the log has stopped.
+        """
+        refuse_default(destination)
+        refuse_default(source)
+        self._unbind(source, binding_key("exchange", destination, routing_key, arguments))
+
+    def route(self, exchange: str, routing_key: str) -> Route:
+        """Find out where messages with this exchange and key go. The route is the caller's to keep.
+
+        Raises:
+            NotFound: there is no such exchange.
+            AccessRefused: the exchange is internal.
+            PreconditionFailed: the routing key is longer than 255 bytes.
+        """
+        check_length("routing key", routing_key)
+        source = self._publish_to(exchange)
+        route = Route(Address(exchange, routing_key), source)
+        self._resolve(route)
+        return route
+
+    def refresh(self, route: Route) -> None:
+        """Find out anew where messages of a route go.
+
+        Raises:
+            NotFound: the exchange is gone; the route stays stale.
+            AccessRefused: another exchange has its name now, and that is internal.
+        """
+        route.epoch = 0
+        route.exchange = self._publish_to(route.address.exchange)
+        self._resolve(route)
+
+    def publish(self, route: Route, message: Message, immediate: bool = False) -> i64:
+        """Put a message into all queues of a route; returns how many took it, 0: it is unroutable.
+
+        `immediate`: a queue takes it only if a consumer can have it at once. `NEEDS_HEADERS` is returned, and
+        nothing done, when the route is `by_headers`.
+
+        Raises:
+            NotFound, AccessRefused: the route was stale, as for `refresh`.
+            StoreFailed: the message is persistent, a queue is logged and the log has stopped.
+        """
+        if route.epoch != self.epoch:
+            self.refresh(route)
+        if route.by_headers:
+            return NEEDS_HEADERS
+        self.counters.published += 1
+        if message.persistent and route.logged:
+            self._append(message, route.logged)
+        queues = route.queues
+        if immediate:
+            return self._deliver_now(queues, message)
+        for queue in queues:
+            queue.enqueue(message)
+        taken: i64 = len(queues)
+        if taken == 0:
+            self.counters.unroutable += 1
+        return taken
+
+    def publish_with_headers(
+        self, route: Route, message: Message, headers: dict[str, object], immediate: bool = False
+    ) -> i64:
+        """Put a message into the queues that its route and its headers lead to; like `publish` otherwise.
+
+        Raises:
+            NotFound, AccessRefused: the route was stale, as for `refresh`.
+            StoreFailed: the message is persistent, a queue is logged and the log has stopped.
+        """
+        if route.epoch != self.epoch:
+            self.refresh(route)
+        found = Resolution()
+        found.run(route.exchange, route.address.routing_key, headers, self.exchanges)
+        queues = list(found.queues)
+        self.counters.published += 1
+        if message.persistent:
+            logged = [queue for queue in queues if queue.logged]
+            if logged:
+                self._append(message, logged)
+        if immediate:
+            return self._deliver_now(queues, message)
+        for queue in queues:
+            queue.enqueue(message)
+        if not queues:
+            self.counters.unroutable += 1
+        return len(queues)
+
+    def _append(self, message: Message, logged: list[Queue]) -> None:
+        """Append a persistent message once for all queues that are logged, before any of them has it."""
+        store = self.store
+        if store.failure:
+            raise StoreFailed(f"the log has stopped: {store.failure}")
+        store.append_message(message, logged)
+
+    def _deliver_now(self, queues: list[Queue], message: Message) -> i64:
+        """Offer a message to the consumers that wait; a queue where none takes it drops it, in the log too."""
+        taken: i64 = 0
+        for queue in queues:
+            if queue.enqueue_immediate(message):
+                taken += 1
+        if taken == 0:
+            self.counters.unroutable += 1
+        return taken
+
+    def _publish_to(self, name: str) -> Exchange:
+        exchange = self.existing_exchange(name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.name}'")
+        return exchange
+
+    def _resolve(self, route: Route) -> None:
+        found = Resolution()
+        found.run(route.exchange, route.address.routing_key, {}, self.exchanges)
+        queues = list(found.queues)
+        route.queues = queues
+        route.logged = [queue for queue in queues if queue.logged]
+        route.by_headers = found.by_headers
+        route.epoch = self.epoch
+
+    def _bind(
+        self, source: Exchange, destination: Queue | Exchange, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        check_length("routing key", routing_key)
+        source.check(arguments)
+        binding = Binding(source, destination, routing_key, arguments)
+        if binding.key in source.bindings:
+            return
+        if binding.durable:
+            self.require_log()
+        self.add_binding(binding)
+        if binding.durable:
+            self.store.append_definition(binding_change(self.name, binding))
+
+    def _unbind(self, exchange: str, key: tuple[str, str, str, str]) -> None:
+        source = self.exchanges.get(exchange)
+        if source is None:
+            return
+        binding = source.bindings.get(key)
+        if binding is None:
+            return
+        if binding.durable:
+            self.require_log()
+        unused = self.remove_binding(binding)
+        if binding.durable:
+            self.store.append_definition(binding_deleted(self.name, binding))
+        self.delete_exchanges(unused)
