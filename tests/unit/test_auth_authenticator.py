@@ -1,0 +1,154 @@
+"""Authentication: right and wrong passwords, loopback, what is remembered and when it is forgotten."""
+
+import time
+
+import pytest
+
+from broker.auth import authenticator as module
+from broker.auth.authenticator import Authenticator
+from broker.auth.passwords import hash_password, matches
+from broker.auth.users import Users
+
+
+@pytest.fixture(scope="module")
+def sesame() -> str:
+    return hash_password("sesame")
+
+
+@pytest.fixture
+def users(sesame: str) -> Users:
+    users = Users(lambda change: None)
+    users.add("ann", sesame)
+    users.add("guest", sesame, loopback_only=True)
+    return users
+
+
+@pytest.fixture
+def auth(users: Users) -> Authenticator:
+    return Authenticator(users)
+
+
+def test_the_hash_is_argon2id_with_owasp_parameters_and_a_salt(sesame: str) -> None:
+    assert sesame.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert hash_password("sesame") != sesame
+
+
+def test_passwords(sesame: str) -> None:
+    assert matches(sesame, "sesame")
+    assert not matches(sesame, "Sesame")
+    assert not matches(sesame, "")
+    assert not matches("", "sesame")
+    assert not matches("$argon2id$nonsense", "sesame")
+
+
+def test_a_password_of_any_octets() -> None:
+    strange = b"\xff\x00\xfe".decode("utf-8", "surrogateescape")
+    assert matches(hash_password(strange), strange)
+
+
+def test_verify(auth: Authenticator) -> None:
+    assert auth.verify("ann", "sesame", loopback=False)
+    assert not auth.verify("ann", "wrong", loopback=True)
+    assert not auth.verify("nobody", "sesame", loopback=True)
+
+
+def test_nothing_is_remembered_before_a_success(auth: Authenticator) -> None:
+    assert auth.remembered("ann", "sesame", loopback=True) is None
+    assert not auth.verify("ann", "wrong", loopback=True)
+    assert auth.remembered("ann", "wrong", loopback=True) is None
+    assert auth.remembered("nobody", "sesame", loopback=True) is None
+
+
+def test_a_success_is_remembered_for_this_user_and_password(auth: Authenticator) -> None:
+    auth.verify("ann", "sesame", loopback=True)
+    assert auth.remembered("ann", "sesame", loopback=False) is True
+    assert auth.remembered("ann", "Sesame", loopback=False) is None
+    assert auth.remembered("guest", "sesame", loopback=True) is None
+
+
+def test_a_wrong_password_does_not_forget_the_right_one(auth: Authenticator) -> None:
+    auth.verify("ann", "sesame", loopback=True)
+    assert not auth.verify("ann", "wrong", loopback=True)
+    assert auth.remembered("ann", "sesame", loopback=True) is True
+
+
+def test_another_password_forgets_the_old_one(auth: Authenticator, users: Users) -> None:
+    auth.verify("ann", "sesame", loopback=True)
+    users.change_password("ann", hash_password("new"))
+    assert auth.remembered("ann", "sesame", loopback=True) is None
+    assert not auth.verify("ann", "sesame", loopback=True)
+    assert auth.verify("ann", "new", loopback=True)
+    users.delete("ann")
+    assert auth.remembered("ann", "new", loopback=True) is None
+    users.add("ann", hash_password("other"))
+    assert auth.remembered("ann", "new", loopback=True) is None
+
+
+def test_a_password_that_changes_while_it_is_verified(
+    auth: Authenticator, users: Users, sesame: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changed_meanwhile(password_hash: str, password: str) -> bool:
+        assert (password_hash, password) == (sesame, "sesame")
+        users.change_password("ann", "another hash")
+        return True
+
+    monkeypatch.setattr(module, "matches", changed_meanwhile)
+    auth.verify("ann", "sesame", loopback=True)
+    assert auth.remembered("ann", "sesame", loopback=True) is None
+
+
+def test_tags_and_permissions_do_not_forget(auth: Authenticator, users: Users) -> None:
+    auth.verify("ann", "sesame", loopback=True)
+    users.change_tags("ann", ("monitoring",))
+    users.permit("ann", "/", "", "", "")
+    assert auth.remembered("ann", "sesame", loopback=True) is True
+
+
+def test_loopback_only(auth: Authenticator) -> None:
+    assert auth.verify("guest", "sesame", loopback=True)
+    assert auth.remembered("guest", "sesame", loopback=True) is True
+    assert auth.remembered("guest", "sesame", loopback=False) is False
+    assert not auth.verify("guest", "sesame", loopback=False)
+
+
+def test_what_is_remembered_is_keyed_and_no_password(users: Users) -> None:
+    digests = set()
+    for _ in range(2):  # two processes
+        auth = Authenticator(users)
+        auth.verify("ann", "sesame", loopback=True)
+        user = users.get("ann")
+        assert user is not None
+        assert b"sesame" not in user.remembered
+        digests.add(user.remembered)
+        assert auth.remembered("ann", "sesame", loopback=True) is True
+    assert len(digests) == 2
+
+
+def test_a_name_and_password_are_not_one_text(auth: Authenticator, users: Users) -> None:
+    users.add("an", hash_password("nsesame"))
+    assert auth._digest("ann", "sesame") != auth._digest("an", "nsesame")
+
+
+def test_an_unknown_user_costs_as_much_as_a_wrong_password(auth: Authenticator) -> None:
+    def cost(user: str) -> float:
+        best = float("inf")
+        for _ in range(5):
+            start = time.thread_time()
+            assert not auth.verify(user, "wrong", loopback=True)
+            best = min(best, time.thread_time() - start)
+        return best
+
+    unknown, known = cost("nobody"), cost("ann")
+    assert known / 2 < unknown < known * 2
+
+
+def test_a_remembered_password_is_cheap(auth: Authenticator) -> None:
+    auth.verify("ann", "sesame", loopback=True)
+    start = time.thread_time()
+    for _ in range(100):
+        auth.remembered("ann", "sesame", loopback=True)
+    assert (time.thread_time() - start) / 100 < 0.001
+
+
+def test_mechanisms() -> None:
+    assert Authenticator.mechanisms == "PLAIN AMQPLAIN"

@@ -1,0 +1,216 @@
+"""Users: changes, their durable form, and what each user may do."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from broker.auth.users import Change, Users
+from broker.core.errors import NotFound, PreconditionFailed
+
+
+class Log:
+    """What was appended, as the log would keep it."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+
+    def append(self, change: Change) -> None:
+        self.changes.append(json.loads(json.dumps(change)))
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def users(log: Log) -> Users:
+    return Users(log.append)
+
+
+def rebuilt(changes: list[Change]) -> Users:
+    """Users made from `changes` alone; fails if that appends anything."""
+
+    def refuse(change: Change) -> None:
+        raise AssertionError(f"appended at recovery: {change}")
+
+    again = Users(refuse)
+    for change in changes:
+        again.apply(json.loads(json.dumps(change)))
+    return again
+
+
+def described(users: Users) -> list[Change]:
+    return sorted(users.definitions(), key=json.dumps)
+
+
+def test_every_history_is_rebuilt_from_its_changes_and_from_its_definitions(users: Users, log: Log) -> None:
+    steps: list[Callable[[], object]] = [
+        lambda: users.add("ann", "h1", tags=("administrator",)),
+        lambda: users.permit("ann", "/", ".*", "^a", ""),
+        lambda: users.add("bob", "h2", loopback_only=True),
+        lambda: users.permit("bob", "other", "", "", ".*"),
+        lambda: users.permit("ann", "other", "x", "y", "z"),
+        lambda: users.change_password("ann", "h3"),
+        lambda: users.change_tags("ann", ("monitoring", "policymaker")),
+        lambda: users.forbid("ann", "/"),
+        lambda: users.permit("ann", "other", "x2", "y2", "z2"),
+        lambda: users.delete("bob"),
+        lambda: users.add("bob", "h4"),
+    ]
+    for step in steps:
+        step()
+        assert described(rebuilt(log.changes)) == described(users)
+        assert described(rebuilt(users.definitions())) == described(users)
+    ann, bob = users.get("ann"), users.get("bob")
+    assert ann is not None
+    assert bob is not None
+    assert (ann.password_hash, ann.tags, list(ann.permissions)) == (
+        "h3",
+        ("monitoring", "policymaker"),
+        ["other"],
+    )
+    assert (bob.password_hash, bob.loopback_only, bob.permissions) == ("h4", False, {})
+    assert users.names() == ["ann", "bob"]
+
+
+def test_applying_twice_is_as_applying_once(users: Users, log: Log) -> None:
+    users.add("ann", "h1")
+    users.permit("ann", "/", ".*", ".*", ".*")
+    users.add("bob", "h2")
+    users.delete("bob")
+    assert described(rebuilt(log.changes + log.changes)) == described(users)
+    assert described(rebuilt(users.definitions() + log.changes)) == described(users)
+
+
+def test_changes_of_an_absent_user_are_ignored_at_recovery() -> None:
+    absent: list[Change] = [
+        {"kind": "user.delete", "name": "x"},
+        {"kind": "user.permission", "name": "x", "vhost": "/", "configure": "", "write": "", "read": ""},
+        {"kind": "user.permission.delete", "name": "x", "vhost": "/"},
+    ]
+    assert len(rebuilt(absent)) == 0
+
+
+def test_an_unknown_change_is_not_swallowed(users: Users) -> None:
+    with pytest.raises(ValueError, match=r"unknown change of users: user\.quota"):
+        users.apply({"kind": "user.quota", "name": "x"})
+
+
+def test_nobody_by_that_name(users: Users, log: Log) -> None:
+    acts: list[Callable[[], object]] = [
+        lambda: users.change_password("x", "h"),
+        lambda: users.change_tags("x", ()),
+        lambda: users.delete("x"),
+        lambda: users.permit("x", "/", "", "", ""),
+        lambda: users.forbid("x", "/"),
+    ]
+    for act in acts:
+        with pytest.raises(NotFound, match="no user 'x'"):
+            act()
+    assert log.changes == []
+
+
+def test_a_name_is_taken_once(users: Users) -> None:
+    users.add("ann", "h1")
+    with pytest.raises(PreconditionFailed, match="user 'ann' exists already"):
+        users.add("ann", "h2")
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 256, "ä" * 128, "\udc80"])
+def test_a_malformed_name(users: Users, log: Log, name: str) -> None:
+    with pytest.raises(PreconditionFailed, match="1 to 255 bytes"):
+        users.add(name, "h")
+    assert log.changes == []
+
+
+def test_the_longest_name(users: Users) -> None:
+    assert users.add("ä" * 127 + "x", "h").tags == ()
+
+
+def test_a_malformed_expression_changes_nothing(users: Users, log: Log) -> None:
+    users.add("ann", "h")
+    users.permit("ann", "/", "a", "a", "a")
+    before = list(log.changes)
+    with pytest.raises(PreconditionFailed, match=r"'\(' is not a regular expression"):
+        users.permit("ann", "/", "a", "(", "a")
+    assert log.changes == before
+    assert users.allowed("ann", "/", "write", "a")
+
+
+def test_what_was_never_permitted_is_not_forbidden_in_the_log(users: Users, log: Log) -> None:
+    users.add("ann", "h")
+    users.forbid("ann", "/")
+    assert [change["kind"] for change in log.changes] == ["user"]
+
+
+def test_access_to_virtual_hosts(users: Users) -> None:
+    users.add("ann", "h")
+    assert not users.may_access("ann", "/")
+    users.permit("ann", "/", "", "", "")
+    assert users.may_access("ann", "/")
+    assert not users.may_access("ann", "other")
+    assert not users.may_access("bob", "/")
+    users.forbid("ann", "/")
+    assert not users.may_access("ann", "/")
+
+
+@pytest.mark.parametrize(
+    ("expression", "name", "expected"),
+    [
+        (".*", "anything", True),
+        ("", "anything", False),
+        ("", "", False),
+        ("^tasks", "tasks.1", True),
+        ("^tasks$", "tasks.1", False),
+        ("asks", "tasks.1", True),  # unanchored, as RabbitMQ matches
+        (r"^amq\.default$", "", True),
+        (".*", "", True),
+    ],
+)
+def test_permissions_are_expressions_over_names(
+    users: Users, expression: str, name: str, expected: bool
+) -> None:
+    users.add("ann", "h")
+    for what in ("configure", "write", "read"):
+        users.permit("ann", "/", **({"configure": "", "write": "", "read": ""} | {what: expression}))
+        for asked in ("configure", "write", "read"):
+            for _ in range(2):  # computed, then remembered
+                assert users.allowed("ann", "/", asked, name) == (expected and asked == what)
+        assert not users.allowed("ann", "other", what, name)
+        assert not users.allowed("bob", "/", what, name)
+
+
+def test_remembered_answers_follow_a_change(users: Users) -> None:
+    users.add("ann", "h")
+    users.permit("ann", "/", "a", "", "")
+    assert users.allowed("ann", "/", "configure", "a")
+    users.permit("ann", "/", "b", "", "")
+    assert not users.allowed("ann", "/", "configure", "a")
+    users.change_password("ann", "h2")
+    assert users.allowed("ann", "/", "configure", "b")
+
+
+def test_the_first_user(users: Users) -> None:
+    assert users.add_first("boss", lambda: "h", "/")
+    boss = users.get("boss")
+    assert boss is not None
+    assert (boss.tags, boss.loopback_only) == (("administrator",), False)
+    assert all(users.allowed("boss", "/", what, "q") for what in ("configure", "write", "read"))
+    assert not users.may_access("boss", "other")
+
+    def refuse() -> str:
+        raise AssertionError("hashed for nothing")
+
+    assert not users.add_first("guest", refuse, "/")
+    assert users.names() == ["boss"]
+
+
+def test_guest_as_first_user_comes_from_loopback_only_for_good(users: Users, log: Log) -> None:
+    users.add_first("guest", lambda: "h", "/")
+    users.change_password("guest", "h2")
+    for those in (users, rebuilt(log.changes), rebuilt(users.definitions())):
+        guest = those.get("guest")
+        assert guest is not None
+        assert guest.loopback_only
