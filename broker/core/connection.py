@@ -24,12 +24,14 @@ class Connection:
     """The sessions of one peer and which of them have work. The adapters' connections extend it.
 
     `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
+    `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.scheduled: bool = False
         self.blocked: bool = False
+        self.full: bool = False
         self.sessions: dict[Session, None] = {}
         self.first_pending: Session | None = None
         self.last_pending: Session | None = None
@@ -57,7 +59,7 @@ class Connection:
         """
         left = budget
         try:
-            while left > 0 and not self.blocked:
+            while left > 0 and not self.blocked and not self.full:
                 session = self.first_pending
                 if session is None:
                     break
@@ -80,6 +82,11 @@ class Connection:
             session.update()
         if not blocked and self.first_pending is not None:
             self.schedule()
+
+    def close_targets(self) -> None:
+        """The connection ends: the same for all its sessions, before the first of them gives anything back."""
+        for session in list(self.sessions):
+            session.close_targets()
 
     def _pop(self, session: Session) -> None:
         self.first_pending = session.next_pending

@@ -23,7 +23,7 @@ class ConsumerTarget:
 
     It pulls from the queues of its `consumers`, usually one, when it has its turn.
 
-    `credit` is its own window; `session_credit`, if any, one that it shares with the session's other targets.
+    `credit` is its own window, unlimited for a 0-9-1 no-ack consumer; `session_credit`, if any, one that it shares with the session's other targets.
     Both are charged for every delivery; whoever handles the client's answer calls `restore_credit`.
     `desired`: work is wanted: there is credit, the flow is on, the transport takes data, and it is not
     closed.
@@ -160,6 +160,7 @@ class ConsumerTarget:
             delivered += 1
             if (
                 delivered >= quota
+                or connection.full
                 or others.notified > 1
                 or session.first_pending is not None
                 or connection.first_pending is not None

@@ -1,0 +1,215 @@
+"""basic.* besides publish, deliver and ack; confirm.select, channel.flow, access.request. [amqp-0-9-1 1.8]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+from pamqp import commands
+
+from broker.adapters.confirms import Confirms
+from broker.adapters.target091 import Target091, write_message
+from broker.adapters.topology091 import Handler, queue_named
+from broker.core.consumer import QueueConsumer
+from broker.core.credit import Credit
+from broker.core.errors import NotAllowed, PreconditionFailed
+from broker.core.queue import Queue
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.errors import SYNTAX_ERROR, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+PRIORITY: Final = "x-priority"
+BROWSE: Final = "x-browse"
+PRIORITY_BITS: Final = 31  # priorities are 32-bit integers
+
+
+def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
+    """basic.qos: a window for each consumer, or one for the channel; live consumers get it too.
+
+    [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
+    """
+    if frame.global_:
+        channel.credit.resize(frame.prefetch_count, frame.prefetch_size)
+    else:
+        channel.prefetch_count = frame.prefetch_count
+        channel.prefetch_bytes = frame.prefetch_size
+        for target in list(channel.targets.values()):
+            if not target.no_ack:
+                target.credit.resize(frame.prefetch_count, frame.prefetch_size)
+    channel.reply(methods.method_frame(channel.number, c.BASIC_QOS_OK))
+
+
+def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
+    """basic.consume. [amqp-0-9-1 1.8.3.3]
+
+    Raises NotFound, ResourceLocked, AccessRefused (exclusive use), NotAllowed (the tag is in use),
+    PreconditionFailed (an argument).
+    """
+    queue = channel.virtual_host.queue(queue_named(channel, frame.queue), channel.connection)
+    tag = frame.consumer_tag
+    if not tag:
+        tag = channel.server.generate("amq.ctag-")
+    elif tag in channel.targets:
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    arguments = dict(frame.arguments) if frame.arguments else {}
+    priority = _priority(arguments.get(PRIORITY, 0), queue)
+    browse = _flag(BROWSE, arguments.get(BROWSE, False), queue)
+    if browse and frame.exclusive:
+        raise PreconditionFailed(
+            f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"
+        )
+    if frame.no_ack:  # nothing is ever outstanding, so there is nothing to limit
+        target = Target091(channel, Credit(), None, tag, True)
+    else:
+        credit = Credit(channel.prefetch_count, channel.prefetch_bytes)
+        target = Target091(channel, credit, channel.credit, tag, False)
+    consumer = QueueConsumer(target, queue, not browse, priority, frame.exclusive, tag, frame.no_ack)
+    try:
+        queue.add_consumer(consumer)
+    except Exception:
+        target.close()
+        raise
+    target.consumer = consumer
+    channel.targets[tag] = target
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
+
+
+def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
+    """basic.cancel: what is unacked stays with the channel; an unknown tag is fine. [amqp-0-9-1 1.8.3.5]"""
+    tag = frame.consumer_tag or ""
+    target = channel.targets.pop(tag, None)
+    if target is not None:
+        consumer = target.consumer
+        target.consumer = None
+        target.close()
+        if consumer is not None:
+            consumer.queue.remove_consumer(consumer, [])
+            channel.virtual_host.consumer_gone(consumer.queue)
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
+
+
+def get(channel: Channel, frame: commands.Basic.Get) -> None:
+    """basic.get. [amqp-0-9-1 1.8.3.10]"""
+    queue = channel.virtual_host.queue(queue_named(channel, frame.queue), channel.connection)
+    consumer = QueueConsumer(channel.get_target(), queue)
+    entry = queue.get_one(consumer)
+    if entry is None:
+        channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
+        return
+    unacked = channel.unacked
+    message = entry.message
+    channel.reply(
+        methods.basic_get_ok(
+            channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, queue.ready
+        )
+    )
+    write_message(channel.connection.out, channel, message)
+    if frame.no_ack:
+        unacked.skip()
+        queue.settle(entry)
+    else:
+        unacked.add(entry, consumer)
+
+
+def reject(channel: Channel, frame: commands.Basic.Reject) -> None:
+    """basic.reject. [amqp-0-9-1 1.8.3.14]"""
+    channel.give_back(frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
+
+
+def nack(channel: Channel, frame: commands.Basic.Nack) -> None:
+    """basic.nack. [RabbitMQ negative acknowledgements]"""
+    channel.give_back(frame.delivery_tag or 0, frame.multiple, frame.requeue, c.BASIC_NACK)
+
+
+def recover_async(channel: Channel, frame: commands.Basic.RecoverAsync) -> None:
+    """basic.recover-async. [amqp-0-9-1 1.8.3.15]"""
+    recover_deliveries(channel, frame.requeue)
+
+
+def recover(channel: Channel, frame: commands.Basic.Recover) -> None:
+    """basic.recover. [amqp-0-9-1 1.8.3.16]"""
+    recover_deliveries(channel, frame.requeue)
+    channel.reply(methods.method_frame(channel.number, c.BASIC_RECOVER_OK))
+
+
+def recover_deliveries(channel: Channel, requeue: bool) -> None:
+    """Requeue everything unacked, or send it again to the consumers that have it.
+
+    What has no consumer any more (basic.get, cancelled) is requeued in either case.
+    """
+    unacked = channel.unacked
+    indices = unacked.up_to(0)
+    if requeue:
+        channel.requeue(indices)
+        return
+    orphaned: list[i64] = []
+    for i in indices:
+        entry = unacked.entries[i]
+        consumer = unacked.consumers[i]
+        if entry is None or consumer is None:
+            continue
+        target = consumer.target
+        if isinstance(target, Target091) and target.consumer is consumer:
+            unacked.remove(i)
+            entry.redelivered = True
+            target.deliver(consumer, entry)
+        else:
+            orphaned.append(i)
+    channel.requeue(orphaned)
+
+
+def flow(channel: Channel, frame: commands.Channel.Flow) -> None:
+    """channel.flow: the client stops or restarts its deliveries. [amqp-0-9-1 1.5.2.3]"""
+    active = bool(frame.active)
+    channel.session.set_flow(active)
+    channel.reply(methods.channel_flow_ok(channel.number, active))
+
+
+def confirm_select(channel: Channel, frame: commands.Confirm.Select) -> None:
+    """confirm.select; again is fine. [RabbitMQ confirms]"""
+    if channel.confirms is None:
+        channel.confirms = Confirms(channel)
+    if not frame.nowait:
+        channel.reply(methods.method_frame(channel.number, c.CONFIRM_SELECT_OK))
+
+
+def _priority(value: object, queue: Queue) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value.bit_length() > PRIORITY_BITS:
+        raise PreconditionFailed(
+            f"invalid arg '{PRIORITY}' for queue '{queue.name}': {value!r} is not a 32-bit integer"
+        )
+    return value
+
+
+def _flag(name: str, value: object, queue: Queue) -> bool:
+    if not isinstance(value, bool):
+        raise PreconditionFailed(
+            f"invalid arg '{name}' for queue '{queue.name}': {value!r} is not true or false"
+        )
+    return value
+
+
+def malformed_ack(channel: Channel, frame: object) -> None:
+    """A basic.ack whose arguments are not the 9 bytes that they must be."""
+    raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Ack", c.BASIC_ACK)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    c.CHANNEL_FLOW: flow,
+    c.BASIC_QOS: qos,
+    c.BASIC_CONSUME: consume,
+    c.BASIC_CANCEL: cancel,
+    c.BASIC_GET: get,
+    c.BASIC_ACK: malformed_ack,
+    c.BASIC_REJECT: reject,
+    c.BASIC_NACK: nack,
+    c.BASIC_RECOVER_ASYNC: recover_async,
+    c.BASIC_RECOVER: recover,
+    c.CONFIRM_SELECT: confirm_select,
+}
+"""What a channel does for each method of classes basic, confirm and channel."""

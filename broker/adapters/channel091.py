@@ -1,0 +1,320 @@
+"""One AMQP 0-9-1 channel: publishes in, settlements in, and how it ends. [amqp-0-9-1 1.5, 1.8]
+
+The hot path is here; methods that come once per consumer or queue are in `basic091` and `topology091`, confirms in
+`confirms`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters import basic091, topology091
+from broker.adapters.confirms import Confirms
+from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
+from broker.adapters.refusal import connection_ends, reply_code
+from broker.adapters.target091 import Target091
+from broker.adapters.topology091 import Handler
+from broker.adapters.unacked import Unacked
+from broker.core.consumer import QueueConsumer
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.errors import BrokerError, StoreFailed
+from broker.core.message import Message
+from broker.core.session import Session
+from broker.core.vhost import NEEDS_HEADERS
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
+from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, headers_table
+from protocol.amqp091.wire import DISCARD, IncomingChannel
+from protocol.errors import (
+    NO_CONSUMERS,
+    NO_ROUTE,
+    NOT_IMPLEMENTED,
+    PRECONDITION_FAILED,
+    REPLY_NAMES,
+    ChannelError,
+    ProtocolError,
+)
+
+if TYPE_CHECKING:
+    from broker.adapters.connection091 import Connection091
+    from broker.core.vhost import VirtualHost
+
+HANDLERS: Final[dict[int, Handler]] = basic091.HANDLERS | topology091.HANDLERS
+LIFE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
+
+_log = structlog.get_logger("amqpd.channel")
+
+
+@final
+class Channel(IncomingChannel):
+    """An open channel. Made by channel.open; its number is free again when both sides have closed it."""
+
+    def __init__(self, connection: Connection091, number: i64, virtual_host: VirtualHost) -> None:
+        super().__init__(connection.server.body_bytes_max)
+        self.connection = connection
+        self.server = connection.server
+        self.number = number
+        self.virtual_host = virtual_host
+        self.state = CHANNEL_OPEN
+        self.session = Session(connection)
+        self.credit = Credit()  # the window of the whole channel, basic.qos global=true
+        self.prefetch_count: i64 = 0  # of each consumer, basic.qos global=false
+        self.prefetch_bytes: i64 = 0
+        self.targets: dict[str, Target091] = {}
+        self.unacked = Unacked()
+        self.confirms: Confirms | None = None
+        self.last_queue = ""  # the latest declared on this channel: what an empty name means
+        self._get_target: Target091 | None = None
+        self._publications: dict[bytes, Publication] = {}
+
+    # -- publishing
+
+    def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
+        """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
+        publication = self._publications.get(arguments)
+        if publication is None:
+            publication = self._resolve(arguments)
+            if publication is None:
+                return
+        route = publication.route
+        message = Message(route.address, content, size, traits & PERSISTENT != 0, traits >> PRIORITY_SHIFT)
+        try:
+            if publication.special:
+                taken = self._publish_special(publication, message)
+            else:
+                taken = self.virtual_host.publish(route, message)
+        except BrokerError as error:
+            self._refuse_publish(error)
+            return
+        if taken == 0:
+            self._not_taken(publication, message)
+        elif taken == NEEDS_HEADERS:  # a binding made since has put a headers exchange on the way
+            publication.special = True
+            self.on_publish(arguments, content, size, traits)
+            return
+        if self.confirms is not None:
+            self.confirms.add(message)
+
+    def _resolve(self, arguments: bytes) -> Publication | None:
+        """What these arguments mean; None when the channel ended over them."""
+        try:
+            publication = resolve(self.virtual_host, arguments)
+        except BrokerError as error:
+            self.refuse(error, c.BASIC_PUBLISH)
+            return None
+        if len(self._publications) >= REMEMBERED_MAX:
+            self._publications.clear()
+        self._publications[arguments] = publication
+        return publication
+
+    def _publish_special(self, publication: Publication, message: Message) -> i64:
+        """A publish that is routed by its headers, or must be delivered at once. [amqp-0-9-1 immediate]"""
+        route = publication.route
+        if not route.by_headers:
+            return self.virtual_host.publish(route, message, publication.immediate)
+        assert message.content is not None
+        table = headers_table(message.content)
+        headers = methods.decode_table(table) if table else {}
+        return self.virtual_host.publish_with_headers(route, message, headers, publication.immediate)
+
+    def _not_taken(self, publication: Publication, message: Message) -> None:
+        """No queue took it: give it back if the publisher asked for that. [amqp-0-9-1 1.8.3.8]"""
+        if publication.immediate:
+            code = NO_CONSUMERS
+        elif publication.mandatory:
+            code = NO_ROUTE
+        else:
+            return
+        assert message.content is not None
+        self.server.counters.returned += 1
+        out = self.connection.out
+        out.write(methods.basic_return(self.number, code, REPLY_NAMES[code], message.address.encoded))
+        out.write(message.content)
+
+    def _refuse_publish(self, error: BrokerError) -> None:
+        """A publish that cannot be kept: nacked to a publisher that wants confirms, else the channel ends."""
+        if self.confirms is not None and isinstance(error, StoreFailed):
+            self.server.counters.refused += 1
+            self.confirms.refuse()
+        else:
+            self.refuse(error, c.BASIC_PUBLISH)
+
+    def on_oversized(self, size: i64) -> None:
+        """A body beyond the limit (IncomingChannel)."""
+        limit = self.body_bytes_max
+        text = f"message size {size} is larger than configured max size {limit}"
+        self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
+
+    # -- settling
+
+    def on_ack(self, tag: i64, multiple: bool) -> None:
+        """Take one basic.ack (IncomingChannel). [amqp-0-9-1 1.8.3.13]"""
+        unacked = self.unacked
+        index = unacked.find(tag)
+        if not multiple and index >= 0:
+            self._settle(index)
+            unacked.trim()
+        elif self._known(tag, multiple, index, c.BASIC_ACK):
+            for i in unacked.up_to(tag):
+                self._settle(i)
+            unacked.trim()
+
+    def _settle(self, index: i64) -> None:
+        unacked = self.unacked
+        entry = unacked.entries[index]
+        consumer = unacked.consumers[index]
+        assert entry is not None
+        assert consumer is not None
+        unacked.remove(index)
+        size = entry.message.size
+        if consumer.acquires:
+            consumer.queue.settle(entry)
+        consumer.target.restore_credit(size)
+
+    def _known(self, tag: i64, multiple: bool, index: i64, method: int) -> bool:
+        """Whether a settlement names something outstanding; the channel ends with 406 if not."""
+        if index >= 0 or (multiple and 0 <= tag < self.unacked.next_tag()):
+            return True
+        self.fail(PRECONDITION_FAILED, f"unknown delivery tag {tag}", method)
+        return False
+
+    def give_back(self, tag: i64, multiple: bool, requeue: bool, method: int) -> None:
+        """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
+        unacked = self.unacked
+        index = unacked.find(tag)
+        if not self._known(tag, multiple, index, method):
+            return
+        indices = unacked.up_to(tag) if multiple else [index]
+        if requeue:
+            self.requeue(indices)
+            return
+        for i in indices:
+            entry = unacked.entries[i]
+            consumer = unacked.consumers[i]
+            unacked.remove(i)
+            if entry is not None and consumer is not None:
+                size = entry.message.size
+                if consumer.acquires:
+                    consumer.queue.discard(entry)
+                consumer.target.restore_credit(size)
+        unacked.trim()
+
+    def requeue(self, indices: list[i64]) -> None:
+        """Release deliveries, all of one consumer at once, so that the earliest is the first to go out again."""
+        for consumer, held in self._take(indices).items():
+            sizes = [entry.message.size for entry in held]
+            if consumer.acquires:
+                consumer.queue.release(held, consumer)
+            for size in sizes:
+                consumer.target.restore_credit(size)
+
+    def _take(self, indices: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
+        """Forget deliveries; returns them by the consumer that had them."""
+        unacked = self.unacked
+        taken: dict[QueueConsumer, list[QueueEntry]] = {}
+        for i in indices:
+            entry = unacked.entries[i]
+            consumer = unacked.consumers[i]
+            unacked.remove(i)
+            if entry is not None and consumer is not None:
+                taken.setdefault(consumer, []).append(entry)
+        unacked.trim()
+        return taken
+
+    # -- everything else
+
+    def on_method(self, method: int, payload: bytes) -> None:
+        """Take a method that is not on the hot path. Raises ProtocolError."""
+        if method in LIFE:
+            self._advance(method, payload)
+        elif self.expecting != DISCARD:
+            frame = methods.decode_method(method, payload)
+            handler = HANDLERS.get(method)
+            if handler is None:
+                raise ProtocolError(NOT_IMPLEMENTED, f"{frame.name} is not implemented", method)
+            try:
+                handler(self, frame)
+            except BrokerError as error:
+                self.refuse(error, method)
+            except ChannelError as error:
+                self.fail(error.code, error.text, method)
+
+    def _advance(self, method: int, payload: bytes) -> None:
+        methods.decode_method(method, payload)
+        self.state = advance_channel(self.state, method)
+        if self.state == CHANNEL_CLOSED:
+            self.silence()
+            self.let_go()
+            self.connection.channel_closed(self.number)
+            if method == c.CHANNEL_CLOSE:
+                self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
+
+    def reply(self, frame: bytes) -> None:
+        """Answer the method that is being handled."""
+        self.connection.out.write(frame)
+
+    def refuse(self, error: BrokerError, method: int) -> None:
+        """The broker refuses: end the channel, or the connection where the reply code asks for it."""
+        code = reply_code(error)
+        if connection_ends(code):
+            raise ProtocolError(code, error.text, method)
+        self.fail(code, error.text, method)
+
+    def fail(self, code: int, text: str, method: int) -> None:
+        """A channel error: say why and let everything go. [amqp-0-9-1 1.5.2.5]"""
+        if self.state != CHANNEL_OPEN:
+            return
+        connection = self.connection
+        _log.warning(
+            "channel error",
+            peer=connection.peer,
+            user=connection.user,
+            channel=self.number,
+            code=code,
+            name=REPLY_NAMES[code],
+            reason=text,
+        )
+        self.state = advance_channel(self.state, ERROR)
+        self.expecting = DISCARD
+        if self.confirms is not None:
+            self.confirms.end_turn()  # what was published before the error was published
+        self.silence()
+        self.let_go()
+        connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
+
+    def silence(self) -> None:
+        """Want nothing any more, before anything is given back: see `Connection091`."""
+        self.session.close_targets()
+        if self.confirms is not None:
+            self.confirms.ended = True
+
+    def let_go(self) -> None:
+        """Give back every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
+        held = self._take(self.unacked.up_to(0))
+        targets = self.targets
+        self.targets = {}
+        for target in targets.values():
+            consumer = target.consumer
+            if consumer is not None:
+                target.consumer = None
+                entries = held.pop(consumer, [])
+                consumer.queue.remove_consumer(consumer, entries if consumer.acquires else [])
+                self.virtual_host.consumer_gone(consumer.queue)
+        for consumer, entries in held.items():  # cancelled before, or basic.get
+            if consumer.acquires:
+                consumer.queue.release(entries, consumer)
+
+    def get_target(self) -> Target091:
+        """The target that basic.get delivers through: it has no consumers and no limit."""
+        if self._get_target is None:
+            self._get_target = Target091(self, Credit(), None, "", False)
+        return self._get_target
+
+    def forget_target(self, target: Target091) -> None:
+        """Its queue was deleted: the tag is free again."""
+        self.targets.pop(target.tag, None)

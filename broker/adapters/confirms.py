@@ -1,0 +1,108 @@
+"""Publisher confirms of one channel: what was published is answered once it is safe. [RabbitMQ confirms]
+
+Everything up to a sequence number is confirmed with one basic.ack. What went to the log waits for the sync of its
+batch, and what was published after it waits with it: at most the time of a sync, and the answers stay in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.core.message import Message
+from broker.core.ports import DurableWaiter
+from protocol.amqp091 import methods
+from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+
+@final
+class Confirms(DurableWaiter):
+    """Made by confirm.select. Sequence numbers count from 1.
+
+    The log has at most one batch in flight and one that is being filled, so two marks suffice.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.store = channel.server.store
+        self.published: i64 = 0  # sequence number of the latest publish
+        self.answered: i64 = 0  # everything up to here was acked or nacked
+        self.ended = False
+        self._owes = False  # on the connection's list for the end of this turn
+        self._logged_batch: i64 = 0  # log batch that holds the latest logged publish; 0: none
+        self._waiting_batch: i64 = 0  # latest batch that is waited for; 0: none
+        self._waiting_upto: i64 = 0  # what its sync confirms
+        self._sealed_upto: i64 = 0  # what the sync of the batch before it confirms
+
+    def add(self, message: Message) -> None:
+        """One more message was published and taken (or returned, which is an answer of its own)."""
+        self.published += 1
+        if message.sequence != 0:
+            self._logged_batch = self.store.batch
+        if not self._owes:
+            self._owes = True
+            self.channel.connection.owing.append(self)
+
+    def refuse(self) -> None:
+        """One more message was published and could not be kept: nack it at once."""
+        self.published += 1
+        self._nack(self.published, False)
+
+    def end_turn(self) -> None:
+        """Answer what this turn published, or arrange to do so when the log is synced."""
+        self._owes = False
+        if self.ended:
+            return
+        if self._logged_batch <= self.store.durable:
+            if self._waiting_batch == 0:
+                self._ack(self.published)
+            else:
+                self._waiting_upto = self.published
+        elif self.store.failure:
+            self.on_store_failed(self.store.failure)
+        elif self._waiting_batch == self._logged_batch:
+            self._waiting_upto = self.published
+        else:
+            self._sealed_upto = self._waiting_upto
+            self._waiting_batch = self._logged_batch
+            self._waiting_upto = self.published
+            self.store.wait(self)
+
+    def on_durable(self, batch: i64) -> None:
+        """The log has synced `batch`: confirm what it holds."""
+        if batch >= self._waiting_batch:
+            self._waiting_batch = 0
+            upto = self._waiting_upto
+        else:
+            upto = self._sealed_upto
+        if not self.ended:
+            self._ack(upto)
+            self.channel.connection.flush()
+
+    def on_store_failed(self, reason: str) -> None:
+        """The log failed before its sync: what has no answer yet will never be confirmed."""
+        self._waiting_batch = 0
+        self._logged_batch = 0
+        if not self.ended and self.answered < self.published:
+            self._nack(self.published, self.published - self.answered > 1)
+            self.channel.connection.flush()
+
+    def _ack(self, upto: i64) -> None:
+        count = upto - self.answered
+        if count > 0:
+            channel = self.channel
+            channel.connection.out.write(
+                methods.settle(channel.number, BASIC_ACK, upto, 1 if count > 1 else 0)
+            )
+            channel.server.counters.confirmed += count
+            self.answered = upto
+
+    def _nack(self, upto: i64, multiple: bool) -> None:
+        channel = self.channel
+        channel.connection.out.write(methods.settle(channel.number, BASIC_NACK, upto, 1 if multiple else 0))
+        if multiple or self.answered == upto - 1:
+            self.answered = upto

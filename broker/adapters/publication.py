@@ -1,0 +1,51 @@
+"""What the arguments of a basic.publish mean, resolved once and remembered by their bytes. [amqp-0-9-1 1.8.3.7]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.route import Route
+from protocol.amqp091.constants import BASIC_PUBLISH
+from protocol.errors import SYNTAX_ERROR, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.core.vhost import VirtualHost
+
+REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs one look-up each
+
+
+@final
+class Publication:
+    """A route with the two bits of basic.publish. `special`: it needs more than the hot path looks at."""
+
+    def __init__(self, route: Route, mandatory: bool, immediate: bool) -> None:
+        self.route = route
+        self.mandatory = mandatory
+        self.immediate = immediate
+        self.special = immediate or route.by_headers
+
+
+def resolve(virtual_host: VirtualHost, arguments: bytes) -> Publication:
+    """Decode basic.publish's arguments (without class and method id) and find the route.
+
+    Raises ProtocolError(SYNTAX_ERROR), and what VirtualHost.route raises.
+    """
+    exchange, p = _short_string(arguments, 2)
+    routing_key, p = _short_string(arguments, p)
+    if p + 1 != len(arguments):
+        raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
+    bits = arguments[p]
+    return Publication(virtual_host.route(exchange, routing_key), bits & 1 != 0, bits & 2 != 0)
+
+
+def _short_string(data: bytes, p: i64) -> tuple[str, i64]:
+    """The short string at `p` and the offset behind it."""
+    end: i64 = p + 1 + data[p] if p < len(data) else -1
+    if end < 0 or end > len(data):
+        raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
+    try:
+        return data[p + 1 : end].decode(), end
+    except UnicodeDecodeError as e:
+        raise ProtocolError(SYNTAX_ERROR, "a name in Basic.Publish is not UTF-8", BASIC_PUBLISH) from e

@@ -1,0 +1,99 @@
+"""What every connection needs of the daemon, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, final
+
+from mypy_extensions import i64
+
+from broker.core.broker import Broker
+from broker.core.counters import Counters
+from broker.core.ports import MessageStore
+
+Answer = Callable[[bool], None]
+
+
+class Edge(Protocol):
+    """The socket's side of a connection."""
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the socket."""
+
+    def close(self) -> None:
+        """Close after what was written has been sent."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+    def is_closing(self) -> bool:
+        """Whether writing is pointless."""
+
+    def hold(self) -> None:
+        """Stop reading until `release`."""
+
+    def release(self) -> None:
+        """Read again."""
+
+    def closing(self, seconds: int) -> None:
+        """Close-ok is awaited; give up after `seconds`."""
+
+
+class Access(Protocol):
+    """Who may come in."""
+
+    def authenticate(self, user: str, password: str, loopback: bool, answer: Answer) -> None:
+        """Check a password, off the loop if it takes long, and call `answer` once."""
+
+    def may_access(self, user: str, vhost: str) -> bool:
+        """Whether `user` may use the virtual host at all."""
+
+
+@final
+class Server:
+    """The broker, its limits and who may use it. One for the daemon."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: MessageStore,
+        access: Access,
+        version: str,
+        generate: Callable[[str], str],
+        frame_max: int = 131072,
+        channel_max: int = 2047,
+        heartbeat: int = 60,
+        handshake_seconds: int = 10,
+        body_bytes_max: int = 134217728,
+    ) -> None:
+        self.broker = broker
+        self.counters: Counters = broker.counters
+        self.store = store
+        self.access = access
+        self.generate = generate  # a unique name that begins with the given prefix
+        self.frame_max: i64 = frame_max
+        self.channel_max: i64 = channel_max
+        self.heartbeat: i64 = heartbeat
+        self.handshake_seconds: i64 = handshake_seconds
+        self.body_bytes_max: i64 = body_bytes_max
+        self.properties: dict[str, object] = {
+            "product": "amqpd",
+            "version": version,
+            "platform": "Python",
+            "information": "Apache-2.0",
+            "capabilities": dict.fromkeys(CAPABILITIES, True),
+        }
+
+
+CAPABILITIES = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+"""What clients gate their features on. [RabbitMQ server-properties]"""

@@ -1,0 +1,101 @@
+"""Where one consumer tag's messages go: basic.deliver frames in the connection's output. [amqp-0-9-1 1.8.3.9]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i64
+
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.message import Address, Message
+from protocol.amqp091 import methods
+from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
+from protocol.amqp091.content import largest_frame, write_content, write_split
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+OUTPUT_BYTES_MAX: Final = 262144  # then the connection flushes before it delivers more
+
+
+@final
+class Target091(ConsumerTarget):
+    """Writes deliveries. The frame up to the delivery tag, and from the exchange on, are made once per address."""
+
+    def __init__(
+        self, channel: Channel, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool
+    ) -> None:
+        super().__init__(channel.session, credit, channel_credit)
+        self.channel = channel
+        self.tag = tag
+        self.no_ack = no_ack
+        self.consumer: QueueConsumer | None = None
+        self._tag = methods.short_string(tag)
+        self._address: Address | None = None
+        self._prefix = b""
+        self._suffix = b""
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Write one basic.deliver with its content."""
+        channel = self.channel
+        message = entry.message
+        if message.address is not self._address:
+            self._compose(message.address)
+        connection = channel.connection
+        unacked = channel.unacked
+        out = connection.out
+        out.write(self._prefix)
+        write_i64_be(out, unacked.next_tag())
+        out.append(1 if entry.redelivered else 0)
+        out.write(self._suffix)
+        write_message(out, channel, message)
+        if len(out) >= OUTPUT_BYTES_MAX:
+            connection.full = True
+        if self.no_ack:
+            unacked.skip()
+        else:
+            unacked.add(entry, consumer)
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        """The queue took the entry back: the client does not know, and its settlement restores the credit."""
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue was deleted: tell a client that understands it. [RabbitMQ consumer_cancel_notify]"""
+        channel = self.channel
+        self.consumer = None
+        channel.forget_target(self)
+        if channel.connection.client_capabilities.get("consumer_cancel_notify") is True:
+            channel.connection.out.write(methods.basic_cancel(channel.number, self.tag))
+            channel.connection.schedule()
+
+    def _compose(self, address: Address) -> None:
+        """The parts of the frame that do not change while the address does not."""
+        self._address = address
+        size: i64 = 4 + len(self._tag) + 8 + 1 + len(address.encoded)
+        number: int = self.channel.number
+        out = BytesWriter()
+        out.append(FRAME_METHOD)
+        out.append(number >> 8 & 0xFF)
+        out.append(number & 0xFF)
+        length: int = size
+        out.write(length.to_bytes(4, "big"))
+        write_i32_be(out, BASIC_DELIVER)
+        out.write(self._tag)
+        self._prefix = out.getvalue()
+        self._suffix = address.encoded + bytes([FRAME_END])
+
+
+def write_message(out: BytesWriter, channel: Channel, message: Message) -> None:
+    """Write a message's content for `channel`, as received or split anew for a smaller frame_max."""
+    content = message.content
+    if content is None:
+        content = channel.server.store.load(message)
+    frame_max = channel.connection.frame_max
+    if len(content) > FRAME_MIN_SIZE and len(content) > frame_max and largest_frame(content) > frame_max:
+        write_split(out, content, channel.number, frame_max)
+    else:
+        write_content(out, content, channel.number)

@@ -1,0 +1,161 @@
+"""exchange.* and queue.*: declare, bind, unbind, purge, delete. [amqp-0-9-1 1.6, 1.7]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pamqp import commands
+
+from broker.core.errors import NotFound
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+# pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
+Handler = Callable[["Channel", Any], None]
+
+
+def _arguments(given: dict[str, Any] | None) -> dict[str, object]:
+    return dict(given) if given else {}
+
+
+def queue_named(channel: Channel, name: str) -> str:
+    """The queue meant by a name: an empty one is the latest that the channel declared. [amqp-0-9-1 1.7.2.3]
+
+    Raises NotFound when there was none.
+    """
+    if name:
+        return name
+    if not channel.last_queue:
+        raise NotFound(f"no previously declared queue in vhost '{channel.virtual_host.name}'")
+    return channel.last_queue
+
+
+def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None:
+    """Reply, when a durable change is on disk. [amqp-0-9-1 durable]"""
+    if nowait:
+        return
+    if durable:
+        channel.connection.await_durable(frame)
+    else:
+        channel.reply(frame)
+
+
+def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None:
+    """exchange.declare. [amqp-0-9-1 1.6.2.1]"""
+    virtual_host = channel.virtual_host
+    if frame.passive:
+        exchange = virtual_host.exchange(frame.exchange)
+    else:
+        exchange = virtual_host.declare_exchange(
+            frame.exchange,
+            frame.exchange_type,
+            frame.durable,
+            frame.auto_delete,
+            frame.internal,
+            _arguments(frame.arguments),
+        )
+    durable = exchange.durable and not frame.passive
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DECLARE_OK), durable, frame.nowait)
+
+
+def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
+    """exchange.delete; of an absent one too. [amqp-0-9-1 1.6.2.3]"""
+    virtual_host = channel.virtual_host
+    exchange = virtual_host.exchanges.get(frame.exchange)
+    virtual_host.delete_exchange(frame.exchange, frame.if_unused)
+    durable = exchange is not None and exchange.durable
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DELETE_OK), durable, frame.nowait)
+
+
+def exchange_bind(channel: Channel, frame: commands.Exchange.Bind) -> None:
+    """exchange.bind. [RabbitMQ exchange-to-exchange bindings]"""
+    channel.virtual_host.bind_exchange(
+        frame.destination, frame.source, frame.routing_key, _arguments(frame.arguments)
+    )
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_BIND_OK), True, frame.nowait)
+
+
+def exchange_unbind(channel: Channel, frame: commands.Exchange.Unbind) -> None:
+    """exchange.unbind. [RabbitMQ exchange-to-exchange bindings]"""
+    channel.virtual_host.unbind_exchange(
+        frame.destination, frame.source, frame.routing_key, _arguments(frame.arguments)
+    )
+    _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_UNBIND_OK), True, frame.nowait)
+
+
+def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
+    """queue.declare. [amqp-0-9-1 1.7.2.1]"""
+    virtual_host = channel.virtual_host
+    connection = channel.connection
+    if frame.passive:
+        queue = virtual_host.queue(queue_named(channel, frame.queue), connection)
+    else:
+        queue = virtual_host.declare_queue(
+            frame.queue,
+            frame.durable,
+            connection if frame.exclusive else None,
+            frame.auto_delete,
+            _arguments(frame.arguments),
+        )
+    channel.last_queue = queue.name
+    reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
+    _answer(channel, reply, queue.logged and not frame.passive, frame.nowait)
+
+
+def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
+    """queue.bind. [amqp-0-9-1 1.7.2.3]"""
+    name = queue_named(channel, frame.queue)
+    key = frame.routing_key
+    if not frame.queue and not key:
+        key = name
+    virtual_host = channel.virtual_host
+    virtual_host.bind_queue(name, frame.exchange, key, _arguments(frame.arguments), channel.connection)
+    durable = virtual_host.queues[name].logged
+    _answer(channel, methods.method_frame(channel.number, c.QUEUE_BIND_OK), durable, frame.nowait)
+
+
+def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
+    """queue.unbind. [amqp-0-9-1 1.7.2.5]"""
+    name = queue_named(channel, frame.queue)
+    virtual_host = channel.virtual_host
+    virtual_host.unbind_queue(
+        name, frame.exchange, frame.routing_key, _arguments(frame.arguments), channel.connection
+    )
+    queue = virtual_host.queues.get(name)
+    durable = queue is not None and queue.logged
+    _answer(channel, methods.method_frame(channel.number, c.QUEUE_UNBIND_OK), durable, False)
+
+
+def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
+    """queue.purge; what is unacked stays. [amqp-0-9-1 1.7.2.7]"""
+    name = queue_named(channel, frame.queue)
+    count = channel.virtual_host.purge_queue(name, channel.connection)
+    durable = channel.virtual_host.queues[name].logged
+    _answer(channel, methods.message_count(channel.number, c.QUEUE_PURGE_OK, count), durable, frame.nowait)
+
+
+def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
+    """queue.delete; of an absent one too. [amqp-0-9-1 1.7.2.9]"""
+    name = queue_named(channel, frame.queue)
+    queue = channel.virtual_host.queues.get(name)
+    durable = queue is not None and queue.logged
+    count = channel.virtual_host.delete_queue(name, frame.if_unused, frame.if_empty, channel.connection)
+    _answer(channel, methods.message_count(channel.number, c.QUEUE_DELETE_OK, count), durable, frame.nowait)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    c.EXCHANGE_DECLARE: exchange_declare,
+    c.EXCHANGE_DELETE: exchange_delete,
+    c.EXCHANGE_BIND: exchange_bind,
+    c.EXCHANGE_UNBIND: exchange_unbind,
+    c.QUEUE_DECLARE: queue_declare,
+    c.QUEUE_BIND: queue_bind,
+    c.QUEUE_UNBIND: queue_unbind,
+    c.QUEUE_PURGE: queue_purge,
+    c.QUEUE_DELETE: queue_delete,
+}
+"""What a channel does for each method of classes exchange and queue."""

@@ -1,0 +1,89 @@
+"""The deliveries of one channel that wait to be settled, by delivery tag. [amqp-0-9-1 1.8.3.13]"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+
+TRIM: Final = 1024
+
+
+@final
+class Unacked:
+    """A ring indexed by tag: tags are consecutive, so nothing is hashed and nothing scans.
+
+    `entries[i]` is the delivery with tag `base + i`, None once it is settled or when it never had to be.
+    """
+
+    def __init__(self) -> None:
+        self.base: i64 = 1
+        self.entries: list[QueueEntry | None] = []
+        self.consumers: list[QueueConsumer | None] = []
+        self.outstanding: i64 = 0
+        self._first: i64 = 0  # nothing before it is outstanding
+
+    def next_tag(self) -> i64:
+        """The tag that the next delivery gets."""
+        return self.base + len(self.entries)
+
+    def add(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """The next tag goes to a delivery that must be settled."""
+        self.entries.append(entry)
+        self.consumers.append(consumer)
+        self.outstanding += 1
+
+    def skip(self) -> None:
+        """The next tag goes to a delivery that counts as settled."""
+        if len(self.entries) == 0:
+            self.base += 1
+        else:
+            self.entries.append(None)
+            self.consumers.append(None)
+
+    def find(self, tag: i64) -> i64:
+        """Index of an outstanding delivery, -1 if the tag is unknown or settled."""
+        index = tag - self.base
+        if index < 0 or index >= len(self.entries) or self.entries[index] is None:
+            return -1
+        return index
+
+    def remove(self, index: i64) -> None:
+        """The delivery at `index` is settled. After several, call `trim`: it is what moves indices."""
+        self.entries[index] = None
+        self.consumers[index] = None
+        self.outstanding -= 1
+
+    def up_to(self, tag: i64) -> list[i64]:
+        """Indices of what is outstanding up to and including `tag`, oldest first; 0 means all."""
+        end: i64 = len(self.entries)
+        if tag != 0 and tag - self.base + 1 < end:
+            end = tag - self.base + 1
+        found: list[i64] = []
+        i = self._first
+        while i < end:
+            if self.entries[i] is not None:
+                found.append(i)
+            i += 1
+        return found
+
+    def trim(self) -> None:
+        """Let go of the settled deliveries at the front. Indices found before are void afterwards."""
+        first = self._first
+        n: i64 = len(self.entries)
+        while first < n and self.entries[first] is None:
+            first += 1
+        if first == n:
+            self.base += n
+            self.entries.clear()
+            self.consumers.clear()
+            first = 0
+        elif first > TRIM and first * 2 > n:
+            del self.entries[:first]
+            del self.consumers[:first]
+            self.base += first
+            first = 0
+        self._first = first

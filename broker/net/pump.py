@@ -1,0 +1,53 @@
+"""The one place that delivers: connections that have work are pumped in turn, in slices of time.
+
+Notification never delivers [Qpid pull model, Thread Model]: whatever makes work available only schedules a
+connection here, once, and the pump runs from the event loop, after the call that made the work has returned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.connection import Connection, Scheduler
+
+SLICE_SECONDS: Final = 0.002  # then sockets, timers and acknowledgements get their turn
+QUANTUM: Final = 256  # messages for one connection before the next one's turn
+
+
+@final
+class Pump(Scheduler):
+    """Ready connections, round robin."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float]) -> None:
+        self._call_soon = call_soon
+        self._clock = clock
+        self._ready: deque[Connection] = deque()
+        self._armed = False
+
+    def schedule(self, connection: Connection) -> None:
+        """Pump `connection` on one of the next turns of the loop; it calls this once until it is pumped."""
+        self._ready.append(connection)
+        if not self._armed:
+            self._armed = True
+            self._call_soon(self.run)
+
+    def run(self) -> None:
+        """Pump ready connections until none is left or the slice is used up."""
+        self._armed = False
+        end = self._clock() + SLICE_SECONDS
+        ready = self._ready
+        try:
+            turns: i64 = len(ready)
+            while ready:
+                ready.popleft().pump(QUANTUM)
+                turns -= 1
+                if turns <= 0 or self._clock() >= end:
+                    break
+        finally:  # an exception in one connection must not strand the others [QPID-3821]
+            if ready and not self._armed:
+                self._armed = True
+                self._call_soon(self.run)

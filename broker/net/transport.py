@@ -1,0 +1,227 @@
+"""One TCP connection at the asyncio edge: bytes in, one write per turn out, timers.
+
+A duck-typed native class instead of an asyncio.BufferedProtocol subclass: uvloop needs only the methods, and a
+subclass would lose its native layout when compiled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters.connection091 import Connection091
+from broker.adapters.server import Server
+from broker.core.connection import Scheduler
+from protocol.amqp091.constants import HEARTBEAT_FRAME
+from protocol.sniff import AMQP_0_9_1, HEADER_BYTES, sniff
+
+READ_BYTES: Final = 65536
+WRITE_HIGH_BYTES: Final = 1 << 20
+WRITE_LOW_BYTES: Final = 1 << 18
+TICKS_PER_SECOND: Final = 2
+
+_BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so it is free again on return
+_VIEW: Final = memoryview(_BUFFER)
+
+PAUSED_FULL: Final = 1  # reasons for not reading
+PAUSED_HELD: Final = 2
+
+_log = structlog.get_logger("amqpd.net")
+
+
+@final
+class Transport:
+    """What uvloop calls, and what the connection writes to. Created for each accepted socket."""
+
+    def __init__(
+        self,
+        server: Server,
+        scheduler: Scheduler,
+        loop: asyncio.AbstractEventLoop,
+        gone: Callable[[Transport], None],
+    ) -> None:
+        self._server = server
+        self._scheduler = scheduler
+        self._loop = loop
+        self._gone = gone
+        self._socket: asyncio.Transport | None = None
+        self._head = b""
+        self.connection: Connection091 | None = None
+        self.peer = ""
+        self._loopback = False
+        self._pauses: i64 = 0
+        self._heard = False
+        self._silent_ticks: i64 = 0
+        self._spoke = False
+        self._mute_ticks: i64 = 0
+        self._age_ticks: i64 = 0
+        self._closing_ticks: i64 = -1  # -1: not closing
+
+    # -- called by the event loop
+
+    def connection_made(self, socket: asyncio.Transport) -> None:
+        """A client has connected."""
+        self._socket = socket
+        socket.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        peer = socket.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            host = str(peer[0])
+            self.peer = f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
+            self._loopback = host.startswith("127.") or host == "::1" or host.startswith("::ffff:127.")
+        self._server.counters.connections_opened += 1
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        """Where the loop may put what it reads."""
+        return _VIEW
+
+    def buffer_updated(self, size: int) -> None:
+        """`size` bytes have arrived."""
+        self._heard = True
+        data = bytes(_VIEW[:size])
+        connection = self.connection
+        if connection is not None:
+            connection.receive(data)
+        else:
+            self._sniff(data)
+        if size == READ_BYTES and self._pauses == 0:
+            # libuv would go on reading for many turns; the loop's other work comes first
+            self._pause(PAUSED_FULL)
+            self._loop.call_soon(self._resume_full)
+
+    def eof_received(self) -> bool:
+        """The client has closed its side; closing ours is the answer."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        if self.connection is not None:
+            self.connection.set_blocked(True)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        if self.connection is not None:
+            self.connection.set_blocked(False)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone: everything that the connection held goes back."""
+        connection = self.connection
+        if connection is not None:
+            connection.lost("" if error is None else str(error))
+        self._socket = None
+        self._server.counters.connections_closed += 1
+        self._gone(self)
+
+    # -- called by the connection
+
+    def write(self, data: bytes) -> None:
+        """Hand `data` to the socket; nothing happens once it is closed."""
+        if self._socket is not None and not self._socket.is_closing():
+            self._spoke = True
+            self._socket.write(data)
+
+    def close(self) -> None:
+        """Close after what was written has been sent."""
+        if self._socket is not None:
+            self._socket.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._socket is not None:
+            self._socket.abort()
+
+    def is_closing(self) -> bool:
+        """Whether writing is pointless."""
+        return self._socket is None or self._socket.is_closing()
+
+    def hold(self) -> None:
+        """Stop reading until `release`."""
+        self._pause(PAUSED_HELD)
+
+    def release(self) -> None:
+        """Read again."""
+        self._unpause(PAUSED_HELD)
+
+    def closing(self, seconds: int) -> None:
+        """The connection waits for close-ok; give up after `seconds`."""
+        self._closing_ticks = seconds * TICKS_PER_SECOND
+
+    # -- called by the listener's timer
+
+    def tick(self) -> None:
+        """Half a second has passed: heartbeats, handshake and closing deadlines."""
+        self._age_ticks += 1
+        connection = self.connection
+        if self._closing_ticks >= 0:
+            self._closing_ticks -= 1
+            if self._closing_ticks < 0:
+                self.abort()
+                return
+        if connection is None or not connection.is_open():
+            if (
+                self._closing_ticks < 0
+                and self._age_ticks > self._server.handshake_seconds * TICKS_PER_SECOND
+            ):
+                _log.warning("handshake timeout", peer=self.peer, seconds=self._server.handshake_seconds)
+                self.abort()
+            return
+        self._heartbeats(connection.heartbeat)
+
+    def _heartbeats(self, seconds: i64) -> None:
+        """Send one when half the interval went by in silence, hang up after two intervals without a byte.
+
+        [amqp-0-9-1 4.2.7]
+        """
+        if self._heard:
+            self._heard = False
+            self._silent_ticks = 0
+        else:
+            self._silent_ticks += 1
+        if self._spoke:
+            self._spoke = False
+            self._mute_ticks = 0
+        else:
+            self._mute_ticks += 1
+        if seconds == 0:
+            return
+        if self._mute_ticks * 2 >= seconds * TICKS_PER_SECOND:
+            self._mute_ticks = 0
+            self.write(HEARTBEAT_FRAME)
+        if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & PAUSED_HELD == 0:
+            _log.warning("missed heartbeats", peer=self.peer, heartbeat_s=seconds)
+            self.abort()
+
+    def _sniff(self, data: bytes) -> None:
+        self._head += data
+        kind = sniff(self._head)
+        if kind == "more":
+            return
+        if kind != "amqp-0-9-1":
+            _log.warning("bad protocol header", peer=self.peer, looks_like=kind, head=self._head[:8].hex())
+            self.write(AMQP_0_9_1)
+            self.close()
+            return
+        rest = self._head[HEADER_BYTES:]
+        self._head = b""
+        self.connection = Connection091(self._server, self._scheduler, self, self.peer, self._loopback)
+        self.connection.start()
+        if rest:
+            self.connection.receive(rest)
+
+    def _pause(self, reason: i64) -> None:
+        if self._pauses == 0 and self._socket is not None and not self._socket.is_closing():
+            self._socket.pause_reading()
+        self._pauses |= reason
+
+    def _unpause(self, reason: i64) -> None:
+        if self._pauses & reason == 0:
+            return
+        self._pauses &= ~reason
+        if self._pauses == 0 and self._socket is not None and not self._socket.is_closing():
+            self._socket.resume_reading()
+
+    def _resume_full(self) -> None:
+        self._unpause(PAUSED_FULL)

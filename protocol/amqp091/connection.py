@@ -1,0 +1,72 @@
+"""The life of a connection as a table; what it lacks is an error. [amqp-0-9-1 2.2.4, 1.4]"""
+
+from typing import Final
+
+from protocol.amqp091 import constants as c
+from protocol.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
+
+STARTING: Final = "starting"  # start is sent
+AUTHENTICATING: Final = "authenticating"  # start-ok came, its credentials are being checked
+TUNING: Final = "tuning"  # tune is sent
+TUNED: Final = "tuned"  # tune-ok came
+OPEN: Final = "open"
+CLOSING: Final = "closing"  # close is sent, close-ok awaited
+CLOSED: Final = "closed"
+
+AUTHENTICATED: Final = -1  # inputs that are not methods
+ERROR: Final = -2
+
+TRANSITIONS: Final[dict[tuple[str, int], str]] = {
+    (STARTING, c.CONNECTION_START_OK): AUTHENTICATING,
+    (AUTHENTICATING, AUTHENTICATED): TUNING,
+    (TUNING, c.CONNECTION_TUNE_OK): TUNED,
+    (TUNED, c.CONNECTION_OPEN): OPEN,
+    (OPEN, c.CONNECTION_UPDATE_SECRET): OPEN,
+    (OPEN, c.CONNECTION_CLOSE): CLOSED,
+    (STARTING, c.CONNECTION_CLOSE): CLOSED,
+    (TUNING, c.CONNECTION_CLOSE): CLOSED,
+    (TUNED, c.CONNECTION_CLOSE): CLOSED,
+    (CLOSING, c.CONNECTION_CLOSE): CLOSED,
+    (CLOSING, c.CONNECTION_CLOSE_OK): CLOSED,
+    (STARTING, ERROR): CLOSING,
+    (AUTHENTICATING, ERROR): CLOSING,
+    (TUNING, ERROR): CLOSING,
+    (TUNED, ERROR): CLOSING,
+    (OPEN, ERROR): CLOSING,
+}
+
+
+def advance(state: str, given: int) -> str:
+    """The state after `given`. Raises ProtocolError: CHANNEL_ERROR for a connection method out of turn."""
+    following = TRANSITIONS.get((state, given))
+    if following is None:
+        if given >> 16 != c.CLASS_CONNECTION:
+            raise ProtocolError(COMMAND_INVALID, f"input {given} on a connection that is {state}", max(given, 0))
+        raise ProtocolError(
+            COMMAND_INVALID, f"connection method {given & 0xFFFF} on a connection that is {state}", given
+        )
+    return following
+
+
+CHANNEL_CLOSED: Final = 0
+CHANNEL_OPEN: Final = 1
+CHANNEL_CLOSING: Final = 2  # close is sent, close-ok awaited; everything else is dropped
+
+CHANNEL_TRANSITIONS: Final[dict[tuple[int, int], int]] = {
+    (CHANNEL_CLOSED, c.CHANNEL_OPEN): CHANNEL_OPEN,
+    (CHANNEL_OPEN, c.CHANNEL_CLOSE): CHANNEL_CLOSED,
+    (CHANNEL_OPEN, ERROR): CHANNEL_CLOSING,
+    (CHANNEL_CLOSING, c.CHANNEL_CLOSE): CHANNEL_CLOSED,
+    (CHANNEL_CLOSING, c.CHANNEL_CLOSE_OK): CHANNEL_CLOSED,
+}
+"""The life of a channel. [amqp-0-9-1 1.5]"""
+
+
+def advance_channel(state: int, given: int) -> int:
+    """The channel's state after `given`. Raises ProtocolError(CHANNEL_ERROR)."""
+    following = CHANNEL_TRANSITIONS.get((state, given))
+    if following is not None:
+        return following
+    if state == CHANNEL_OPEN and given == c.CHANNEL_OPEN:
+        raise ProtocolError(CHANNEL_ERROR, "second 'channel.open' seen", given)
+    raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", given)

@@ -1,0 +1,200 @@
+"""Content header and body frames: what the broker must know of them without decoding them. [amqp-0-9-1 4.2.6]
+
+Content is kept as the frames that the publisher sent: one header frame and its body frames, one slice.
+"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp091.constants import CLASS_BASIC, FRAME_BODY, FRAME_END, FRAME_OVERHEAD
+from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, ProtocolError
+
+# The properties in the order of their flag bits, 15 down to 2: how long a value is. [amqp-0-9-1 1.8]
+_SHORT: Final = 1
+_TABLE: Final = 2
+_OCTET: Final = 3
+_TIME: Final = 4
+_LAYOUT: Final = bytes(
+    [
+        _SHORT,
+        _SHORT,
+        _TABLE,
+        _OCTET,
+        _OCTET,
+        _SHORT,
+        _SHORT,
+        _SHORT,
+        _SHORT,
+        _TIME,
+        _SHORT,
+        _SHORT,
+        _SHORT,
+        _SHORT,
+    ]
+)
+_DELIVERY_MODE: Final = 3
+_PRIORITY: Final = 4
+_HEADERS: Final = 2
+
+PERSISTENT: Final = 1  # bit of the traits that `scan` returns
+PRIORITY_SHIFT: Final = 8  # and where the priority octet lies in them
+HEADER_PREFIX_BYTES: Final = 7 + 12  # frame header; class id, weight, body size
+
+
+def body_size(frame: bytes, start: i64, size: i64) -> i64:
+    """Body size that the header frame at `start` with a payload of `size` bytes announces.
+
+    Raises ProtocolError: FRAME_ERROR when it is too short or not of class basic, SYNTAX_ERROR for a
+    negative size.
+    """
+    if size < 14:
+        raise ProtocolError(FRAME_ERROR, f"content header of {size} bytes, at least 14 are needed")
+    if read_i16_be(frame, start + 7) != CLASS_BASIC:
+        raise ProtocolError(
+            FRAME_ERROR, f"content header of class {read_i16_be(frame, start + 7)}, expected 60 (basic)"
+        )
+    length = read_i64_be(frame, start + 11)
+    if length < 0:
+        raise ProtocolError(SYNTAX_ERROR, f"content header announces a body of {length} bytes")
+    return length
+
+
+def scan(frame: bytes, start: i64, size: i64) -> i64:
+    """Traits of the header frame at `start`: PERSISTENT, and the priority shifted by PRIORITY_SHIFT.
+
+    Walks the property list without decoding it, so a list that overruns its frame is refused here and never
+    reaches a consumer. Raises ProtocolError(SYNTAX_ERROR).
+    """
+    p: i64 = start + 7 + 12
+    end: i64 = start + 7 + size
+    flags: int = read_i16_be(frame, p) & 0xFFFF
+    p += 2
+    if flags & 1:
+        raise ProtocolError(SYNTAX_ERROR, "content header has more property flags than class basic defines")
+    traits: i64 = 0
+    bit: i64 = 15
+    while flags != 0 and p <= end:
+        mask: i64 = 1 << bit
+        if flags & mask:
+            flags ^= mask
+            kind: i64 = _LAYOUT[15 - bit] if bit >= 2 else 0
+            if kind == _SHORT:
+                p += 1 + frame[p]
+            elif kind == _OCTET:
+                if bit == 15 - _DELIVERY_MODE:
+                    if frame[p] == 2:
+                        traits |= PERSISTENT
+                elif bit == 15 - _PRIORITY:
+                    traits |= frame[p] << PRIORITY_SHIFT
+                p += 1
+            elif kind == _TIME:
+                p += 8
+            elif kind == _TABLE:
+                length: int = read_i32_be(frame, p) if p + 4 <= end else -1
+                if length < 0:
+                    raise ProtocolError(SYNTAX_ERROR, "content header: headers table overruns the frame")
+                p += 4 + length
+            else:
+                raise ProtocolError(SYNTAX_ERROR, f"content header: property flag {bit} is not defined")
+        bit -= 1
+    if p > end:
+        raise ProtocolError(SYNTAX_ERROR, "content header: property list overruns the frame")
+    return traits
+
+
+def headers_table(content: bytes) -> bytes:
+    """The headers table of some content, encoded with its length; b"" when it has none."""
+    p: i64 = HEADER_PREFIX_BYTES
+    flags: int = read_i16_be(content, p) & 0xFFFF
+    p += 2
+    if not flags & 1 << (15 - _HEADERS):
+        return b""
+    if flags & 1 << 15:
+        p += 1 + content[p]
+    if flags & 1 << 14:
+        p += 1 + content[p]
+    length: int = read_i32_be(content, p)
+    return content[p : p + 4 + length]
+
+
+def header_frame_bytes(content: bytes) -> i64:
+    """Length of the header frame at the start of some content."""
+    size: int = read_i32_be(content, 3)
+    return size + FRAME_OVERHEAD
+
+
+def largest_frame(content: bytes) -> i64:
+    """Size of the largest frame of some content: a peer with a smaller frame_max needs it split anew."""
+    largest: i64 = 0
+    p: i64 = 0
+    n: i64 = len(content)
+    while p < n:
+        size: int = read_i32_be(content, p + 3) + FRAME_OVERHEAD
+        if size > largest:
+            largest = size
+        p += size
+    return largest
+
+
+def body(content: bytes) -> bytes:
+    """The body alone, joined from its frames."""
+    parts: list[bytes] = []
+    p: i64 = header_frame_bytes(content)
+    n: i64 = len(content)
+    while p < n:
+        size: int = read_i32_be(content, p + 3)
+        parts.append(content[p + 7 : p + 7 + size])
+        p += size + FRAME_OVERHEAD
+    return b"".join(parts)
+
+
+def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) -> None:
+    """Write some content for `channel` with body frames of at most `frame_max` bytes.
+
+    The header frame is not split, there is no way to: the caller has checked that it fits.
+    """
+    start: i64 = len(out)
+    head: i64 = header_frame_bytes(content)
+    out.write(content[:head])
+    set_channel(out, start, channel)
+    payload = body(content)
+    room: i64 = frame_max - FRAME_OVERHEAD
+    p: i64 = 0
+    n: i64 = len(payload)
+    while p < n:
+        piece = payload[p : p + room]
+        start = len(out)
+        out.append(FRAME_BODY)
+        out.append(0)
+        out.append(0)
+        set_channel(out, start, channel)
+        write_i32_be(out, len(piece))
+        out.write(piece)
+        out.append(FRAME_END)
+        p += room
+
+
+def set_channel(out: BytesWriter, start: i64, channel: i64) -> None:
+    """Overwrite the channel number of the frame that begins at `start`."""
+    number: int = channel
+    out[start + 1] = number >> 8 & 0xFF
+    out[start + 2] = number & 0xFF
+
+
+def write_content(out: BytesWriter, content: bytes, channel: i64) -> None:
+    """Write some content as it was received, with the channel number of each frame set to `channel`."""
+    p: i64 = len(out)
+    out.write(content)
+    n: i64 = len(out)
+    number: int = channel
+    high: int = number >> 8 & 0xFF
+    low: int = number & 0xFF
+    q: i64 = 0
+    while p < n:
+        out[p + 1] = high
+        out[p + 2] = low
+        size: int = read_i32_be(content, q + 3) + FRAME_OVERHEAD
+        p += size
+        q += size

@@ -1,0 +1,297 @@
+"""AMQP 0-9-1 framing, parsed in place: bytes in, calls out; no socket, no clock. [amqp-0-9-1 4.2]
+
+A publish whose method, header and body frames lie in one read is one call; frames that arrive apart go
+through the channel's own assembly. Nothing is raised but ProtocolError, whatever the bytes.
+"""
+
+from typing import Final, Protocol, final
+
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64, mypyc_attr
+
+from protocol.amqp091.constants import (
+    BASIC_ACK,
+    BASIC_PUBLISH,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+)
+from protocol.amqp091.content import body_size, scan
+from protocol.errors import CHANNEL_ERROR, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
+
+EXPECT_METHOD: Final = 0
+EXPECT_HEADER: Final = 1
+EXPECT_BODY: Final = 2
+DISCARD: Final = 3  # this end has closed the channel: everything but close and close-ok is dropped
+
+_INCOMPLETE: Final = 0  # answers of Wire._publish besides the offset behind the content
+_APART: Final = -1
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class IncomingChannel:
+    """The receiving half of one open channel: which frame may come next, and content that comes in pieces.
+
+    The subclass answers the three calls; it must not raise anything but ProtocolError.
+    """
+
+    def __init__(self, body_bytes_max: i64) -> None:
+        self.expecting: i64 = EXPECT_METHOD
+        self.body_bytes_max: i64 = body_bytes_max
+        self._arguments: bytes = b""
+        self._parts: list[bytes] = []
+        self._missing: i64 = 0
+        self._size: i64 = 0
+        self._traits: i64 = 0
+
+    def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
+        """Take one whole message.
+
+        `arguments` are basic.publish's as sent, `content` its header and body frames, `size` the body in
+        bytes, `traits` as `content.scan` returns them.
+        """
+        raise NotImplementedError
+
+    def on_ack(self, tag: i64, multiple: bool) -> None:
+        """Take one basic.ack."""
+        raise NotImplementedError
+
+    def on_oversized(self, size: i64) -> None:
+        """A content header announces a body beyond `body_bytes_max`; end the channel."""
+        raise NotImplementedError
+
+    def begin_content(self, arguments: bytes) -> None:
+        """A basic.publish whose content has not arrived in the same piece."""
+        self._arguments = arguments
+        self.expecting = EXPECT_HEADER
+
+    def header_frame(self, data: bytes, start: i64, size: i64) -> None:
+        """Take the header frame that lies at `start` of `data`."""
+        self._size = body_size(data, start, size)
+        self._traits = scan(data, start, size)
+        if self._size > self.body_bytes_max:
+            self.expecting = EXPECT_METHOD
+            self.on_oversized(self._size)
+            return
+        self._parts = [data[start : start + size + FRAME_OVERHEAD]]
+        self._missing = self._size
+        self.expecting = EXPECT_BODY
+        if self._missing == 0:
+            self._complete()
+
+    def body_frame(self, data: bytes, start: i64, size: i64) -> None:
+        """Take the body frame that lies at `start` of `data`."""
+        self._missing -= size
+        if self._missing < 0:
+            raise ProtocolError(
+                FRAME_ERROR, f"body frames carry {-self._missing} bytes more than the {self._size} announced"
+            )
+        self._parts.append(data[start : start + size + FRAME_OVERHEAD])
+        if self._missing == 0:
+            self._complete()
+
+    def _complete(self) -> None:
+        content = b"".join(self._parts)
+        self._parts = []
+        self.expecting = EXPECT_METHOD
+        self.on_publish(self._arguments, content, self._size, self._traits)
+
+
+class MethodSink(Protocol):
+    """Who is told of everything that is not the hot path: one connection."""
+
+    def on_method(self, channel: int, method: int, payload: bytes) -> None:
+        """Take one method frame; `payload` begins with class and method id.
+
+        Raises ProtocolError when the method is unknown, not allowed now, or its channel is not open.
+        """
+
+
+@final
+class Wire:
+    """Frames out of a byte stream.
+
+    The connection that owns it opens channels by putting an IncomingChannel into `channels` (index = number)
+    and may `suspend` it: bytes are then kept until `resume`.
+    """
+
+    def __init__(self, sink: MethodSink, frame_max: i64) -> None:
+        self.sink = sink
+        self.frame_max: i64 = frame_max
+        self.channels: list[IncomingChannel | None] = []
+        self.suspended = False
+        self.stopped = False  # closed or broken: the rest of the stream is ignored
+        self._chunks: list[bytes] = []  # what has arrived of an incomplete frame
+        self._have: i64 = 0
+        self._need: i64 = 0  # bytes without which no progress is possible
+
+    def channel(self, number: i64) -> IncomingChannel | None:
+        """The open channel of that number, if it is open."""
+        return self.channels[number] if number < len(self.channels) else None
+
+    def suspend(self) -> None:
+        """Keep what arrives until `resume`: an answer is outstanding that later frames must not overtake."""
+        self.suspended = True
+
+    def resume(self) -> None:
+        """Go on with what was kept. Raises as `feed`."""
+        self.suspended = False
+        if self._have > 0:
+            self._need = 0
+            self.feed(b"")
+
+    def stop(self) -> None:
+        """Ignore everything that comes from now on."""
+        self.stopped = True
+        self._chunks = []
+        self._have = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream and make the calls that they complete.
+
+        Raises ProtocolError when the peer broke the framing or a call raised it; the stream is then unusable.
+        """
+        if self.stopped:
+            return
+        if self._have > 0 or self.suspended:
+            self._chunks.append(data)
+            self._have += len(data)
+            if self.suspended or self._have < self._need:
+                return
+            data = b"".join(self._chunks)
+            self._chunks = []
+            self._have = 0
+        p = self._parse(data)
+        left: i64 = len(data) - p
+        if left > 0 and not self.stopped:
+            self._chunks.append(data[p:] if p > 0 else data)
+            self._have = left
+
+    def _parse(self, data: bytes) -> i64:
+        """Make the calls of every whole frame; returns the offset of the first byte not used."""
+        p: i64 = 0
+        n: i64 = len(data)
+        self._need = 7
+        while n - p >= 7:
+            if self.suspended or self.stopped:
+                break
+            channel: int = read_i16_be(data, p + 1)
+            size: int = read_i32_be(data, p + 3)
+            end: i64 = p + 7 + size
+            if end >= n or size < 0 or size + FRAME_OVERHEAD > self.frame_max:
+                self._check_start(data[p], size)
+                self._need = end + 1 - p
+                break
+            if data[end] != FRAME_END:
+                raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[end]} instead of 206")
+            if channel < 0:
+                channel += 65536
+            if data[p] == FRAME_METHOD and size >= 4:
+                method: int = read_i32_be(data, p + 7)
+                incoming = self.channels[channel] if channel < len(self.channels) else None
+                if incoming is None:
+                    self.sink.on_method(channel, method, data[p + 7 : end])
+                elif incoming.expecting != EXPECT_METHOD:
+                    self._unexpected_method(incoming, channel, method, data[p + 7 : end])
+                elif method == BASIC_PUBLISH:
+                    behind = self._publish(incoming, channel, data, p, end, n)
+                    if behind > 0:
+                        p = behind
+                        continue
+                    if behind == _INCOMPLETE:
+                        break
+                    incoming.begin_content(data[p + 11 : end])
+                elif method == BASIC_ACK and size == 13:
+                    incoming.on_ack(read_i64_be(data, p + 11), data[p + 19] & 1 != 0)
+                else:
+                    self.sink.on_method(channel, method, data[p + 7 : end])
+            else:
+                self._other_frame(data, p, channel, size)
+            p = end + 1
+        return p
+
+    def _publish(self, incoming: IncomingChannel, channel: i64, data: bytes, p: i64, end: i64, n: i64) -> i64:
+        """A publish method at `p` with its content behind it: one call when all of it is here.
+
+        Returns the offset behind the content, _INCOMPLETE to wait for more bytes, _APART when its frames do
+        not follow each other or the body has more than one.
+        """
+        h: i64 = end + 1
+        if n - h < 7:
+            self._need = h + 7 - p
+            return _INCOMPLETE
+        size: int = read_i32_be(data, h + 3)
+        hend: i64 = h + 7 + size
+        other: int = read_i16_be(data, h + 1)
+        if data[h] != FRAME_HEADER or (other & 0xFFFF) != channel or size < 14:
+            return _APART
+        if hend >= n or size + FRAME_OVERHEAD > self.frame_max:
+            self._check_start(data[h], size)
+            self._need = hend + 1 - p
+            return _INCOMPLETE
+        if data[hend] != FRAME_END:
+            raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[hend]} instead of 206")
+        length = body_size(data, h, size)
+        bend: i64 = hend
+        if length > 0:
+            if length + FRAME_OVERHEAD > self.frame_max or length > incoming.body_bytes_max:
+                return _APART
+            bend = hend + 8 + length
+            if n - hend >= 8:
+                first: int = read_i32_be(data, hend + 4)
+                other = read_i16_be(data, hend + 2)
+                if first != length or data[hend + 1] != FRAME_BODY or (other & 0xFFFF) != channel:
+                    return _APART
+            if bend >= n:
+                self._need = bend + 1 - p
+                return _INCOMPLETE
+            if data[bend] != FRAME_END:
+                raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[bend]} instead of 206")
+        traits: i64 = scan(data, h, size) if data[h + 19] | data[h + 20] else 0
+        incoming.on_publish(data[p + 11 : end], data[h : bend + 1], length, traits)
+        return bend + 1
+
+    def _check_start(self, kind: i64, size: i64) -> None:
+        """Refuse a frame whose first 7 bytes are enough to see that it will never be valid."""
+        if kind != FRAME_METHOD and kind != FRAME_HEADER and kind != FRAME_BODY and kind != FRAME_HEARTBEAT:
+            raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
+        if size < 0 or size + FRAME_OVERHEAD > self.frame_max:
+            shown = size if size >= 0 else size + 4294967296
+            raise ProtocolError(
+                FRAME_ERROR,
+                f"frame of {shown + FRAME_OVERHEAD} bytes, the negotiated maximum is {self.frame_max}",
+            )
+
+    def _unexpected_method(
+        self, incoming: IncomingChannel, channel: i64, method: i64, payload: bytes
+    ) -> None:
+        if incoming.expecting != DISCARD:
+            raise ProtocolError(UNEXPECTED_FRAME, "expected content frame, got method frame instead", method)
+        self.sink.on_method(channel, method, payload)
+
+    def _other_frame(self, data: bytes, p: i64, channel: i64, size: i64) -> None:
+        kind: i64 = data[p]
+        if kind == FRAME_HEARTBEAT:
+            if channel != 0:
+                raise ProtocolError(UNEXPECTED_FRAME, f"heartbeat on channel {channel} instead of 0")
+            return
+        if kind == FRAME_METHOD:
+            raise ProtocolError(SYNTAX_ERROR, f"method frame of {size} bytes, at least 4 are needed")
+        self._check_start(kind, size)
+        incoming = self.channel(channel)
+        if incoming is None:
+            raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'")
+        if incoming.expecting == DISCARD:
+            return
+        if kind == FRAME_HEADER and incoming.expecting == EXPECT_HEADER:
+            incoming.header_frame(data, p, size)
+        elif kind == FRAME_BODY and incoming.expecting == EXPECT_BODY:
+            incoming.body_frame(data, p, size)
+        elif incoming.expecting == EXPECT_METHOD:
+            raise ProtocolError(UNEXPECTED_FRAME, "expected method frame, got non method frame instead")
+        else:
+            wanted = "header" if incoming.expecting == EXPECT_HEADER else "body"
+            raise ProtocolError(UNEXPECTED_FRAME, f"expected content {wanted} frame, got another one instead")

@@ -1,0 +1,29 @@
+"""What a peer speaks, told from its first bytes. [amqp-0-9-1 4.2.2, amqp-1.0 2.2]"""
+
+from typing import Final
+
+HEADER_BYTES: Final = 8
+AMQP_0_9_1: Final = b"AMQP\x00\x00\x09\x01"
+
+_PREFIX: Final = b"AMQP"
+_ACCEPTED: Final = (AMQP_0_9_1, b"AMQP\x01\x01\x00\x09")  # the second is how 0-9 clients spell it
+
+
+def sniff(start: bytes) -> str:
+    """Name what the first bytes of a connection are.
+
+    Returns "amqp-0-9-1"; "more" while fewer than 8 bytes leave it open; else what it looks like instead:
+    "amqp" (a version that is not spoken here), "tls", "http" or "unknown".
+    """
+    head = start[:HEADER_BYTES]
+    if head in _ACCEPTED:
+        return "amqp-0-9-1"
+    if len(head) < HEADER_BYTES and (_PREFIX.startswith(head) or head.startswith(_PREFIX)):
+        return "more"
+    if head.startswith(_PREFIX):
+        return "amqp"
+    if head[:2] == b"\x16\x03":
+        return "tls"
+    if head[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD"):
+        return "http"
+    return "unknown"
