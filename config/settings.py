@@ -74,10 +74,10 @@ class Settings(BaseModel):
         description="Seconds between heartbeats that clients are asked for; 0 asks for none.",
         json_schema_extra={"allowed": "0 to 65535"},
     )
-    handshake_timeout_s: Annotated[float, BeforeValidator(values.number), Field(ge=0.1, le=3600)] = Field(
-        default=10.0,
+    handshake_timeout_s: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=3600)] = Field(
+        default=10,
         description="Seconds that a new connection may take until it is open.",
-        json_schema_extra={"allowed": "0.1 to 3600"},
+        json_schema_extra={"allowed": "1 to 3600"},
     )
     message_size_max: Annotated[int, BeforeValidator(values.size), Field(ge=1, le=512 * MIB)] = Field(
         default=128 * MIB,

@@ -89,16 +89,6 @@ def whole_number(value: object) -> int:
     raise ValueError("not a whole number")
 
 
-def number(value: object) -> float:
-    """Read a number; a truth value is none. Raises ValueError."""
-    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    raise ValueError("not a number")
-
-
 def size(value: object) -> int:
     """Read a number of bytes: `67108864`, `"64MiB"`, `"1.5 GB"`. Raises ValueError."""
     if isinstance(value, str):

@@ -1,7 +1,7 @@
 """Users: who there is, with what password hash, and what each may do in which virtual host.
 
-*Owns* the model and its durable form, changes whose kind is `user` or starts with `user.`; they go to the log
-by the `append` that the users were made with, and come back by `apply`.
+*Owns* the model and its durable form, changes whose kind is `user` or starts with `user.`; they are appended
+to the store that the users were made with, and come back by `apply`.
 *Never* hashes a password: that is slow and belongs to the caller (`broker.auth.passwords`).
 """
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, cast, final
 
 from broker.auth.permissions import Permission
-from broker.core.errors import NotFound, PreconditionFailed
+from broker.core.errors import NotFound, PreconditionFailed, StoreFailed
+from broker.core.ports import MessageStore
 
 NAME_BYTES_MAX: Final = 255
 
@@ -41,10 +42,10 @@ class User:
 
 
 class Users:
-    """All users, by name."""
+    """All users, by name. Once the log has stopped, whatever would change them raises StoreFailed."""
 
-    def __init__(self, append: Callable[[Change], None]) -> None:
-        self._append = append
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
         self._users: dict[str, User] = {}
 
     def __len__(self) -> int:
@@ -62,6 +63,7 @@ class Users:
         self, name: str, password_hash: str, tags: Iterable[str] = (), loopback_only: bool = False
     ) -> User:
         """Add a user who may do nothing yet. Raises PreconditionFailed if the name is taken or malformed."""
+        self._require_log()
         if name in self._users:
             raise PreconditionFailed(f"user '{name}' exists already")
         if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX or not name.isprintable():
@@ -158,7 +160,16 @@ class Users:
         self._append(_user_change(user))
         return user
 
+    def _append(self, change: Change) -> None:
+        self._store.append_definition(change)
+
+    def _require_log(self) -> None:
+        if self._store.failure:
+            raise StoreFailed(f"the log has stopped: {self._store.failure}")
+
     def _known(self, name: str) -> User:
+        """The user to be changed."""
+        self._require_log()
         user = self._users.get(name)
         if user is None:
             raise NotFound(f"no user '{name}'")

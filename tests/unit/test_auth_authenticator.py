@@ -8,6 +8,7 @@ from broker.auth import authenticator as module
 from broker.auth.authenticator import Authenticator
 from broker.auth.passwords import hash_password, matches
 from broker.auth.users import Users
+from broker.core.ports import MessageStore
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,7 @@ def sesame() -> str:
 
 @pytest.fixture
 def users(sesame: str) -> Users:
-    users = Users(lambda change: None)
+    users = Users(MessageStore())
     users.add("ann", sesame)
     users.add("guest", sesame, loopback_only=True)
     return users

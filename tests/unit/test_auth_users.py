@@ -6,16 +6,18 @@ from collections.abc import Callable
 import pytest
 
 from broker.auth.users import Change, Users
-from broker.core.errors import NotFound, PreconditionFailed
+from broker.core.errors import NotFound, PreconditionFailed, StoreFailed
+from broker.core.ports import MessageStore
 
 
-class Log:
+class Log(MessageStore):
     """What was appended, as the log would keep it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.changes: list[Change] = []
 
-    def append(self, change: Change) -> None:
+    def append_definition(self, change: Change) -> None:
         self.changes.append(json.loads(json.dumps(change)))
 
 
@@ -26,18 +28,17 @@ def log() -> Log:
 
 @pytest.fixture
 def users(log: Log) -> Users:
-    return Users(log.append)
+    return Users(log)
 
 
 def rebuilt(changes: list[Change]) -> Users:
     """Users made from `changes` alone; fails if that appends anything."""
 
-    def refuse(change: Change) -> None:
-        raise AssertionError(f"appended at recovery: {change}")
-
-    again = Users(refuse)
+    log = Log()
+    again = Users(log)
     for change in changes:
         again.apply(json.loads(json.dumps(change)))
+    assert log.changes == []
     return again
 
 
@@ -116,6 +117,25 @@ def test_a_name_is_taken_once(users: Users) -> None:
     users.add("ann", "h1")
     with pytest.raises(PreconditionFailed, match="user 'ann' exists already"):
         users.add("ann", "h2")
+
+
+def test_nothing_changes_once_the_log_has_stopped(users: Users, log: Log) -> None:
+    users.add("ann", "h")
+    users.permit("ann", "/", "", "", "")
+    before, log.failure = described(users), "disk full"
+    acts: list[Callable[[], object]] = [
+        lambda: users.add("bob", "h"),
+        lambda: users.change_password("ann", "h2"),
+        lambda: users.change_tags("ann", ("x",)),
+        lambda: users.permit("ann", "other", "", "", ""),
+        lambda: users.forbid("ann", "/"),
+        lambda: users.delete("ann"),
+    ]
+    for act in acts:
+        with pytest.raises(StoreFailed, match="the log has stopped: disk full"):
+            act()
+    assert described(users) == before
+    assert len(log.changes) == 2
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 256, "ä" * 128, "\udc80"])

@@ -49,16 +49,15 @@ def test_every_setting_says_what_it_is_and_what_is_allowed(name: str) -> None:
         ("frame_max", 4096, 2**31 - 1),
         ("channel_max", 1, 65535),
         ("heartbeat", 0, 65535),
-        ("handshake_timeout_s", 0.1, 3600),
+        ("handshake_timeout_s", 1, 3600),
         ("message_size_max", 1, 512 * MIB),
         ("segment_bytes", 64 * KIB, GIB),
     ],
 )
-def test_bounds(name: str, least: float, most: float) -> None:
+def test_bounds(name: str, least: int, most: int) -> None:
     for value in (least, most, str(least), str(most)):
-        assert getattr(Settings.model_validate({name: value}), name) == float(value)
-    step = 0.01 if isinstance(least, float) else 1
-    for value in (least - step, most + step):
+        assert getattr(Settings.model_validate({name: value}), name) == int(value)
+    for value in (least - 1, most + 1):
         with pytest.raises(ValidationError):
             Settings.model_validate({name: value})
 
@@ -67,12 +66,6 @@ def test_bounds(name: str, least: float, most: float) -> None:
 def test_what_is_not_a_whole_number(value: object) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"heartbeat": value})
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", True, "ten", None])
-def test_what_is_not_a_time(value: object) -> None:
-    with pytest.raises(ValidationError):
-        Settings.model_validate({"handshake_timeout_s": value})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""The command line: flags reach the daemon, errors are one line and status 2, starting imports little."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import broker
+import config
+from broker.__main__ import foreign_package, main
+from broker.cli import app
+from config.loader import flag, variable
+from config.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+
+
+class FakeDaemon(ModuleType):
+    """Stands where the daemon's module stands, and keeps the settings that it was started with."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("broker.daemon")
+        self.started: list[Settings] = []
+        self._status = status
+
+    def run(self, settings: Settings) -> int:
+        self.started.append(settings)
+        return self._status
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("AMQPD_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
+    fake = FakeDaemon(0)
+    monkeypatch.setitem(sys.modules, "broker.daemon", fake)
+    return fake
+
+
+def invoke(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env=environ)
+
+
+def test_serve_runs_the_daemon_with_the_settings(daemon: FakeDaemon, tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("heartbeat = 5\nchannel_max = 5\n")
+    result = invoke(
+        "serve", "--config", str(file), "--listen", "127.0.0.1:0", "--listen", "[::1]:0", "--admin", "off",
+        AMQPD_CHANNEL_MAX="6",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    (settings,) = daemon.started
+    assert [str(endpoint) for endpoint in settings.listen] == ["127.0.0.1:0", "[::1]:0"]
+    assert settings.admin is None
+    assert (settings.heartbeat, settings.channel_max) == (5, 6)
+
+
+def test_the_exit_status_is_the_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "broker.daemon", FakeDaemon(7))
+    assert invoke("serve").exit_code == 7
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_every_setting_has_its_flag_in_the_help(command: str) -> None:
+    text = re.sub(r"[\s│]+", " ", invoke(command, "--help", COLUMNS="200", TERM="dumb").output)
+    for name in (*Settings.model_fields, "config"):
+        assert flag(name) + " " in text
+        assert f"({variable(name)})" in text
+
+
+@pytest.mark.parametrize("command", ["serve", "check-config"])
+def test_wrong_settings_are_a_line_each_and_status_2(command: str, daemon: FakeDaemon) -> None:
+    result = invoke(command, "--frame-max", "1", "--default-pass", "", AMQPD_LISTN="x")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        "amqpd: AMQPD_LISTN (environment): no such setting; did you mean AMQPD_LISTEN?",
+        "amqpd: default_pass = (not shown) (flag --default-pass): allowed: at least 1 character",
+        "amqpd: frame_max = '1' (flag --frame-max): allowed: 4096 to 2147483647",
+    ]
+    assert daemon.started == []
+
+
+def test_check_config_shows_what_holds_and_why(daemon: FakeDaemon) -> None:
+    result = invoke("check-config", "--admin", "off", AMQPD_DEFAULT_PASS="sesame", AMQPD_LISTEN="[::1]:1,h:2")
+    assert result.exit_code == 0
+    lines = dict(line.split(" = ", 1) for line in result.stdout.splitlines())
+    assert list(lines) == list(Settings.model_fields)
+    assert re.fullmatch(r'"off" +# flag --admin', lines["admin"])
+    assert re.fullmatch(r'\["\[::1\]:1", "h:2"\] +# environment AMQPD_LISTEN', lines["listen"])
+    assert re.fullmatch(r"131072 +# default", lines["frame_max"])
+    assert re.fullmatch(r"\(not shown\) +# environment AMQPD_DEFAULT_PASS", lines["default_pass"])
+    assert "sesame" not in result.output
+    assert daemon.started == []
+
+
+def test_version() -> None:
+    assert re.fullmatch(
+        rf"amqpd {broker.__version__} \((compiled|pure Python)\), Python 3\.\d+\.\d+\w*\n",
+        invoke("version").stdout,
+    )
+
+
+def test_an_unknown_flag_is_status_2() -> None:
+    result = invoke("serve", "--lisen", "x")
+    assert result.exit_code == 2
+    assert "--lisen" in result.stderr
+
+
+def test_no_command_shows_the_help() -> None:
+    assert "serve" in invoke().output
+
+
+def test_our_own_packages_are_ours() -> None:
+    assert foreign_package() == ""
+
+
+def test_a_foreign_package_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(config, "OWNER", "somebody else")
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"amqpd: the package 'config' at {config.__file__} is not amqpd's; ")
+    assert error.count("\n") == 1
+
+
+def test_python_m_broker() -> None:
+    command = [sys.executable, "-m", "broker", "serve", "--listen", "nowhere"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("amqpd: listen = ['nowhere'] (flag --listen): the port is missing; ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_command_line_imports_nothing_slow() -> None:
+    slow = {
+        "fastapi",
+        "uvicorn",
+        "starlette",
+        "structlog",
+        "prometheus_client",
+        "argon2",
+        "rich",
+        "asyncio",
+        "uvloop",
+    }
+    code = "import sys, broker.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert slow.isdisjoint(done.stdout.split())
