@@ -23,8 +23,9 @@ class ConsumerTarget:
 
     It pulls from the queues of its `consumers`, usually one, when it has its turn.
 
-    `credit` is its own window, unlimited for a 0-9-1 no-ack consumer; `session_credit`, if any, one that it shares with the session's other targets.
-    Both are charged for every delivery; whoever handles the client's answer calls `restore_credit`.
+    `credit` is its own window; `session_credit`, if any, one that it shares with the session's other targets.
+    Both are charged for every delivery, and whoever handles the client's answer calls `restore_credit`. Where
+    no answer comes (0-9-1 no-ack, browsing) the window is unlimited and there is no shared one.
     `desired`: work is wanted: there is credit, the flow is on, the transport takes data, and it is not
     closed.
     `again`: after `process_pending`, whether it has more to do.

@@ -71,7 +71,16 @@ class QueueContext:
         self.compact(depth)
 
     def forget(self, entry: QueueEntry, depth: i64) -> None:
-        """`entry` is about to be unlinked: if the cursor stands on it, step back to the one before."""
+        """`entry` is about to be unlinked, and then `depth` are left. A cursor never stands on an unlinked one.
+
+        Nothing lies between an entry and the one before it, so stepping back shows nothing again. Nor does
+        starting anew in an empty queue, and it spares a priority queue the heap.
+        """
+        if depth == 0:
+            self.last = self.entries.head
+            if self.behind:
+                self.behind.clear()
+            return
         if self.last is entry:
             before = entry.prev
             assert before is not None, "a cursor stands on linked entries only"

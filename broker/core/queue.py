@@ -77,9 +77,8 @@ class Queue:
         self.manager = QueueConsumerManager()
         self.context = QueueContext(entries, True)
         self.browser_contexts: list[QueueContext] = []
-        self.waiting: dict[
-            QueueConsumer, None
-        ] = {}  # those whose next entry is too large for their byte window
+        # those whose next entry is too large for what is left of their byte window
+        self.waiting: dict[QueueConsumer, None] = {}
 
     @property
     def consumer_count(self) -> int:
@@ -129,14 +128,17 @@ class Queue:
     # ---- consumers
 
     def add_consumer(self, consumer: QueueConsumer) -> None:
-        """Attach `consumer`, made for this queue. AccessRefused if it, or one attached before, is exclusive."""
+        """Attach `consumer`, made for this queue.
+
+        Raises AccessRefused if it wants to be alone and is not, or if one that is attached wants to be alone.
+        """
         attach(self, consumer)
 
     def remove_consumer(self, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
         """Detach `consumer` and release `held`, which it had acquired: [] for basic.cancel, which keeps them.
 
-        When a connection goes, close all its sessions first, or one of its consumers catches what another
-        returns. Detaching a detached consumer only releases.
+        When a session or connection goes, call its `close_targets` first, or one of its consumers catches what
+        another one returns. Detaching a detached consumer only releases.
         """
         detach(self, consumer, held)
 
@@ -257,7 +259,7 @@ class Queue:
         dispose(self)
 
     def unlink(self, entry: QueueEntry) -> None:
-        """Take an entry that is DEQUEUED and no longer counted out of the list and from under the cursors."""
+        """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
         depth = self.ready + self.unacked
         self.context.forget(entry, depth)
         for context in self.browser_contexts:

@@ -63,8 +63,11 @@ class Session:
         for target in list(self.targets):
             target.update()
 
-    def close(self) -> None:
-        """Close every target, before any entry is given back: none of them may catch what another returns."""
+    def close_targets(self) -> None:
+        """The session ends: close every target, so that none of them catches what another one gives back.
+
+        Call this first, then remove the consumers, then release what else the session holds.
+        """
         for target in list(self.targets):
             target.close()
         self.connection.sessions.pop(self, None)
