@@ -1,0 +1,85 @@
+"""A connection that goes on working while others misbehave."""
+
+import re
+import threading
+from collections.abc import Iterator
+
+import pytest
+from pamqp.commands import Basic
+
+from tests.daemon import PATIENCE_S, Address, Daemon
+from tests.peer import Peer
+
+
+def logged(daemon: Daemon | None, peer: Peer, what: str) -> None:
+    """A line of the daemon's log must name the peer and match `what`; nothing to look at without a daemon."""
+    if daemon is not None:
+        daemon.log.wait_for(rf"(?i)(?=.*\b{re.escape(peer.name)}\b)(?=.*{what})")
+
+
+class Bystander:
+    """Publishes with confirms and consumes what it published, one message at a time, until told to stop."""
+
+    def __init__(self, address: Address, queue: str) -> None:
+        self._peer = Peer(address).open()
+        self._queue = queue
+        self._rounds = 0
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def expect_progress(self) -> None:
+        """Messages that were published after this call began must go all the way."""
+        with self._changed:
+            goal = self._rounds + 2
+            while self._rounds < goal and self._failure is None:
+                assert self._changed.wait(PATIENCE_S), "the bystander hangs"
+        assert self._failure is None, self._failure
+
+    def stop(self) -> None:
+        """End; fails if anything ever went wrong."""
+        self._stopping = True
+        self._thread.join(PATIENCE_S)
+        self._peer.drop()
+        assert self._failure is None, self._failure
+
+    def _run(self) -> None:
+        try:
+            channel = self._peer.channel()
+            channel.declare(self._queue, exclusive=True)
+            channel.confirm_select()
+            channel.consume(self._queue)
+            while not self._stopping:
+                body = b"message %d" % self._rounds
+                channel.publish(body, self._queue)
+                confirmed, message = False, None  # either may come first
+                while not confirmed or message is None:
+                    command = channel.peer.expect_any((Basic.Ack, Basic.Deliver), channel.number)
+                    if isinstance(command, Basic.Ack):
+                        assert command.delivery_tag == self._rounds + 1
+                        confirmed = True
+                    else:
+                        assert isinstance(command, Basic.Deliver)
+                        message = channel.peer.expect_content(command, channel.number)
+                assert message.body == body
+                assert not message.redelivered
+                channel.ack(message.tag)
+                with self._changed:
+                    self._rounds += 1
+                    self._changed.notify_all()
+        except BaseException as failure:
+            with self._changed:
+                self._failure = failure
+                self._changed.notify_all()
+
+
+@pytest.fixture
+def bystander(address: Address, name: str) -> Iterator[Bystander]:
+    """Another connection, which must not notice anything of what the test does to the broker."""
+    bystander = Bystander(address, f"bystander.{name}")
+    bystander.expect_progress()
+    yield bystander
+    bystander.expect_progress()
+    bystander.stop()

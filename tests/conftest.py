@@ -1,0 +1,162 @@
+"""What the black-box tests share: a broker process for all, or one of their own, and connections to it."""
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pamqp.common import FieldTable
+
+from tests.daemon import Address, Daemon, DaemonStarter
+from tests.peer import Connector, Dialler, Peer
+from tests.peer_channel import PeerChannel
+
+AMQPD_ONLY = "amqpd_only(reason): what other brokers do differently; not run with --against"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the black-box tests."""
+    parser.addoption(
+        "--against",
+        metavar="HOST:PORT",
+        help="run the black-box tests that ask for common behaviour on another broker, already running",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers of the black-box tests."""
+    config.addinivalue_line("markers", AMQPD_ONLY)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what another broker does not promise."""
+    if config.getoption("--against"):
+        for item in items:
+            own = {"daemon", "start_daemon"} & set(getattr(item, "fixturenames", ()))
+            if own or item.get_closest_marker("amqpd_only"):
+                item.add_marker(pytest.mark.skip(reason="amqpd's own behaviour"))
+
+
+class SharedDaemon:
+    """One broker process for many tests; a test that brings it down does not take the others along."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started = itertools.count()
+        self._daemon: Daemon | None = None
+
+    def get(self) -> Daemon:
+        """The process, started if need be."""
+        if self._daemon is None or not self._daemon.alive:
+            self._daemon = Daemon(self._folder / f"run-{next(self._started)}").wait_until_ready()
+        return self._daemon
+
+    def stop(self) -> None:
+        """Stop it as a user would."""
+        if self._daemon is not None and self._daemon.alive:
+            self._daemon.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDaemon]:
+    """The broker process of the whole run."""
+    shared = SharedDaemon(tmp_path_factory.mktemp("shared-daemon"))
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture
+def daemon(shared_daemon: SharedDaemon) -> Iterator[Daemon]:
+    """The shared broker process; it must outlive every test, with no exception in its log."""
+    daemon = shared_daemon.get()
+    known = len(daemon.log.lines)
+    yield daemon
+    news = "\n".join(daemon.log.lines[known:])
+    assert daemon.alive, f"the broker ended with {daemon.process.returncode}:\n{news}"
+    assert "Traceback" not in news, news
+
+
+@pytest.fixture
+def own(request: pytest.FixtureRequest) -> Daemon | None:
+    """The daemon whose log can be read; None when another broker is under test."""
+    if request.config.getoption("--against"):
+        return None
+    daemon: Daemon = request.getfixturevalue("daemon")
+    return daemon
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> Address:
+    """Where the broker under test listens."""
+    if other := request.config.getoption("--against"):
+        host, _, port = str(other).rpartition(":")
+        return Address(host, int(port))
+    daemon: Daemon = request.getfixturevalue("daemon")
+    return daemon.address
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path) -> Iterator[DaemonStarter]:
+    """Start broker processes of the test's own; those that still run at its end must stop cleanly."""
+    started: list[Daemon] = []
+
+    def start(
+        *options: str,
+        environment: dict[str, str] | None = None,
+        data_dir: Path | None = None,
+        wrapper: tuple[str, ...] = (),
+    ) -> Daemon:
+        folder = tmp_path / f"daemon-{len(started)}"
+        daemon = Daemon(folder, options, environment, wrapper, data_dir=data_dir or tmp_path / "data")
+        started.append(daemon)
+        return daemon.wait_until_ready()
+
+    yield start
+    for daemon in started:
+        if daemon.alive:
+            daemon.stop()
+
+
+@pytest.fixture
+def dial(request: pytest.FixtureRequest) -> Iterator[Dialler]:
+    """Open sockets to the broker under test, or to another one, and say nothing yet."""
+    peers: list[Peer] = []
+
+    def dial(to: Address | None = None) -> Peer:
+        peer = Peer(to or request.getfixturevalue("address"))
+        peers.append(peer)
+        return peer
+
+    yield dial
+    for peer in peers:
+        peer.drop()
+
+
+@pytest.fixture
+def connect(dial: Dialler) -> Connector:
+    """Open connections to the broker under test, or to another one."""
+
+    def connect(
+        to: Address | None = None,
+        *,
+        frame_max: int = 131072,
+        heartbeat: int = 0,
+        channel_max: int = 2047,
+        capabilities: FieldTable | None = None,
+    ) -> Peer:
+        return dial(to).open(frame_max, heartbeat, channel_max, capabilities)
+
+    return connect
+
+
+@pytest.fixture
+def channel(connect: Connector) -> PeerChannel:
+    """Channel 1 of a connection of its own."""
+    return connect().channel()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses, for queues and exchanges."""
+    return re.sub(r"[^\w.-]+", ".", request.node.nodeid.rpartition("/")[2]).strip(".")[-100:]

@@ -1,0 +1,97 @@
+"""Frames and messages of AMQP 0-9-1 as bytes, for tests that must be able to say what is wrong."""
+
+import struct
+from typing import Final, NamedTuple
+
+from pamqp import base, encode, header
+from pamqp import frame as pamqp_frame
+from pamqp.commands import Basic
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+METHOD: Final = 1
+HEADER: Final = 2
+BODY: Final = 3
+HEARTBEAT: Final = 8
+FRAME_END: Final = 0xCE
+FRAME_OVERHEAD: Final = 8
+
+
+class Frame(NamedTuple):
+    """One frame as received."""
+
+    kind: int
+    channel: int
+    payload: bytes
+
+
+class Message(NamedTuple):
+    """A message as received: its method, its content header's payload after the class, and its body."""
+
+    method: Basic.Deliver | Basic.GetOk | Basic.Return
+    header: bytes
+    body: bytes
+    body_frames: tuple[int, ...]
+
+    @property
+    def properties(self) -> Basic.Properties:
+        """The properties, decoded."""
+        decoded = header.ContentHeader()
+        decoded.unmarshal(self.header)
+        return decoded.properties
+
+    @property
+    def tag(self) -> int:
+        """The delivery tag."""
+        assert not isinstance(self.method, Basic.Return)
+        assert self.method.delivery_tag is not None
+        return self.method.delivery_tag
+
+    @property
+    def redelivered(self) -> bool:
+        """The redelivered flag."""
+        assert not isinstance(self.method, Basic.Return)
+        return bool(self.method.redelivered)
+
+
+class UnexpectedClose(AssertionError):  # noqa: N818  an assertion that failed
+    """The broker closed a channel or the connection when the test expected something else."""
+
+
+def frame_bytes(kind: int, channel: int, payload: bytes, end: int = FRAME_END) -> bytes:
+    """A frame, well formed unless asked otherwise. [amqp-0-9-1 4.2.3]"""
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + bytes([end])
+
+
+def method_bytes(command: base.Frame, channel: int = 0) -> bytes:
+    """A method frame."""
+    return pamqp_frame.marshal(command, channel)
+
+
+def header_bytes(size: int, properties: Basic.Properties | bytes | None, channel: int) -> bytes:
+    """A content header frame; `properties` may be the encoded flags and values. [amqp-0-9-1 4.2.6.1]"""
+    encoded = properties if isinstance(properties, bytes) else (properties or Basic.Properties()).marshal()
+    return frame_bytes(HEADER, channel, struct.pack(">HHQ", 60, 0, size) + encoded)
+
+
+def body_frames(body: bytes, channel: int, frame_max: int) -> list[bytes]:
+    """The body frames of a content; none for an empty body. [amqp-0-9-1 4.2.6.2]"""
+    step = frame_max - FRAME_OVERHEAD
+    return [frame_bytes(BODY, channel, body[at : at + step]) for at in range(0, len(body), step)]
+
+
+def decode_method(frame: Frame) -> base.Frame:
+    """The method in a method frame."""
+    assert frame.kind == METHOD, f"expected a method, got a frame of type {frame.kind}"
+    _, _, command = pamqp_frame.unmarshal(frame_bytes(*frame))
+    assert isinstance(command, base.Frame)
+    return command
+
+
+def describe(command: base.Frame) -> str:
+    """A method with its arguments, for people."""
+    return f"{command.name}({', '.join(f'{name}={value!r}' for name, value in command)})"
+
+
+def amqplain(user: str, password: str) -> str:
+    """The AMQPLAIN response: a field table's entries without the length before them."""
+    return encode.field_table({"LOGIN": user, "PASSWORD": password})[4:].decode()
