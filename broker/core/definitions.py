@@ -131,6 +131,8 @@ def apply_change(topology: Topology, change: Change) -> None:
 def _apply_queue(topology: Topology, change: Change) -> None:
     name = text_of(change, "name")
     number = number_of(change, "number")
+    if number < 1:
+        raise ValueError(f"the log knows no queue by the number {number}: {change}")
     arguments = decode_table(change.get("arguments"))
     topology.numbers.reserve(number)
     queue = topology.queues.get(name)

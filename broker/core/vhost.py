@@ -199,7 +199,7 @@ class VirtualHost(Declarations):
         store.append_message(message, logged)
 
     def _deliver_now(self, queues: list[Queue], message: Message) -> i64:
-        """Offer a message to the consumers that wait; a queue where none takes it drops it, in the log too."""
+        """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
         taken: i64 = 0
         for queue in queues:
             if queue.enqueue_immediate(message):
