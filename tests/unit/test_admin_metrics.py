@@ -1,0 +1,221 @@
+"""Metrics: every number under its name, valid exposition text, and no stall with very many queues."""
+
+import asyncio
+import itertools
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker.admin.metrics import SLICE, TOTALS, Exposition
+from broker.admin.state import AdminState, Measured
+from broker.core.counters import Counters
+
+
+@dataclass
+class FakeMeasures:
+    bounds: Sequence[float] = (0.001, 0.01)
+    counts: Sequence[int] = (3, 2, 1)
+    sum: float = 0.5
+
+
+@dataclass
+class FakeQueue:
+    ready: int = 0
+    unacked: int = 0
+    ready_bytes: int = 0
+    unacked_bytes: int = 0
+    consumer_count: int = 0
+
+
+@dataclass
+class FakeVirtualHost:
+    queues: dict[str, FakeQueue] = field(default_factory=dict)
+
+
+@dataclass
+class FakeBroker:
+    vhosts: Mapping[str, FakeVirtualHost]
+    counters: Counters = field(default_factory=Counters)
+
+
+@dataclass
+class FakeLog:
+    bytes_on_disk: int = 4096
+    segment_count: int = 2
+    failure: str = ""
+    sync_latency: FakeMeasures = field(default_factory=FakeMeasures)
+
+
+def exposition(broker: FakeBroker, log: FakeLog | None = None) -> Exposition:
+    measured = Measured(broker, log or FakeLog(), FakeMeasures(counts=(0, 4, 0), sum=0.02))
+    return Exposition(AdminState("1.2.3", "pure Python", measured, lambda: ""))
+
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+async def scraped(source: Exposition) -> Samples:
+    """All samples, read by Prometheus's own parser; no sample and no family twice."""
+    text = b"".join([piece async for piece in source.write()]).decode()
+    families = [line for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(set(families)) == len(families)
+    samples: Samples = {}
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        for sample in family.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+async def test_totals_and_what_is_open() -> None:
+    counters = Counters()
+    for number, name in enumerate(TOTALS, start=100):
+        setattr(counters, name.removeprefix("messages_"), number)
+    counters.connections_opened, counters.connections_closed = 10, 3
+    counters.channels_opened, counters.channels_closed = 20, 5
+    samples = await scraped(exposition(FakeBroker({}, counters)))
+    for number, name in enumerate(TOTALS, start=100):
+        if name.startswith("messages_"):
+            assert value(samples, f"amqpd_{name}_total") == number
+    assert value(samples, "amqpd_connections_opened_total") == 10
+    assert value(samples, "amqpd_connections") == 7
+    assert value(samples, "amqpd_channels") == 15
+    assert (
+        value(
+            samples,
+            "amqpd_build_info",
+            version="1.2.3",
+            flavour="pure Python",
+            python=platform.python_version(),
+        )
+        == 1
+    )
+
+
+def test_every_counter_has_its_total() -> None:
+    assert {name.removeprefix("messages_") for name in TOTALS} == {
+        name for name in dir(Counters()) if name[0] != "_"
+    }
+
+
+async def test_queues_one_by_one_and_together() -> None:
+    broker = FakeBroker(
+        {
+            "/": FakeVirtualHost({"a": FakeQueue(1, 2, 30, 40, 5), "b": FakeQueue(6, 7, 80, 90, 10)}),
+            "other": FakeVirtualHost({"a": FakeQueue(11, 12, 130, 140, 15)}),
+            "empty": FakeVirtualHost(),
+        }
+    )
+    samples = await scraped(exposition(broker))
+    for vhost, name, numbers in (
+        ("/", "a", (1, 2, 30, 40, 5)),
+        ("/", "b", (6, 7, 80, 90, 10)),
+        ("other", "a", (11, 12, 130, 140, 15)),
+    ):
+        metrics = (
+            "messages_ready",
+            "messages_unacked",
+            "messages_ready_bytes",
+            "messages_unacked_bytes",
+            "consumers",
+        )
+        for metric, number in zip(metrics, numbers, strict=True):
+            assert value(samples, f"amqpd_queue_{metric}", vhost=vhost, queue=name) == number
+    assert value(samples, "amqpd_queues") == 3
+    assert value(samples, "amqpd_virtual_hosts") == 3
+    assert value(samples, "amqpd_consumers") == 30
+
+
+@pytest.mark.parametrize("name", ['q"uote', "back\\slash", "new\nline", "\\n", "ünï", "{}", "a b", "x,y=z"])
+async def test_any_name_survives_as_a_label(name: str) -> None:
+    samples = await scraped(exposition(FakeBroker({name: FakeVirtualHost({name: FakeQueue(ready=3)})})))
+    assert value(samples, "amqpd_queue_messages_ready", vhost=name, queue=name) == 3
+
+
+async def test_histograms_are_cumulative() -> None:
+    samples = await scraped(exposition(FakeBroker({})))
+    buckets = [value(samples, "amqpd_log_sync_seconds_bucket", le=le) for le in ("0.001", "0.01", "+Inf")]
+    assert buckets == [3, 5, 6]
+    assert value(samples, "amqpd_log_sync_seconds_count") == 6
+    assert value(samples, "amqpd_log_sync_seconds_sum") == 0.5
+    assert value(samples, "amqpd_event_loop_lag_seconds_count") == 4
+    assert value(samples, "amqpd_event_loop_lag_seconds_sum") == 0.02
+
+
+async def test_the_log() -> None:
+    samples = await scraped(exposition(FakeBroker({})))
+    assert value(samples, "amqpd_log_bytes") == 4096
+    assert value(samples, "amqpd_log_segments") == 2
+    assert value(samples, "amqpd_log_failed") == 0
+    samples = await scraped(exposition(FakeBroker({}), FakeLog(failure="disk full")))
+    assert value(samples, "amqpd_log_failed") == 1
+
+
+async def test_the_process() -> None:
+    samples = await scraped(exposition(FakeBroker({})))
+    assert value(samples, "process_resident_memory_bytes") > 1_000_000
+    assert value(samples, "process_open_fds") > 0
+    assert value(samples, "process_cpu_seconds_total") > 0
+
+
+async def test_every_scrape_takes_the_numbers_anew() -> None:
+    broker = FakeBroker({"/": FakeVirtualHost({"a": FakeQueue()})})
+    source = exposition(broker)
+    await scraped(source)
+    broker.counters.published = 5
+    broker.vhosts["/"].queues["b"] = FakeQueue(ready=2)
+    samples = await scraped(source)
+    assert value(samples, "amqpd_messages_published_total") == 5
+    assert value(samples, "amqpd_queue_messages_ready", vhost="/", queue="b") == 2
+
+
+async def test_queues_may_come_and_go_during_a_scrape() -> None:
+    queues = {f"q{number}": FakeQueue(ready=1) for number in range(3 * SLICE)}
+    source = exposition(FakeBroker({"/": FakeVirtualHost(queues)}))
+    lines: list[bytes] = []
+    async for piece in source.write():
+        lines += piece.splitlines()
+        if piece.startswith(b"# HELP amqpd_queue"):  # they are chosen
+            queues.popitem()
+            queues[f"new{len(lines)}"] = FakeQueue()
+            del queues[next(iter(queues))]
+    for metric in (b"messages_ready{", b"messages_unacked{", b"consumers{"):
+        told = [line for line in lines if line.startswith(b"amqpd_queue_" + metric)]
+        assert len(told) == 3 * SLICE
+
+
+async def test_many_queues_are_told_in_slices() -> None:
+    """Between two turns of the loop lies one slice, a small part of the whole."""
+    queues = {f"queue.{number}": FakeQueue(ready=number) for number in range(100_000)}
+    source = exposition(FakeBroker({"/": FakeVirtualHost(queues)}))
+    done = asyncio.Event()
+    turns: list[float] = []
+
+    async def other_work() -> None:
+        while not done.is_set():
+            turns.append(time.thread_time())
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(other_work())
+    await asyncio.sleep(0)
+    start, count = time.thread_time(), 0
+    async for piece in source.write():
+        count += piece.count(b"\namqpd_queue_") + piece.startswith(b"amqpd_queue_")
+        assert piece.count(b"\n") <= max(SLICE, 200)
+    whole = time.thread_time() - start
+    done.set()
+    await other
+    assert count == 500_000
+    pauses = sorted(later - earlier for earlier, later in itertools.pairwise(turns))
+    assert len(pauses) >= 6 * 100_000 // SLICE
+    assert pauses[-3] < whole / 20
