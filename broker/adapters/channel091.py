@@ -1,7 +1,7 @@
 """One AMQP 0-9-1 channel: publishes in, settlements in, and how it ends. [amqp-0-9-1 1.5, 1.8]
 
-The hot path is here; methods that come once per consumer or queue are in `basic091` and `topology091`, confirms in
-`confirms`.
+The hot path is here; methods that come once per consumer or queue are in `basic091` and `topology091`,
+confirms in `confirms`.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Channel(IncomingChannel):
         unacked.trim()
 
     def requeue(self, indices: list[i64]) -> None:
-        """Release deliveries, all of one consumer at once, so that the earliest is the first to go out again."""
+        """Release deliveries, all of one consumer at once: the earliest is the first to go out again."""
         for consumer, held in self._take(indices).items():
             sizes = [entry.message.size for entry in held]
             if consumer.acquires:

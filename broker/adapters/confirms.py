@@ -1,7 +1,8 @@
 """Publisher confirms of one channel: what was published is answered once it is safe. [RabbitMQ confirms]
 
-Everything up to a sequence number is confirmed with one basic.ack. What went to the log waits for the sync of its
-batch, and what was published after it waits with it: at most the time of a sync, and the answers stay in order.
+Everything up to a sequence number is confirmed with one basic.ack. What went to the log waits for the sync of
+its batch, and what was published after it waits with it: at most the time of a sync, and the answers stay in
+order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One AMQP 0-9-1 connection: its states, its channels, its errors. [amqp-0-9-1 1.4]
 
-Control methods go through the table of `protocol.amqp091.connection`; the handshake is in `handshake091`, channels
-are in `channel091`. A peer's mistake ends at most its connection.
+Control methods go through the table of `protocol.amqp091.connection`; the handshake is in `handshake091`,
+channels are in `channel091`. A peer's mistake ends at most its connection.
 """
 
 from __future__ import annotations
@@ -284,10 +284,7 @@ class Connection091(Connection):
 
         Otherwise the first channel's messages would go to the second channel of the same dying connection.
         """
-        channels: list[Channel] = []
-        for incoming in self.wire.channels:
-            if isinstance(incoming, Channel):
-                channels.append(incoming)
+        channels = [channel for channel in self.wire.channels if isinstance(channel, Channel)]
         for channel in channels:
             channel.silence()
         for channel in channels:

@@ -10,7 +10,7 @@ from pamqp import base, commands
 
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
-from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, CLOSED, CLOSING, advance
+from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, advance
 from protocol.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, ProtocolError
 from protocol.sasl import MECHANISMS, credentials
 
@@ -83,7 +83,10 @@ class Handshake:
         connection.end_turn()
 
     def _refuse(self, why: str) -> None:
-        """Close 403 if the client understands it before tune, else hang up. [RabbitMQ authentication_failure_close]"""
+        """Close 403 if the client understands that before tune, else hang up.
+
+        [RabbitMQ authentication_failure_close]
+        """
         connection = self.connection
         text = (
             f"ACCESS_REFUSED - Login was refused using authentication mechanism {self._mechanism}."

@@ -63,7 +63,7 @@ class Server:
         frame_max: int = 131072,
         channel_max: int = 2047,
         heartbeat: int = 60,
-        handshake_seconds: int = 10,
+        handshake_seconds: float = 10.0,
         body_bytes_max: int = 134217728,
     ) -> None:
         self.broker = broker
@@ -74,7 +74,7 @@ class Server:
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max
         self.heartbeat: i64 = heartbeat
-        self.handshake_seconds: i64 = handshake_seconds
+        self.handshake_seconds = handshake_seconds
         self.body_bytes_max: i64 = body_bytes_max
         self.properties: dict[str, object] = {
             "product": "amqpd",

@@ -1,4 +1,4 @@
-"""Where one consumer tag's messages go: basic.deliver frames in the connection's output. [amqp-0-9-1 1.8.3.9]"""
+"""Where one consumer tag's messages go: basic.deliver in the connection's output. [amqp-0-9-1 1.8.3.9]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTPUT_BYTES_MAX: Final = 262144  # then the connection flushes before it delive
 
 @final
 class Target091(ConsumerTarget):
-    """Writes deliveries. The frame up to the delivery tag, and from the exchange on, are made once per address."""
+    """Writes deliveries. What surrounds the delivery tag in the frame is made once per address."""
 
     def __init__(
         self, channel: Channel, credit: Credit, channel_credit: Credit | None, tag: str, no_ack: bool

@@ -35,7 +35,10 @@ class Listener:
         self.transports: set[Transport] = set()
 
     async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Accept connections on an address; port 0 takes a free one. Returns what was bound. Raises ListenError."""
+        """Accept connections on an address; port 0 takes a free one. Returns what was bound.
+
+        Raises ListenError.
+        """
         try:
             listening = await self._loop.create_server(
                 self._accept,  # type: ignore[arg-type]  # duck-typed, see Transport

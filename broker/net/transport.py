@@ -1,7 +1,7 @@
 """One TCP connection at the asyncio edge: bytes in, one write per turn out, timers.
 
-A duck-typed native class instead of an asyncio.BufferedProtocol subclass: uvloop needs only the methods, and a
-subclass would lose its native layout when compiled.
+A duck-typed native class instead of an asyncio.BufferedProtocol subclass: uvloop needs only the methods, and
+a subclass would lose its native layout when compiled.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Transport:
         if isinstance(peer, tuple) and len(peer) >= 2:
             host = str(peer[0])
             self.peer = f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
-            self._loopback = host.startswith("127.") or host == "::1" or host.startswith("::ffff:127.")
+            self._loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
         self._server.counters.connections_opened += 1
 
     def get_buffer(self, size_hint: int) -> memoryview:

@@ -41,7 +41,9 @@ def advance(state: str, given: int) -> str:
     following = TRANSITIONS.get((state, given))
     if following is None:
         if given >> 16 != c.CLASS_CONNECTION:
-            raise ProtocolError(COMMAND_INVALID, f"input {given} on a connection that is {state}", max(given, 0))
+            raise ProtocolError(
+                COMMAND_INVALID, f"input {given} on a connection that is {state}", max(given, 0)
+            )
         raise ProtocolError(
             COMMAND_INVALID, f"connection method {given & 0xFFFF} on a connection that is {state}", given
         )

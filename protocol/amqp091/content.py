@@ -69,7 +69,8 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
     """
     p: i64 = start + 7 + 12
     end: i64 = start + 7 + size
-    flags: int = read_i16_be(frame, p) & 0xFFFF
+    flags: int = read_i16_be(frame, p)
+    flags &= 0xFFFF
     p += 2
     if flags & 1:
         raise ProtocolError(SYNTAX_ERROR, "content header has more property flags than class basic defines")
@@ -107,7 +108,8 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
 def headers_table(content: bytes) -> bytes:
     """The headers table of some content, encoded with its length; b"" when it has none."""
     p: i64 = HEADER_PREFIX_BYTES
-    flags: int = read_i16_be(content, p) & 0xFFFF
+    flags: int = read_i16_be(content, p)
+    flags &= 0xFFFF
     p += 2
     if not flags & 1 << (15 - _HEADERS):
         return b""
