@@ -14,9 +14,9 @@ def main() -> None:
         sys.stderr.write(f"amqpd: {foreign}; install amqpd into an environment of its own\n")
         sys.exit(2)
     # not before the check: another distribution's `config` would end in an import error that explains nothing
-    from broker.cli import app
+    from broker.cli import command_line
 
-    app(prog_name="amqpd")
+    command_line(sys.argv[1:])(prog_name="amqpd")
 
 
 def foreign_package() -> str:

@@ -3,7 +3,7 @@
 import inspect
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,14 +12,34 @@ from broker import __version__
 from config.loader import CONFIG, Loaded, SettingsError, flag, load_with_sources, variable
 from config.settings import Settings, is_secret
 
-app = typer.Typer(
-    help="amqpd, a message broker that speaks AMQP 0-9-1.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,  # they would show the values of local variables, secrets among them
-)
-
 Command = Callable[..., None]
+
+
+def command_line(arguments: Sequence[str]) -> typer.Typer:
+    """Make the commands. `serve` stands alone: importing what others need would slow its start."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,  # they would show the values of local variables, secrets among them
+    )
+    app.callback(invoke_without_command=True)(_commands)
+    app.command()(serve)
+    if arguments[:1] != ["serve"]:
+        from broker.bench.command import bench
+
+        app.command("check-config")(check_config)
+        app.command()(bench)
+        app.command()(version)
+    return app
+
+
+def _commands(
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """amqpd, a message broker that speaks AMQP 0-9-1."""
+    if show_version:
+        version()
+        raise typer.Exit
 
 
 def settings_flags(command: Callable[[dict[str, object]], None]) -> Command:
@@ -48,7 +68,6 @@ def _option(kind: Any, name: str, help_text: str) -> Any:
     return Annotated[kind | None, typer.Option(flag(name), metavar=metavar, help=shown)]
 
 
-@app.command()
 @settings_flags
 def serve(flags: dict[str, object]) -> None:
     """Run the broker until SIGTERM or SIGINT."""
@@ -58,7 +77,6 @@ def serve(flags: dict[str, object]) -> None:
     raise typer.Exit(run(settings))
 
 
-@app.command("check-config")
 @settings_flags
 def check_config(flags: dict[str, object]) -> None:
     """Show the settings that `serve` would use, and where each one is set."""
@@ -69,7 +87,6 @@ def check_config(flags: dict[str, object]) -> None:
         typer.echo(f"{f'{name} = {value}':<{width}}  # {loaded.sources[name]}")
 
 
-@app.command()
 def version() -> None:
     """Show the version, and whether the hot path is compiled."""
     from broker.flavour import flavour

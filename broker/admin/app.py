@@ -32,7 +32,7 @@ def create_app(state: AdminState) -> FastAPI:
         """200 if clients can publish and consume; 503 and the reason if not."""
         reason = state.not_ready()
         if not reason and state.measured.log.failure:
-            reason = f"the log has failed: {state.measured.log.failure}"
+            reason = f"the log accepts nothing: {state.measured.log.failure}"
         if reason:
             return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
         return JSONResponse({"status": "ready"})

@@ -92,7 +92,7 @@ class Exposition:
     async def write(self) -> AsyncIterator[bytes]:
         """The whole text in pieces; other work runs between them."""
         yield generate_latest(self._registry)
-        # only lists and text, nothing that the garbage collector follows: 100,000 pairs would wake it for long
+        # lists and text, nothing that the garbage collector follows: 100,000 pairs would keep it busy
         labels, queues = await self._labelled()
         consumers = 0
         for attribute, (metric, text) in PER_QUEUE.items():

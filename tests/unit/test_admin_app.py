@@ -109,7 +109,7 @@ async def test_not_ready_once_the_log_has_failed(app: FastAPI, log: Log) -> None
     assert response.status_code == 503
     assert response.json() == {
         "status": "not ready",
-        "reason": "the log has failed: sync: Input/output error",
+        "reason": "the log accepts nothing: sync: Input/output error",
     }
 
 

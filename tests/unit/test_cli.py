@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 import broker
 import config
 from broker.__main__ import foreign_package, main
-from broker.cli import app
+from broker.cli import command_line
 from config.loader import flag, variable
 from config.settings import Settings
 
@@ -48,7 +48,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
 
 
 def invoke(*arguments: str, **environ: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env=environ)
+    return CliRunner().invoke(command_line(arguments), list(arguments), env=environ)
 
 
 def test_serve_runs_the_daemon_with_the_settings(daemon: FakeDaemon, tmp_path: Path) -> None:
@@ -105,10 +105,15 @@ def test_check_config_shows_what_holds_and_why(daemon: FakeDaemon) -> None:
 
 
 def test_version() -> None:
-    assert re.fullmatch(
-        rf"amqpd {broker.__version__} \((compiled|pure Python)\), Python 3\.\d+\.\d+\w*\n",
-        invoke("version").stdout,
-    )
+    expected = rf"amqpd {broker.__version__} \((compiled|pure Python)\), Python 3\.\d+\.\d+\w*\n"
+    assert re.fullmatch(expected, invoke("version").stdout)
+    assert invoke("--version").stdout == invoke("version").stdout
+
+
+def test_bench_is_the_load_generator() -> None:
+    result = invoke("bench", "--size", "1")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("amqpd bench: ")
 
 
 def test_an_unknown_flag_is_status_2() -> None:
@@ -118,7 +123,8 @@ def test_an_unknown_flag_is_status_2() -> None:
 
 
 def test_no_command_shows_the_help() -> None:
-    assert "serve" in invoke().output
+    for command in ("serve", "check-config", "bench", "version"):
+        assert command in invoke().output
 
 
 def test_our_own_packages_are_ours() -> None:
@@ -157,6 +163,6 @@ def test_the_command_line_imports_nothing_slow() -> None:
         "asyncio",
         "uvloop",
     }
-    code = "import sys, broker.cli; print(*sys.modules)"
+    code = "import sys; from broker.cli import command_line; command_line(['serve']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert slow.isdisjoint(done.stdout.split())
