@@ -84,7 +84,7 @@ class Connection:
             self.schedule()
 
     def close_targets(self) -> None:
-        """The connection ends: the same for all its sessions, before the first of them gives anything back."""
+        """The connection ends: close the targets of all sessions before the first one gives anything back."""
         for session in list(self.sessions):
             session.close_targets()
 

@@ -71,7 +71,7 @@ class QueueContext:
         self.compact(depth)
 
     def forget(self, entry: QueueEntry, depth: i64) -> None:
-        """`entry` is about to be unlinked, and then `depth` are left. A cursor never stands on an unlinked one.
+        """`entry` is about to be unlinked, and then `depth` are left: no cursor may stand on it.
 
         Nothing lies between an entry and the one before it, so stepping back shows nothing again. Nor does
         starting anew in an empty queue, and it spares a priority queue the heap.

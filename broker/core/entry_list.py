@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entry import ACQUIRED, RANK_SHIFT, QueueEntry
 from broker.core.message import Address, Message
@@ -23,6 +23,7 @@ def _sentinel(order: i64) -> QueueEntry:
     return entry
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class QueueEntryList:
     """A strict order of entries in which an entry never moves.
 

@@ -137,8 +137,8 @@ class Queue:
     def remove_consumer(self, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
         """Detach `consumer` and release `held`, which it had acquired: [] for basic.cancel, which keeps them.
 
-        When a session or connection goes, call its `close_targets` first, or one of its consumers catches what
-        another one returns. Detaching a detached consumer only releases.
+        When a session or connection goes, call its `close_targets` first, or one of its consumers catches
+        what another one returns. Detaching a detached consumer only releases.
         """
         detach(self, consumer, held)
 

@@ -1,0 +1,199 @@
+"""The outside of the queue core, by hand: scheduler without a loop, clients without sockets, memory store."""
+
+from collections import deque
+
+from broker.core.connection import Connection, Scheduler
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.counters import Counters
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.entry_list import FifoEntryList, QueueEntryList
+from broker.core.message import Address, Message
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.session import Session
+
+ADDRESS = Address("", "q")
+
+
+def message(number: int, size: int = 1, priority: int = 0, persistent: bool = False) -> Message:
+    """A message whose content is its number; `size` is what it claims to be."""
+    return Message(ADDRESS, b"%d" % number, size, persistent, priority)
+
+
+def number_of(entry: QueueEntry) -> int:
+    """The number that `message` gave it."""
+    content = entry.message.content
+    assert content is not None
+    return int(content)
+
+
+class HandScheduler(Scheduler):
+    """Gives turns when told to, in the order of the requests."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Connection] = deque()
+        self.turns = 0
+
+    def schedule(self, connection: Connection) -> None:
+        assert connection not in self.ready, "a connection is scheduled once"
+        self.ready.append(connection)
+
+    def step(self, budget: int = 16) -> bool:
+        """One turn of the first connection; False if none waits."""
+        if not self.ready:
+            return False
+        self.turns += 1
+        self.ready.popleft().pump(budget)
+        return True
+
+    def run(self, budget: int = 16, turns_max: int = 100_000) -> None:
+        """Turns until nobody waits; more than `turns_max` is a live-lock."""
+        for _ in range(turns_max):
+            if not self.step(budget):
+                return
+        raise AssertionError("the dispatch does not come to rest")
+
+
+class MemoryStore(MessageStore):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settled: list[tuple[Message, str]] = []
+        self.forgotten: list[Message] = []
+
+    def append_settle(self, message: Message, queue: Queue) -> None:
+        self.settled.append((message, queue.name))
+
+    def forget(self, message: Message) -> None:
+        self.forgotten.append(message)
+
+
+class Client(ConsumerTarget):
+    """One consumer of one queue, on a connection of its own unless told otherwise."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        scheduler: Scheduler,
+        prefetch: int = 0,
+        prefetch_bytes: int = 0,
+        session: Session | None = None,
+        session_credit: Credit | None = None,
+        acquires: bool = True,
+        priority: int = 0,
+        exclusive: bool = False,
+        no_ack: bool = False,
+    ) -> None:
+        super().__init__(
+            session or Session(Connection(scheduler)), Credit(prefetch, prefetch_bytes), session_credit
+        )
+        self.queue = queue
+        self.deliveries: list[QueueEntry] = []
+        self.flags: list[bool] = []  # redelivered, as the client was told
+        self.held: list[QueueEntry] = []
+        self.drained = 0
+        self.removed: list[QueueEntry] = []
+        self.cancelled: list[QueueConsumer] = []
+        self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack)
+        queue.add_consumer(self.consumer)
+
+    @property
+    def numbers(self) -> list[int]:
+        """What was delivered, in order."""
+        return [number_of(entry) for entry in self.deliveries]
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        self.deliveries.append(entry)
+        self.flags.append(entry.redelivered)
+        if not consumer.no_ack:
+            self.held.append(entry)
+
+    def no_messages_available(self, consumer: QueueConsumer) -> None:
+        self.drained += 1
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        super().acquisition_removed(entry)
+        self.removed.append(entry)
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        self.cancelled.append(consumer)
+
+    def ack(self, *numbers: int) -> None:
+        """Settle these, or everything."""
+        for entry in self._take(numbers):
+            if self.consumer.acquires:
+                self.queue.settle(entry)
+            self.restore_credit(entry.message.size)
+
+    def nack(self, *numbers: int) -> None:
+        """Give these back, or everything."""
+        entries = self._take(numbers)
+        self.queue.release(entries, self.consumer)
+        for entry in entries:
+            self.restore_credit(entry.message.size)
+
+    def reject(self, *numbers: int) -> None:
+        """Refuse these for good, or everything."""
+        for entry in self._take(numbers):
+            self.queue.discard(entry)
+            self.restore_credit(entry.message.size)
+
+    def cancel(self) -> None:
+        """Stop consuming; what is held stays held. [AMQP 0-9-1 basic.cancel]"""
+        self.close()
+        self.queue.remove_consumer(self.consumer, [])
+
+    def vanish(self) -> None:
+        """The connection is lost."""
+        self.session.connection.close_targets()
+        self.queue.remove_consumer(self.consumer, self._take(()))
+
+    def _take(self, numbers: tuple[int, ...]) -> list[QueueEntry]:
+        taken = [entry for entry in self.held if not numbers or number_of(entry) in numbers]
+        self.held = [entry for entry in self.held if entry not in taken]
+        return taken
+
+
+class Bench:
+    """A queue with its scheduler and store."""
+
+    def __init__(self, entries: QueueEntryList | None = None, logged: bool = False) -> None:
+        self.scheduler = HandScheduler()
+        self.store = MemoryStore()
+        self.counters = Counters()
+        self.queue = Queue(
+            "q",
+            self.store,
+            entries or FifoEntryList(),
+            self.counters,
+            durable=logged,
+            logged=logged,
+            number=1,
+        )
+        self.published = 0
+
+    def publish(self, count: int = 1, size: int = 1, priority: int = 0) -> None:
+        """Messages 1, 2, 3 ... over the life of the bench."""
+        for _ in range(count):
+            self.published += 1
+            self.queue.enqueue(message(self.published, size, priority))
+
+    def client(self, prefetch: int = 0, **options: object) -> Client:
+        """Attach a client; see `Client` for the options."""
+        return Client(self.queue, self.scheduler, prefetch, **options)  # type: ignore[arg-type]
+
+    def getter(self) -> QueueConsumer:
+        """Who owns what a basic.get takes."""
+        target = ConsumerTarget(Session(Connection(self.scheduler)), Credit())
+        return QueueConsumer(target, self.queue)
+
+    def run(self, budget: int = 16) -> None:
+        """Turns until nobody waits."""
+        self.scheduler.run(budget)
+
+    def numbers(self) -> list[int]:
+        """What the queue holds, in its order."""
+        return [number_of(entry) for entry in self.queue.entries]
