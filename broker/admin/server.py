@@ -16,7 +16,7 @@ ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 """A name may stand for an address that this machine does not have, such as localhost for ::1 without IPv6."""
 
 
-class AdminError(Exception):
+class AdminError(OSError):
     """The admin address cannot be listened on; the text names it and says why."""
 
 
