@@ -1,0 +1,123 @@
+"""Histories of bindings against the set of bindings that they should leave."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.core.vhost import VirtualHost
+from tests.property.test_topic_trie import naive
+from tests.topology import add_exchange, add_queue, new_vhost, publish
+
+QUEUES = ["p", "q", "r"]
+KINDS = ["direct", "fanout", "headers", "topic"]
+KEYS = ["", "a", "a.b", "*", "a.#"]
+TABLES: list[dict[str, object]] = [
+    {},
+    {"x-match": "any", "h": 1, "g": 2},
+    {"h": 1},
+    {"h": 1, "g": 2},
+    {"h": True},
+]
+HEADERS: list[dict[str, object]] = [{}, {"h": 1}, {"g": 2}, {"h": 1, "g": 2}, {"h": True}]
+
+Step = tuple[str, str, str, str, int]
+steps = st.tuples(
+    st.sampled_from(["bind", "bind", "unbind", "delete"]),
+    st.sampled_from(QUEUES),
+    st.sampled_from(KINDS),
+    st.sampled_from(KEYS),
+    st.integers(0, len(TABLES) - 1),
+)
+
+
+@dataclass
+class Model:
+    """What is bound, as a set."""
+
+    bound: set[tuple[str, str, str, int]] = field(default_factory=set)
+
+    def take(self, step: Step) -> None:
+        """Follow one step."""
+        what, queue, kind, key, table = step
+        if what == "bind":
+            self.bound.add((queue, kind, key, table))
+        elif what == "unbind":
+            self.bound.discard((queue, kind, key, table))
+        else:
+            self.bound = {one for one in self.bound if one[0] != queue}
+
+    def takers(self, kind: str, key: str, headers: dict[str, object]) -> set[str]:
+        """The queues that get a message, each once."""
+        return {
+            queue
+            for queue, source, pattern, table in self.bound
+            if source == kind and matches(kind, pattern, TABLES[table], key, headers)
+        }
+
+
+def matches(kind: str, pattern: str, table: dict[str, object], key: str, headers: dict[str, object]) -> bool:
+    """One binding, by the words of the specification."""
+    if kind == "direct":
+        return pattern == key
+    if kind == "topic":
+        return naive(pattern.split(".") if pattern else [], key.split(".") if key else [])
+    if kind == "headers":
+        wanted = {name: value for name, value in table.items() if name != "x-match"}
+        same = [
+            name in headers and headers[name] == value and type(headers[name]) is type(value)
+            for name, value in wanted.items()
+        ]
+        return any(same) if table.get("x-match") == "any" else all(same)
+    return True
+
+
+def follow(vhost: VirtualHost, step: Step) -> None:
+    """Do one step."""
+    what, queue, kind, key, table = step
+    if what == "bind":
+        add_queue(vhost, queue)
+        vhost.bind_queue(queue, kind, key, dict(TABLES[table]))
+    elif what == "unbind":
+        vhost.unbind_queue(queue, kind, key, dict(TABLES[table]))
+    else:
+        vhost.delete_queue(queue, if_unused=False, if_empty=False)
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=25))
+def test_what_is_bound_is_what_gets_messages(history: list[Step]) -> None:
+    vhost = new_vhost()
+    for kind in KINDS:
+        add_exchange(vhost, kind, kind)
+    model = Model()
+    for step in history:
+        follow(vhost, step)
+        model.take(step)
+    for kind in KINDS:
+        for key in KEYS:
+            for headers in HEADERS:
+                takers = model.takers(kind, key, headers)
+                before = {name: queue.ready for name, queue in vhost.queues.items()}
+                assert publish(vhost, kind, key, headers=headers) == len(takers)
+                got = {name for name, queue in vhost.queues.items() if queue.ready > before[name]}
+                assert got == takers
+    counted = sum(len(vhost.bindings_to(queue)) for queue in vhost.queues.values())
+    assert counted == len(model.bound) == sum(len(vhost.exchange(kind).bindings) for kind in KINDS)
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=15))
+def test_nothing_is_left_when_everything_is_taken_away(history: list[Step]) -> None:
+    vhost = new_vhost()
+    for kind in KINDS:
+        add_exchange(vhost, kind, kind, auto_delete=True)
+    bound: set[str] = set()
+    for step in history:
+        if step[0] == "bind" and step[2] in vhost.exchanges:
+            follow(vhost, step)
+            bound.add(step[2])
+    for queue in QUEUES:
+        vhost.delete_queue(queue, if_unused=False, if_empty=False)
+    assert bound.isdisjoint(vhost.exchanges), "auto-delete exchanges go with their last binding"
+    assert all(exchange.bindings == {} for exchange in vhost.exchanges.values())

@@ -1,0 +1,126 @@
+"""Random histories of a broker: what the log would hold makes the same broker again."""
+
+import contextlib
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.core.broker import Broker
+from broker.core.errors import BrokerError
+from tests.topology import RecordingStore, new_broker
+
+VHOSTS = ["/", "other"]
+QUEUES = ["p", "q", "r"]
+EXCHANGES = ["x", "y", "amq.topic"]
+KINDS = ["direct", "fanout", "topic", "headers"]
+KEYS = ["a", "a.*", "#"]
+TABLES: list[dict[str, object]] = [{}, {"k": b"\x01"}, {"x-max-priority": 4, "alternate-exchange": "y"}]
+OWNER = object()
+OFTEN = ["queue", "exchange", "bind", "bind"]
+SELDOM = ["exclusive", "delete queue", "delete exchange", "lose owner", "vhost", "no vhost", "unbind"]
+STEPS = [*OFTEN, *OFTEN, *SELDOM, "bind exchange", "unbind exchange"]
+
+Step = tuple[str, str, str, str, str, bool, bool, int]
+steps = st.tuples(
+    st.sampled_from(STEPS),
+    st.sampled_from(VHOSTS),
+    st.sampled_from(QUEUES),
+    st.sampled_from(EXCHANGES),
+    st.sampled_from(EXCHANGES),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 11),
+)
+
+
+def follow(broker: Broker, step: Step) -> None:
+    """Do one step; many are refused, which must change nothing."""
+    what, name, queue, exchange, other, durable, auto_delete, number = step
+    table = dict(TABLES[number % len(TABLES)])
+    key = KEYS[number % len(KEYS)]
+    if what == "vhost":
+        broker.declare_vhost(name)
+        return
+    if what == "no vhost":
+        broker.delete_vhost(name)
+        return
+    vhost = broker.vhost(name)
+    if what == "queue":
+        vhost.declare_queue(queue, durable, None, auto_delete, table)
+    elif what == "exclusive":
+        vhost.declare_queue(queue, durable, OWNER, auto_delete, table)
+    elif what == "lose owner":
+        vhost.delete_exclusive_queues(OWNER)
+    elif what == "exchange":
+        vhost.declare_exchange(exchange, KINDS[number % 4], durable, auto_delete, number > 8, table)
+    elif what == "bind":
+        vhost.bind_queue(queue, exchange, key, table, OWNER)
+    elif what == "unbind":
+        vhost.unbind_queue(queue, exchange, key, table, OWNER)
+    elif what == "bind exchange":
+        vhost.bind_exchange(exchange, other, key, table)
+    elif what == "unbind exchange":
+        vhost.unbind_exchange(exchange, other, key, table)
+    elif what == "delete queue":
+        vhost.delete_queue(queue, durable, auto_delete, OWNER)
+    else:
+        vhost.delete_exchange(exchange, durable)
+
+
+def rebuilt(changes: list[dict[str, object]]) -> Broker:
+    """A new broker that got the changes through JSON."""
+    broker = new_broker()
+    for change in changes:
+        broker.apply(json.loads(json.dumps(change)))
+    return broker
+
+
+def routes(broker: Broker) -> dict[tuple[str, str, str], tuple[bool, list[int]]]:
+    """Where everything goes, by the numbers of the queues."""
+    found = {}
+    for name, vhost in broker.vhosts.items():
+        for exchange in vhost.exchanges.values():
+            if exchange.internal:
+                continue
+            for key in ["a", "a.b", "", *QUEUES]:
+                route = vhost.route(exchange.name, key)
+                found[name, exchange.name, key] = route.by_headers, sorted(q.number for q in route.logged)
+    return found
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=40))
+def test_the_log_and_its_checkpoints_make_the_same_broker(history: list[Step]) -> None:
+    store = RecordingStore()
+    broker = new_broker(store)
+    broker.declare_vhost("/")
+    checkpoints: list[dict[str, object]] = []
+    for index, step in enumerate(history):
+        with contextlib.suppress(BrokerError):
+            follow(broker, step)
+        if index == len(history) // 2:
+            checkpoints = [*broker.definitions()]
+            assert rebuilt(store.changes).definitions() == checkpoints
+            store.changes[:] = checkpoints  # as in a log whose older segments are gone
+    definitions = broker.definitions()
+    from_log = rebuilt(store.changes)
+    assert from_log.definitions() == definitions
+    from_definitions = rebuilt(definitions)
+    assert from_definitions.definitions() == definitions
+    assert from_log.next_number == from_definitions.next_number == broker.next_number
+    assert routes(from_log) == routes(from_definitions)
+    assert rebuilt(store.changes + definitions).definitions() == definitions
+
+
+@settings(deadline=None)
+@given(st.lists(steps, max_size=40))
+def test_without_transient_objects_routes_are_the_same_too(history: list[Step]) -> None:
+    """What is durable alone decides the routes when everything is durable."""
+    broker = new_broker()
+    broker.declare_vhost("/")
+    for step in history:
+        if step[0] != "exclusive":
+            with contextlib.suppress(BrokerError):
+                follow(broker, (*step[:5], True, *step[6:]))
+    assert routes(rebuilt(broker.definitions())) == routes(broker)

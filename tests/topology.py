@@ -1,0 +1,120 @@
+"""What the tests of the topology share: a broker on a store that remembers, and consumers that take."""
+
+import itertools
+
+from broker.core.broker import Broker
+from broker.core.connection import Connection, Scheduler
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.counters import Counters
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.message import Message
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.session import Session
+from broker.core.vhost import VirtualHost
+
+
+class RecordingStore(MessageStore):
+    """Keeps what is appended, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[dict[str, object]] = []
+        self.enqueued: list[tuple[Message, list[str]]] = []
+        self.settled: list[tuple[Message, str]] = []
+        self.forgotten: list[Message] = []
+
+    def append_message(self, message: Message, queues: list[Queue]) -> None:
+        assert not self.failure, "the core asks before it appends"
+        message.sequence = len(self.enqueued) + 1
+        self.enqueued.append((message, [queue.name for queue in queues]))
+
+    def append_settle(self, message: Message, queue: Queue) -> None:
+        self.settled.append((message, queue.name))
+
+    def append_definition(self, change: dict[str, object]) -> None:
+        if not self.failure:
+            self.changes.append(change)
+
+    def forget(self, message: Message) -> None:
+        self.forgotten.append(message)
+
+    def kinds(self) -> list[object]:
+        """The kinds of the appended changes."""
+        return [change["kind"] for change in self.changes]
+
+
+def new_broker(store: MessageStore | None = None) -> Broker:
+    """A broker whose generated names count up."""
+    numbers = itertools.count(1)
+    return Broker(store or RecordingStore(), Counters(), lambda: str(next(numbers)))
+
+
+def new_vhost(store: MessageStore | None = None) -> VirtualHost:
+    """The virtual host `/` of a new broker."""
+    return new_broker(store).declare_vhost("/")
+
+
+def add_queue(vhost: VirtualHost, name: str, durable: bool = False) -> Queue:
+    """Declare a queue without anything special."""
+    return vhost.declare_queue(name, durable, None, False, {})
+
+
+def add_exchange(vhost: VirtualHost, name: str, kind: str = "direct", **properties: object) -> None:
+    """Declare an exchange with the given properties; underscores in arguments stand for dashes."""
+    flags = {flag: bool(properties.pop(flag, False)) for flag in ("durable", "auto_delete", "internal")}
+    arguments = {name.replace("_", "-"): value for name, value in properties.items()}
+    vhost.declare_exchange(name, kind, flags["durable"], flags["auto_delete"], flags["internal"], arguments)
+
+
+def routed(vhost: VirtualHost, exchange: str, key: str = "") -> list[str]:
+    """The names of the queues that a route leads to, sorted."""
+    return sorted(queue.name for queue in vhost.route(exchange, key).queues)
+
+
+def publish(
+    vhost: VirtualHost,
+    exchange: str,
+    key: str = "",
+    persistent: bool = False,
+    headers: dict[str, object] | None = None,
+    immediate: bool = False,
+) -> int:
+    """Publish an empty message; returns how many queues took it."""
+    route = vhost.route(exchange, key)
+    message = Message(route.address, b"", 0, persistent, 0)
+    if route.by_headers:
+        return vhost.publish_with_headers(route, message, headers or {}, immediate)
+    return vhost.publish(route, message, immediate)
+
+
+class _NeverScheduled(Scheduler):
+    """These tests give no turns: what is delivered is delivered at once."""
+
+    def schedule(self, connection: Connection) -> None:
+        pass
+
+
+class Taker(ConsumerTarget):
+    """A consumer that keeps what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__(Session(Connection(_NeverScheduled())), Credit())
+        self.taken: list[QueueEntry] = []
+        self.cancelled = 0
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        self.taken.append(entry)
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        self.cancelled += 1
+
+
+def consume(queue: Queue, no_ack: bool = False) -> tuple[Taker, QueueConsumer]:
+    """Attach a consumer to a queue."""
+    taker = Taker()
+    consumer = QueueConsumer(taker, queue, no_ack=no_ack)
+    queue.add_consumer(consumer)
+    return taker, consumer

@@ -1,0 +1,144 @@
+import pytest
+
+from broker.core.arguments import (
+    assert_same_exchange_arguments,
+    assert_same_field,
+    assert_same_queue_arguments,
+    check_exchange_arguments,
+    check_queue_arguments,
+    priority_levels,
+)
+from broker.core.errors import PreconditionFailed
+
+QUEUE = "queue 'q' in vhost '/'"
+EXCHANGE = "exchange 'x' in vhost '/'"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"x-max-priority": 1},
+        {"x-max-priority": 255},
+        {"x-message-ttl": 0},
+        {"x-message-ttl": 315_360_000_000},
+        {"x-expires": 1},
+        {"x-max-length": 0, "x-max-length-bytes": 2**40, "x-overflow": "reject-publish"},
+        {"x-dead-letter-exchange": ""},
+        {"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "k"},
+        {"x-single-active-consumer": True},
+        {"x-queue-type": "quorum", "x-delivery-limit": -1},
+        {"x-queue-mode": "lazy", "x-queue-version": 2},
+        {"x-max-age": "7D"},
+        {"x-nobody-knows": object(), "foo": None},
+    ],
+)
+def test_allowed_arguments(arguments: dict[str, object]) -> None:
+    check_queue_arguments(arguments, QUEUE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"x-max-priority": 0}, "'0' of type 'signedint' is not an integer from 1 to 255"),
+        ({"x-max-priority": 256}, "'256' of type 'signedint' is not an integer from 1 to 255"),
+        ({"x-max-priority": "5"}, "'5' of type 'longstr' is not an integer from 1 to 255"),
+        ({"x-max-priority": True}, "'true' of type 'bool' is not an integer from 1 to 255"),
+        ({"x-max-priority": 5.0}, "'5.0' of type 'double' is not an integer from 1 to 255"),
+        ({"x-message-ttl": -1}, "'-1' of type 'signedint' is not an integer from 0 to 315360000000"),
+        ({"x-message-ttl": 2**50}, f"'{2**50}' of type 'long' is not an integer from 0 to 315360000000"),
+        ({"x-expires": 0}, "'0' of type 'signedint' is not an integer from 1 to 315360000000"),
+        ({"x-max-length": -1}, "'-1' of type 'signedint' is not an integer, at least 0"),
+        ({"x-overflow": "drop"}, "'drop' of type 'longstr' is not one of drop-head, reject-publish, "),
+        ({"x-dead-letter-exchange": 1}, "'1' of type 'signedint' is not a string"),
+        ({"x-dead-letter-exchange": b"\xff"}, r"'\xff' of type 'longstr' is not a string"),
+        ({"x-dead-letter-routing-key": "k"}, "'k' of type 'longstr' needs x-dead-letter-exchange"),
+        ({"x-single-active-consumer": 1}, "'1' of type 'signedint' is not a boolean"),
+        ({"x-queue-type": "heap"}, "'heap' of type 'longstr' is not one of classic, quorum, stream"),
+        ({"x-max-age": "D"}, "'D' of type 'longstr' is not a string of digits and a unit"),
+        ({"x-max-age": "7d"}, "'7d' of type 'longstr' is not a string of digits and a unit"),
+        ({"x-max-age": "²D"}, "'²D' of type 'longstr' is not a string of digits and a unit"),
+    ],
+)
+def test_refused_arguments_are_named_with_their_value(arguments: dict[str, object], text: str) -> None:
+    name = next(iter(arguments))
+    with pytest.raises(PreconditionFailed) as refusal:
+        check_queue_arguments(arguments, QUEUE)
+    assert refusal.value.text.startswith(f"invalid arg '{name}' for {QUEUE}: {text}")
+
+
+def test_the_alternate_exchange_is_a_name() -> None:
+    check_exchange_arguments({"alternate-exchange": "ae"}, EXCHANGE)
+    with pytest.raises(PreconditionFailed) as refusal:
+        check_exchange_arguments({"alternate-exchange": 7}, EXCHANGE)
+    assert (
+        refusal.value.text
+        == "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/': '7'"
+    )
+
+
+def test_priority_levels() -> None:
+    assert priority_levels({}) == 1
+    assert priority_levels({"x-max-priority": 10}) == 11
+
+
+def test_an_inequivalent_field_in_the_words_of_rabbitmq() -> None:
+    assert_same_field("durable", True, True, QUEUE)
+    with pytest.raises(PreconditionFailed) as refusal:
+        assert_same_field("durable", False, True, QUEUE)
+    assert (
+        refusal.value.text
+        == "inequivalent arg 'durable' for queue 'q' in vhost '/': received 'true' but current is 'false'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("current", "received", "text"),
+    [
+        ({"x-max-priority": 5}, {"x-max-priority": 7}, "received '7' but current is '5'"),
+        ({"x-max-length": 1}, {"x-max-length": True}, "received 'true' but current is '1'"),
+        ({"x-max-length": 1}, {"x-max-length": 1.0}, "received '1.0' but current is '1'"),
+        (
+            {"x-max-priority": 5},
+            {},
+            "received none but current is the value '5' of type 'signedint'",
+        ),
+        (
+            {},
+            {"x-overflow": "drop-head"},
+            "received the value 'drop-head' of type 'longstr' but current is none",
+        ),
+        (
+            {"x-queue-type": "quorum"},
+            {},
+            "received none but current is the value 'quorum' of type 'longstr'",
+        ),
+    ],
+)
+def test_inequivalent_arguments_in_the_words_of_rabbitmq(
+    current: dict[str, object], received: dict[str, object], text: str
+) -> None:
+    name = next(iter(current or received))
+    with pytest.raises(PreconditionFailed) as refusal:
+        assert_same_queue_arguments(current, received, QUEUE)
+    assert refusal.value.text == f"inequivalent arg '{name}' for queue 'q' in vhost '/': {text}"
+
+
+@pytest.mark.parametrize(
+    ("current", "received"),
+    [
+        ({"x-expires": 5, "x-max-length": 1}, {"x-max-length": 1, "x-expires": 5}),
+        ({"x-message-ttl": 2**20}, {"x-message-ttl": 2**20}),
+        ({"x-queue-type": "classic"}, {}),
+        ({}, {"x-queue-type": "classic"}),
+        ({"comment": "a"}, {"comment": "b"}),
+    ],
+)
+def test_equivalent_arguments(current: dict[str, object], received: dict[str, object]) -> None:
+    assert_same_queue_arguments(current, received, QUEUE)
+
+
+def test_of_an_exchange_only_the_alternate_exchange_counts() -> None:
+    assert_same_exchange_arguments({"a": 1}, {"b": 2}, EXCHANGE)
+    with pytest.raises(PreconditionFailed, match="inequivalent arg 'alternate-exchange' for exchange 'x'"):
+        assert_same_exchange_arguments({"alternate-exchange": "a"}, {"alternate-exchange": "b"}, EXCHANGE)
