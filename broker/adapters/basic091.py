@@ -12,6 +12,7 @@ from broker.adapters.target091 import Target091, write_message
 from broker.adapters.topology091 import Handler, queue_named
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
 from broker.core.errors import NotAllowed, PreconditionFailed
 from broker.core.queue import Queue
 from protocol.amqp091 import constants as c
@@ -32,7 +33,7 @@ def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
     [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
     """
     if frame.global_:
-        channel.credit.resize(frame.prefetch_count, frame.prefetch_size)
+        channel.limit(frame.prefetch_count, frame.prefetch_size)
     else:
         channel.prefetch_count = frame.prefetch_count
         channel.prefetch_bytes = frame.prefetch_size
@@ -65,7 +66,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
         target = Target091(channel, Credit(), None, tag, True)
     else:
         credit = Credit(channel.prefetch_count, channel.prefetch_bytes)
-        target = Target091(channel, credit, channel.credit, tag, False)
+        target = Target091(channel, credit, channel.window, tag, False)
     consumer = QueueConsumer(target, queue, not browse, priority, frame.exclusive, tag, frame.no_ack)
     try:
         queue.add_consumer(consumer)
@@ -147,6 +148,7 @@ def recover_deliveries(channel: Channel, requeue: bool) -> None:
     if requeue:
         channel.requeue(indices)
         return
+    again: list[tuple[Target091, QueueConsumer, QueueEntry]] = []
     orphaned: list[i64] = []
     for i in indices:
         entry = unacked.entries[i]
@@ -156,11 +158,13 @@ def recover_deliveries(channel: Channel, requeue: bool) -> None:
         target = consumer.target
         if isinstance(target, Target091) and target.consumer is consumer:
             unacked.remove(i)
-            entry.redelivered = True
-            target.deliver(consumer, entry)
+            again.append((target, consumer, entry))
         else:
             orphaned.append(i)
     channel.requeue(orphaned)
+    for target, consumer, entry in again:
+        entry.redelivered = entry.redelivered or consumer.acquires
+        target.deliver(consumer, entry)
 
 
 def flow(channel: Channel, frame: commands.Channel.Flow) -> None:

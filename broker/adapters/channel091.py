@@ -62,7 +62,7 @@ class Channel(IncomingChannel):
         self.virtual_host = virtual_host
         self.state = CHANNEL_OPEN
         self.session = Session(connection)
-        self.credit = Credit()  # the window of the whole channel, basic.qos global=true
+        self.window: Credit | None = None  # of the whole channel, basic.qos global=true
         self.prefetch_count: i64 = 0  # of each consumer, basic.qos global=false
         self.prefetch_bytes: i64 = 0
         self.targets: dict[str, Target091] = {}
@@ -158,11 +158,9 @@ class Channel(IncomingChannel):
         index = unacked.find(tag)
         if not multiple and index >= 0:
             self._settle(index)
-            unacked.trim()
         elif self._known(tag, multiple, index, c.BASIC_ACK):
             for i in unacked.up_to(tag):
                 self._settle(i)
-            unacked.trim()
 
     def _settle(self, index: i64) -> None:
         unacked = self.unacked
@@ -202,7 +200,6 @@ class Channel(IncomingChannel):
                 if consumer.acquires:
                     consumer.queue.discard(entry)
                 consumer.target.restore_credit(size)
-        unacked.trim()
 
     def requeue(self, indices: list[i64]) -> None:
         """Release deliveries, all of one consumer at once: the earliest is the first to go out again."""
@@ -223,10 +220,25 @@ class Channel(IncomingChannel):
             unacked.remove(i)
             if entry is not None and consumer is not None:
                 taken.setdefault(consumer, []).append(entry)
-        unacked.trim()
         return taken
 
     # -- everything else
+
+    def limit(self, count: i64, size: i64) -> None:
+        """basic.qos for the whole channel: one window for its consumers, those that it has included."""
+        if self.window is None:
+            if count == 0 and size == 0:
+                return  # never limited: its consumers need not count
+            self.window = Credit()
+            for target in self.targets.values():
+                if not target.no_ack:
+                    target.share(self.window)
+            for i in self.unacked.up_to(0):
+                entry = self.unacked.entries[i]
+                consumer = self.unacked.consumers[i]
+                if entry is not None and consumer is not None and consumer.target.session_credit is not None:
+                    self.window.use(entry.message.size)
+        self.window.resize(count, size)
 
     def on_method(self, method: int, payload: bytes) -> None:
         """Take a method that is not on the hot path. Raises ProtocolError."""

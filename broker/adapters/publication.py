@@ -1,4 +1,4 @@
-"""What the arguments of a basic.publish mean: resolved once, remembered by their bytes. [amqp-0-9-1 1.8.3.7]"""
+"""What the arguments of a basic.publish mean, resolved once. [amqp-0-9-1 1.8.3.7]"""
 
 from __future__ import annotations
 

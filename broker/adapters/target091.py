@@ -38,6 +38,9 @@ class Target091(ConsumerTarget):
         self._address: Address | None = None
         self._prefix = b""
         self._suffix = b""
+        self._suffix_redelivered = b""
+        self._channel_high: i64 = channel.number >> 8
+        self._channel_low: i64 = channel.number & 0xFF
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         """Write one basic.deliver with its content."""
@@ -45,20 +48,27 @@ class Target091(ConsumerTarget):
         message = entry.message
         if message.address is not self._address:
             self._compose(message.address)
-        connection = channel.connection
-        unacked = channel.unacked
-        out = connection.out
+        out = channel.connection.out
         out.write(self._prefix)
-        write_i64_be(out, unacked.next_tag())
-        out.append(1 if entry.redelivered else 0)
-        out.write(self._suffix)
-        write_message(out, channel, message)
-        if len(out) >= OUTPUT_BYTES_MAX:
-            connection.full = True
-        if self.no_ack:
-            unacked.skip()
+        write_i64_be(out, channel.unacked.skip() if self.no_ack else channel.unacked.add(entry, consumer))
+        out.write(self._suffix_redelivered if entry.redelivered else self._suffix)
+        content = message.content
+        if (
+            content is not None
+            and len(content) <= FRAME_MIN_SIZE
+            and content[2] == self._channel_low
+            and content[1] == self._channel_high
+        ):
+            out.write(content)  # as received, on the same channel number
         else:
-            unacked.add(entry, consumer)
+            write_message(out, channel, message)
+        if len(out) >= OUTPUT_BYTES_MAX:
+            channel.connection.full = True
+
+    def share(self, window: Credit) -> None:
+        """Count in the channel's window too; the caller adds to it what is out already."""
+        self.session_credit = window
+        window.targets[self] = None
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
         """The queue took the entry back: the client does not know, and its settlement restores the credit."""
@@ -86,7 +96,8 @@ class Target091(ConsumerTarget):
         write_i32_be(out, BASIC_DELIVER)
         out.write(self._tag)
         self._prefix = out.getvalue()
-        self._suffix = address.encoded + bytes([FRAME_END])
+        self._suffix = b"\x00" + address.encoded + bytes([FRAME_END])
+        self._suffix_redelivered = b"\x01" + address.encoded + bytes([FRAME_END])
 
 
 def write_message(out: BytesWriter, channel: Channel, message: Message) -> None:

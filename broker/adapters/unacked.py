@@ -23,26 +23,35 @@ class Unacked:
         self.base: i64 = 1
         self.entries: list[QueueEntry | None] = []
         self.consumers: list[QueueConsumer | None] = []
-        self.outstanding: i64 = 0
         self._first: i64 = 0  # nothing before it is outstanding
+        self._trim_at: i64 = TRIM
 
     def next_tag(self) -> i64:
         """The tag that the next delivery gets."""
         return self.base + len(self.entries)
 
-    def add(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """The next tag goes to a delivery that must be settled."""
+    def add(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
+        """Give the next tag to a delivery that must be settled; returns it."""
+        count: i64 = len(self.entries)
+        if count >= self._trim_at:
+            self.trim()
+            count = len(self.entries)
         self.entries.append(entry)
         self.consumers.append(consumer)
-        self.outstanding += 1
+        return self.base + count
 
-    def skip(self) -> None:
-        """The next tag goes to a delivery that counts as settled."""
-        if len(self.entries) == 0:
+    def skip(self) -> i64:
+        """Give the next tag to a delivery that counts as settled; returns it."""
+        count: i64 = len(self.entries)
+        if count == 0:
             self.base += 1
-        else:
-            self.entries.append(None)
-            self.consumers.append(None)
+            return self.base - 1
+        if count >= self._trim_at:
+            self.trim()
+            return self.skip()
+        self.entries.append(None)
+        self.consumers.append(None)
+        return self.base + count
 
     def find(self, tag: i64) -> i64:
         """Index of an outstanding delivery, -1 if the tag is unknown or settled."""
@@ -52,10 +61,9 @@ class Unacked:
         return index
 
     def remove(self, index: i64) -> None:
-        """The delivery at `index` is settled. After several, call `trim`: it is what moves indices."""
+        """The delivery at `index` is settled; other indices stay valid."""
         self.entries[index] = None
         self.consumers[index] = None
-        self.outstanding -= 1
 
     def up_to(self, tag: i64) -> list[i64]:
         """Indices of what is outstanding up to and including `tag`, oldest first; 0 means all."""
@@ -64,6 +72,9 @@ class Unacked:
             end = tag - self.base + 1
         found: list[i64] = []
         i = self._first
+        while i < end and self.entries[i] is None:
+            i += 1
+        self._first = i
         while i < end:
             if self.entries[i] is not None:
                 found.append(i)
@@ -71,7 +82,10 @@ class Unacked:
         return found
 
     def trim(self) -> None:
-        """Let go of the settled deliveries at the front. Indices found before are void afterwards."""
+        """Let go of the settled deliveries at the front; indices found before are void afterwards.
+
+        `add` does this when the lists have doubled: its cost is spread, and settling costs nothing more.
+        """
         first = self._first
         n: i64 = len(self.entries)
         while first < n and self.entries[first] is None:
@@ -80,10 +94,9 @@ class Unacked:
             self.base += n
             self.entries.clear()
             self.consumers.clear()
-            first = 0
-        elif first > TRIM and first * 2 > n:
+        else:
             del self.entries[:first]
             del self.consumers[:first]
             self.base += first
-            first = 0
-        self._first = first
+        self._first = 0
+        self._trim_at = 2 * len(self.entries) + TRIM

@@ -37,16 +37,11 @@ TRANSITIONS: Final[dict[tuple[str, int], str]] = {
 
 
 def advance(state: str, given: int) -> str:
-    """The state after `given`. Raises ProtocolError: CHANNEL_ERROR for a connection method out of turn."""
+    """The state after `given`. Raises ProtocolError(COMMAND_INVALID) for a method out of turn."""
     following = TRANSITIONS.get((state, given))
     if following is None:
-        if given >> 16 != c.CLASS_CONNECTION:
-            raise ProtocolError(
-                COMMAND_INVALID, f"input {given} on a connection that is {state}", max(given, 0)
-            )
-        raise ProtocolError(
-            COMMAND_INVALID, f"connection method {given & 0xFFFF} on a connection that is {state}", given
-        )
+        text = f"connection method {given & 0xFFFF} on a connection that is {state}"
+        raise ProtocolError(COMMAND_INVALID, text, max(given, 0))
     return following
 
 

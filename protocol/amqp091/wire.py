@@ -12,6 +12,7 @@ from mypy_extensions import i64, mypyc_attr
 from protocol.amqp091.constants import (
     BASIC_ACK,
     BASIC_PUBLISH,
+    CLASS_BASIC,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEADER,
@@ -19,13 +20,15 @@ from protocol.amqp091.constants import (
     FRAME_METHOD,
     FRAME_OVERHEAD,
 )
-from protocol.amqp091.content import body_size, scan
+from protocol.amqp091.content import PERSISTENT, body_size, scan
 from protocol.errors import CHANNEL_ERROR, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
 
 EXPECT_METHOD: Final = 0
 EXPECT_HEADER: Final = 1
 EXPECT_BODY: Final = 2
 DISCARD: Final = 3  # this end has closed the channel: everything but close and close-ok is dropped
+
+DELIVERY_MODE_ONLY: Final = 0x10  # first octet of the property flags, a common case
 
 _INCOMPLETE: Final = 0  # answers of Wire._publish besides the offset behind the content
 _APART: Final = -1
@@ -124,6 +127,7 @@ class Wire:
         self.channels: list[IncomingChannel | None] = []
         self.suspended = False
         self.stopped = False  # closed or broken: the rest of the stream is ignored
+        self._halted = False  # either of the two
         self._chunks: list[bytes] = []  # what has arrived of an incomplete frame
         self._have: i64 = 0
         self._need: i64 = 0  # bytes without which no progress is possible
@@ -135,10 +139,12 @@ class Wire:
     def suspend(self) -> None:
         """Keep what arrives until `resume`: an answer is outstanding that later frames must not overtake."""
         self.suspended = True
+        self._halted = True
 
     def resume(self) -> None:
         """Go on with what was kept. Raises as `feed`."""
         self.suspended = False
+        self._halted = self.stopped
         if self._have > 0:
             self._need = 0
             self.feed(b"")
@@ -146,6 +152,7 @@ class Wire:
     def stop(self) -> None:
         """Ignore everything that comes from now on."""
         self.stopped = True
+        self._halted = True
         self._chunks = []
         self._have = 0
 
@@ -175,8 +182,9 @@ class Wire:
         p: i64 = 0
         n: i64 = len(data)
         self._need = 7
+        channels = self.channels
         while n - p >= 7:
-            if self.suspended or self.stopped:
+            if self._halted:
                 break
             channel: int = read_i16_be(data, p + 1)
             size: int = read_i32_be(data, p + 3)
@@ -191,7 +199,7 @@ class Wire:
                 channel += 65536
             if data[p] == FRAME_METHOD and size >= 4:
                 method: int = read_i32_be(data, p + 7)
-                incoming = self.channels[channel] if channel < len(self.channels) else None
+                incoming = channels[channel] if channel < len(channels) else None
                 if incoming is None:
                     self.sink.on_method(channel, method, data[p + 7 : end])
                 elif incoming.expecting != EXPECT_METHOD:
@@ -234,8 +242,10 @@ class Wire:
             return _INCOMPLETE
         if data[hend] != FRAME_END:
             raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[hend]} instead of 206")
-        length = body_size(data, h, size)
+        length: i64 = read_i64_be(data, h + 11)
         bend: i64 = hend
+        if length < 0 or data[h + 7] != 0 or data[h + 8] != CLASS_BASIC:
+            length = body_size(data, h, size)  # refuses what is wrong
         if length > 0:
             if length + FRAME_OVERHEAD > self.frame_max or length > incoming.body_bytes_max:
                 return _APART
@@ -250,7 +260,11 @@ class Wire:
                 return _INCOMPLETE
             if data[bend] != FRAME_END:
                 raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[bend]} instead of 206")
-        traits: i64 = scan(data, h, size) if data[h + 19] | data[h + 20] else 0
+        traits: i64 = 0
+        if size == 15 and data[h + 19] == DELIVERY_MODE_ONLY and data[h + 20] == 0:
+            traits = PERSISTENT if data[h + 21] == 2 else 0
+        elif size != 14 or data[h + 19] != 0 or data[h + 20] != 0:
+            traits = scan(data, h, size)
         incoming.on_publish(data[p + 11 : end], data[h : bend + 1], length, traits)
         return bend + 1
 
