@@ -1,0 +1,154 @@
+"""The batch that is being filled: records in one buffer, and where they will lie in which segment."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, final
+
+from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
+from mypy_extensions import i16, i32, i64
+
+from broker.core.message import Message
+from broker.store.format import (
+    CHECKPOINT,
+    CLOSED,
+    DEFINITION,
+    DELIVERED,
+    HEADER_BYTES,
+    MESSAGE,
+    REMOVED,
+    SETTLE,
+    encode_header,
+)
+from broker.store.segment import Segment
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def encode_json(value: object) -> bytes:
+    """Compact JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@final
+class Batch:
+    """Records that become durable together or not at all.
+
+    A batch's place is known from its first record on, because the one before it has already been sealed:
+    that is how a message knows at once where its content will be.
+    """
+
+    def __init__(self, number: i64, segment: Segment, first_sequence: i64, writer: BytesWriter) -> None:
+        self.number = number
+        self.segment = segment
+        self.offset: i64 = segment.end  # of the header in the file
+        self.first_sequence = first_sequence
+        self.writer = writer
+        self.count: i64 = 0
+        self.moved: list[Move] = []
+        self.end: i64 = 0  # once sealed: where the next one begins,
+        self.header = b""
+        self.payload = b""
+
+    def seal(self, identity: int) -> None:
+        """Fix what has been appended as `header` and `payload`."""
+        self.payload = self.writer.getvalue()
+        self.end = self.offset + HEADER_BYTES + len(self.payload)
+        self.header = encode_header(
+            identity,
+            self.number,
+            self.first_sequence,
+            self.count,
+            self.payload,
+            self.segment.number,
+            self.offset,
+        )
+
+    def add_message(self, message: Message, queues: list[Queue]) -> None:
+        """Append an enqueue on `queues`; the message has its sequence."""
+        self._message_head(message, len(queues))
+        writer = self.writer
+        for queue in queues:
+            write_i64_be(writer, queue.number)
+        content = message.content
+        assert content is not None, "only the content of durable messages leaves memory"
+        self._message_tail(message, content)
+
+    def add_copy(self, message: Message, content: bytes, numbers: list[int]) -> None:
+        """Append a message again, with the queues that still hold it."""
+        self._message_head(message, len(numbers))
+        for number in numbers:
+            write_i64_be(self.writer, number)
+        self._message_tail(message, content)
+
+    def _message_head(self, message: Message, queues: i64) -> None:
+        writer = self.writer
+        self.count += 1
+        writer.append(MESSAGE)
+        write_i64_be(writer, message.sequence)
+        writer.append(message.priority)
+        write_i16_be(writer, i16(queues if queues < 32768 else queues - 65536))
+
+    def _message_tail(self, message: Message, content: bytes) -> None:
+        writer = self.writer
+        length: i64 = len(content)
+        writer.write(message.address.encoded)
+        write_i32_be(writer, i32(message.size))
+        write_i32_be(writer, i32(length))
+        message.offset = self.offset + HEADER_BYTES + len(writer)
+        message.length = length
+        writer.write(content)
+
+    def add_settle(self, sequence: i64, queue: i64) -> None:
+        """Append that the queue no longer holds the message."""
+        writer = self.writer
+        self.count += 1
+        writer.append(SETTLE)
+        write_i64_be(writer, sequence)
+        write_i64_be(writer, queue)
+
+    def add_delivered(self, sequence: i64, queue: i64) -> None:
+        """Append that a consumer has seen the message."""
+        writer = self.writer
+        self.count += 1
+        writer.append(DELIVERED)
+        write_i64_be(writer, sequence)
+        write_i64_be(writer, queue)
+
+    def add_definition(self, change: dict[str, object]) -> None:
+        """Append a change of the topology."""
+        self._text(DEFINITION, encode_json(change))
+
+    def add_checkpoint(self, segments: list[list[int]], definitions: list[dict[str, object]]) -> None:
+        """Append what a segment begins with."""
+        self._text(CHECKPOINT, encode_json({"segments": segments, "definitions": definitions}))
+
+    def _text(self, kind: i64, text: bytes) -> None:
+        writer = self.writer
+        self.count += 1
+        writer.append(kind)
+        write_i32_be(writer, i32(len(text)))
+        writer.write(text)
+
+    def add_removed(self, segment: i64) -> None:
+        """Append that a segment's file is to be ignored."""
+        self.count += 1
+        self.writer.append(REMOVED)
+        write_i64_be(self.writer, segment)
+
+    def add_closed(self) -> None:
+        """Append the mark of a clean stop."""
+        self.count += 1
+        self.writer.append(CLOSED)
+
+
+@final
+class Move:
+    """A message that was copied forward in a batch that is not durable yet, and where it was."""
+
+    def __init__(self, message: Message, segment: Segment, offset: i64, in_memory: bool) -> None:
+        self.message = message
+        self.segment = segment
+        self.offset = offset
+        self.in_memory = in_memory  # its content was in memory before

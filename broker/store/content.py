@@ -1,0 +1,63 @@
+"""Brings the content of messages back from the log."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.message import Message
+from broker.store.disk import Disk
+from broker.store.errors import LogDamaged
+from broker.store.files import Files
+from broker.store.segment import Segment
+
+READ_AHEAD: Final = 256 * 1024
+STREAMS: Final = 4  # consumers of so many queues read ahead independently
+GAP_MAX: Final = 64 * 1024  # what lies so near behind the last read counts as reading on
+
+
+@final
+class _Stream:
+    """A stretch of a segment in memory."""
+
+    def __init__(self) -> None:
+        self.segment: i64 = -1
+        self.start: i64 = 0
+        self.end: i64 = 0
+        self.data = b""
+
+
+@final
+class ContentReader:
+    """Reads content at its position; a queue being drained in order is read in large pieces."""
+
+    def __init__(self, disk: Disk, files: Files) -> None:
+        self.disk = disk
+        self.files = files
+        self.streams = [_Stream() for _ in range(STREAMS)]
+        self.oldest: i64 = 0
+
+    def load(self, message: Message, segment: Segment) -> bytes:
+        """The content of a message in `segment`. Raises OSError, LogDamaged if the file is too short."""
+        offset = message.offset
+        end = offset + message.length
+        found: _Stream | None = None
+        for stream in self.streams:
+            if stream.segment == segment.number:
+                if stream.start <= offset and end <= stream.end:
+                    return stream.data[offset - stream.start : end - stream.start]
+                if stream.start <= offset <= stream.end + GAP_MAX:
+                    found = stream
+        if found is None:  # not near anything: read just this one, and watch for the next
+            found = self.streams[self.oldest]
+            self.oldest = (self.oldest + 1) % STREAMS
+            wanted = message.length
+        else:
+            wanted = max(message.length, READ_AHEAD)
+        data = self.disk.read(self.files.readable(segment), min(wanted, segment.good - offset), offset)
+        if len(data) < message.length:
+            raise LogDamaged(self.files.path(segment.name), offset, "the file is too short")
+        found.segment = segment.number
+        found.start = offset
+        found.end = offset + len(data)
+        found.data = data
+        return data if len(data) == message.length else data[: message.length]

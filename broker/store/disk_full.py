@@ -1,0 +1,153 @@
+"""What the log does when the disk is full: settles and copies go on in the reserve, as they make room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from broker.core.message import Message
+from broker.store.batch import Batch, Move
+from broker.store.disk import DISK_FULL
+from broker.store.files import READY
+from broker.store.format import DELIVERED, SETTLE, Records
+from broker.store.segment import Segment
+
+if TYPE_CHECKING:
+    from broker.store.log import Log
+
+
+@final
+class Room:
+    """Decides what a failed write means."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.use_reserve = False
+
+    def make(self, segment: Segment) -> None:
+        """Give a new segment its file, of the reserve if that is what it is for. Raises OSError."""
+        files = self.log.files
+        if self.use_reserve:
+            self.use_reserve = False
+            files.make_of_reserve(segment)
+        else:
+            files.make(segment)
+
+    def is_full(self, error: BaseException) -> bool:
+        """Whether the error means a full disk, and the reserve is there to go on with."""
+        log = self.log
+        full = isinstance(error, OSError) and error.errno in DISK_FULL
+        return full and not log.full and log.files.reserve == READY
+
+    def enter(self, error: BaseException) -> None:
+        """Refuse publishes from now on; the next segment is made of the reserve."""
+        self.use_reserve = True
+        self.log.space.changed = True
+        self.log.full = True
+        self.log.failure = f"the disk is full: {error}"
+
+    def start_failed(self, segment: Segment, error: OSError) -> None:
+        """The first batch of a run did not fit: begin in the reserve, or raise the error."""
+        if not self.is_full(error):
+            raise error
+        self.log.files.close(segment)
+        self.log.disk.unlink(self.log.files.path(segment.name))
+        self.enter(error)
+
+    def prepared(self) -> None:
+        """A file has been preallocated: with the reserve and a spare there is room to go on as before."""
+        log = self.log
+        if log.full and not log.stopped and log.files.reserve == READY and log.files.spare == READY:
+            log.full = False
+            log.failure = ""
+
+    def write_failed(self, batch: Batch, error: BaseException) -> None:
+        """Cut what was written of the batch; stop, or go on with the reserve."""
+        log = self.log
+        segment = batch.segment
+        try:
+            if segment.fd >= 0:
+                log.disk.truncate(segment.fd, segment.good)
+        except OSError as problem:
+            log.stop(f"write failed: {error}; and the rest of it could not be cut off: {problem}")
+            return
+        segment.end = segment.good
+        if not self.is_full(error):
+            log.stop(f"write failed: {error}")
+            return
+        self.enter(error)
+        self._go_on(batch)
+
+    def _go_on(self, batch: Batch) -> None:
+        log = self.log
+        filling = log.filling
+        segment = batch.segment
+        log.in_flight = 0
+        log.sealed = None
+        self._undo_moves(filling.moved)
+        self._undo_moves(batch.moved)
+        self._disown(segment, batch.offset)
+        following = filling.segment
+        if following is segment:
+            following = log.files.new_segment(segment.number + 1)
+        else:
+            self._disown(following, 0)
+            log.segments.remove(following)
+            following.end = 0
+        following.needs |= segment.needs
+        log.space.batches_failed(batch.number)
+        if segment.good == 0:  # not even its first batch fitted
+            log.segments.remove(segment)
+            log.files.close(segment)
+            log.syncer.remove(segment.name)
+        else:
+            following.needs.add(segment.number)
+            log.also_sync = segment.fd
+        filling.seal(0)
+        log.fill(following, BytesWriter())
+        self._salvage(batch.payload, batch.first_sequence)
+        self._salvage(filling.payload, batch.first_sequence)
+        log.fail_waiters()
+        log.files.ask()
+        log.commit()
+
+    def _undo_moves(self, moves: list[Move]) -> None:
+        log = self.log
+        for move in reversed(moves):
+            message = move.message
+            if message.references == 0:
+                continue
+            log.segments.holding(message).unlink(message)
+            move.segment.put_back(message, move.offset)
+            if not move.in_memory:
+                log.drop_content(message)
+
+    def _disown(self, segment: Segment, offset: i64) -> None:
+        """Messages appended from this offset on are not on disk: they live in memory as if never logged."""
+        log = self.log
+        message: Message | None = segment.last
+        while message is not None and message.offset >= offset:
+            previous = message.log_previous
+            segment.unlink(message)
+            log.settled.pop(message.sequence, None)
+            log.content_bytes -= message.length
+            message.sequence = 0
+            message.references = 0
+            message = previous
+
+    def _salvage(self, payload: bytes, first_sequence: i64) -> None:
+        """Append again what a failed batch said about messages that are on disk."""
+        records = Records()
+        records.open(payload, 0, len(payload))
+        filling = self.log.filling
+        while True:
+            kind = records.next()
+            if kind <= 0:
+                return
+            if kind == SETTLE and records.sequence < first_sequence:
+                filling.add_settle(records.sequence, records.queue)
+                filling.segment.settles += 1
+            elif kind == DELIVERED and records.sequence < first_sequence:
+                filling.add_delivered(records.sequence, records.queue)

@@ -1,0 +1,133 @@
+"""The files of a log's folder: segments, the spare for the next one, the reserve, the lock."""
+
+import os
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.store.disk import Disk
+from broker.store.segment import Segment, segment_number
+from broker.store.syncer import Syncer
+
+LOCK: Final = "lock"
+SPARE: Final = "spare"
+RESERVE: Final = "reserve"
+OPEN_FILES_MAX: Final = 64  # old segments that stay open for reading
+
+ABSENT: Final = 0
+ASKED: Final = 1
+READY: Final = 2
+
+
+@final
+class Files:
+    """Opens and closes segment files; has the spare and the reserve preallocated in the background.
+
+    The spare saves the first writer of a segment the price of growing a file. The reserve is room that only
+    settles and copies may use, when the disk is full: they are what makes room.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        syncer: Syncer,
+        segment_bytes: i64,
+        first_segment_bytes: i64,
+        reserve_bytes: i64,
+    ) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.syncer = syncer
+        self.segment_bytes = segment_bytes
+        self.next_bytes = min(first_segment_bytes, segment_bytes)
+        self.reserve_bytes = reserve_bytes
+        self.spare: i64 = ABSENT
+        self.reserve: i64 = ABSENT
+        self.lock_fd: int = -1
+        self.opened: list[Segment] = []
+
+    def path(self, name: str) -> str:
+        """The full path of a file of the folder."""
+        return os.path.join(self.directory, name)
+
+    def lock(self) -> None:
+        """Create the folder and lock it. Raises LogLocked, OSError."""
+        self.disk.make_directory(self.directory)
+        self.lock_fd = self.disk.lock(self.path(LOCK))
+
+    def unlock(self) -> None:
+        """Let the next one in."""
+        if self.lock_fd >= 0:
+            self.disk.close(self.lock_fd)
+            self.lock_fd = -1
+
+    def numbers(self) -> list[int]:
+        """The numbers of the segment files that exist, ascending."""
+        return sorted(n for n in map(segment_number, self.disk.names(self.directory)) if n)
+
+    def new_segment(self, number: i64) -> Segment:
+        """A segment that has no file yet; each is twice as long as the one before, up to `segment_bytes`."""
+        segment = Segment(number, self.next_bytes)
+        self.next_bytes = min(self.next_bytes * 2, self.segment_bytes)
+        return segment
+
+    def make(self, segment: Segment) -> None:
+        """Give a new segment its file. Raises OSError."""
+        path = self.path(segment.name)
+        if self.spare == READY:
+            self.disk.rename(self.path(SPARE), path)
+            self.spare = ABSENT
+            segment.fd = self.disk.open(path)
+        else:
+            segment.fd = self.disk.create(path)
+
+    def make_of_reserve(self, segment: Segment) -> None:
+        """Make the reserve a segment. Raises OSError."""
+        path = self.path(segment.name)
+        self.reserve = ABSENT
+        self.disk.rename(self.path(RESERVE), path)
+        segment.fd = self.disk.open(path)
+        segment.limit = self.reserve_bytes
+
+    def ask(self) -> None:
+        """Have the reserve, then the spare prepared, unless they are there or on their way."""
+        if self.reserve == ASKED or self.spare == ASKED:
+            return
+        if self.reserve == ABSENT:
+            self.reserve = ASKED
+            self.syncer.prepare(RESERVE, self.reserve_bytes)
+        elif self.spare == ABSENT:
+            self.spare = ASKED
+            self.syncer.prepare(SPARE, self.next_bytes)
+
+    def prepared(self, name: str, reason: str) -> None:
+        """The syncer has prepared a file, or could not; `ask` again later if so."""
+        state = ABSENT if reason else READY
+        if name == RESERVE:
+            self.reserve = state
+        else:
+            self.spare = state
+        if not reason:
+            self.ask()
+
+    def readable(self, segment: Segment) -> int:
+        """A descriptor to read an old segment by. Raises OSError."""
+        if segment.fd < 0:
+            segment.fd = self.disk.open(self.path(segment.name))
+            self.retire(segment)
+        return segment.fd
+
+    def retire(self, segment: Segment) -> None:
+        """The segment is only read from now on; the least recent one of many is closed."""
+        self.opened.append(segment)
+        if len(self.opened) > OPEN_FILES_MAX:
+            self.close(self.opened[0])
+
+    def close(self, segment: Segment) -> None:
+        """Close a segment's file if it is open."""
+        if segment in self.opened:
+            self.opened.remove(segment)
+        if segment.fd >= 0:
+            self.disk.close(segment.fd)
+            segment.fd = -1

@@ -1,0 +1,190 @@
+"""The bytes of the log, format version 1. All integers are unsigned and big-endian.
+
+A segment file is a row of batches and nothing else; what follows the last one is empty or zeros
+(preallocated).
+
+    batch    magic "AMQL" 4 | format version 2 | zero 2 | log identity 8 | batch number 8 | first sequence 8
+             | number of records 4 | bytes of records 4 | CRC-32 4 | records
+
+The CRC covers the header before it, the segment's number and the batch's offset in the file (8 bytes each,
+not stored), and the records: a batch is valid only in its own place, so a copy of a log inside a message's
+body can never pass for a batch. The identity is random, one per log, and unknown to clients for the same
+reason. Batch numbers grow; the first sequence is the lowest that a message first appended in this or a
+later batch may have.
+
+    1 message     sequence 8 | priority 1 | number of queues 2 | queue 8 ... | exchange and routing key,
+                  two short strings | body size 4 | content length 4 | content (header and body frames)
+    2 settle      sequence 8 | queue 8    the queue no longer holds the message
+    3 delivered   sequence 8 | queue 8    a consumer has seen it: redelivered after a clean stop
+    4 definition  length 4 | JSON         a change of the durable topology
+    5 checkpoint  length 4 | JSON         {"segments": [[number, bytes] of older], "definitions": [changes]}
+    6 removed     segment 8               its file is to be ignored, and deleted
+    7 closed                              the last record of a clean stop
+
+A later message record with the same sequence is a copy and replaces the earlier one. Every segment begins
+with a checkpoint; the newest one decides which older segments exist.
+
+This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
+"""
+
+import zlib
+from struct import Struct
+from typing import Final, final
+
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+FORMAT_VERSION: Final = 1
+MAGIC: Final = b"AMQL"
+HEADER_BYTES: Final = 44
+
+MESSAGE: Final = 1
+SETTLE: Final = 2
+DELIVERED: Final = 3
+DEFINITION: Final = 4
+CHECKPOINT: Final = 5
+REMOVED: Final = 6
+CLOSED: Final = 7
+
+MALFORMED: Final = -1
+END: Final = 0
+
+_HEAD: Final = Struct(">4sHHQQQII")
+_PLACE: Final = Struct(">QQ")
+_CRC_AT: Final = 40
+
+
+def checksum(head: bytes, segment: int, offset: int, records: bytes | memoryview) -> int:
+    """CRC-32 of the header's first 40 bytes, the batch's place, and its records."""
+    return zlib.crc32(records, zlib.crc32(_PLACE.pack(segment, offset), zlib.crc32(head)))
+
+
+def encode_header(
+    identity: int, number: int, first_sequence: int, count: int, records: bytes, segment: int, offset: int
+) -> bytes:
+    """The header of a batch at `offset` of segment number `segment`."""
+    head = _HEAD.pack(MAGIC, FORMAT_VERSION, 0, identity, number, first_sequence, count, len(records))
+    return head + checksum(head, segment, offset, records).to_bytes(4, "big")
+
+
+def search_pattern(identity: int) -> bytes:
+    """The bytes that every batch of the log begins with; just the magic if the identity is not known (0)."""
+    if not identity:
+        return MAGIC
+    return MAGIC + FORMAT_VERSION.to_bytes(2, "big") + b"\0\0" + identity.to_bytes(8, "big")
+
+
+@final
+class Header:
+    """A decoded batch header."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        magic, version, _, identity, number, first, count, length = _HEAD.unpack_from(data, at)
+        self.is_batch: bool = magic == MAGIC
+        self.version: int = version
+        self.identity: int = identity
+        self.number: int = number
+        self.first_sequence: int = first
+        self.count: int = count
+        self.length: int = length
+        self.head: bytes = data[at : at + _CRC_AT]
+        self.crc: int = int.from_bytes(data[at + _CRC_AT : at + HEADER_BYTES], "big")
+
+
+@final
+class Records:
+    """Walks over the records of one batch; after `next` the fields of the record's kind are set.
+
+    Positions are indexes into `data`.
+    """
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.position: i64 = 0
+        self.end: i64 = 0
+        self.sequence: i64 = 0
+        self.priority: i64 = 0
+        self.queue: i64 = 0  # of a settle or delivered record
+        self.queues: i64 = 0  # how many queue numbers stand
+        self.queues_at: i64 = 0  # from here
+        self.address_at: i64 = 0
+        self.address_end: i64 = 0
+        self.size: i64 = 0
+        self.content_at: i64 = 0
+        self.length: i64 = 0  # of the content, or of the JSON text
+        self.segment: i64 = 0  # of a removed record
+
+    def open(self, data: bytes, start: i64, end: i64) -> None:
+        """Stand before the first record of data[start:end]."""
+        self.data = data
+        self.position = start
+        self.end = end
+
+    def next(self) -> i64:
+        """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense."""
+        at = self.position
+        room = self.end - at
+        if room <= 0:
+            return END
+        kind: i64 = self.data[at]
+        if kind == MESSAGE:
+            return self._message(at)
+        if kind == SETTLE or kind == DELIVERED:  # noqa: SIM109  compiled, comparing is faster
+            if room < 17:
+                return MALFORMED
+            self.sequence = read_i64_be(self.data, at + 1)
+            self.queue = read_i64_be(self.data, at + 9)
+            self.position = at + 17
+            return kind
+        if kind == DEFINITION or kind == CHECKPOINT:  # noqa: SIM109
+            if room < 5:
+                return MALFORMED
+            self.length = i64(read_i32_be(self.data, at + 1)) & 0xFFFFFFFF
+            self.content_at = at + 5
+            self.position = at + 5 + self.length
+            return kind if self.position <= self.end else MALFORMED
+        if kind == REMOVED:
+            if room < 9:
+                return MALFORMED
+            self.segment = read_i64_be(self.data, at + 1)
+            self.position = at + 9
+            return kind
+        if kind == CLOSED:
+            self.position = at + 1
+            return kind
+        return MALFORMED
+
+    def _message(self, at: i64) -> i64:
+        data = self.data
+        end = self.end
+        if end - at < 12:
+            return MALFORMED
+        self.sequence = read_i64_be(data, at + 1)
+        self.priority = data[at + 9]
+        self.queues = i64(read_i16_be(data, at + 10)) & 0xFFFF
+        self.queues_at = at + 12
+        at += 12 + self.queues * 8
+        if end - at < 10:
+            return MALFORMED
+        self.address_at = at
+        at += 1 + i64(data[at])
+        if end - at < 9:
+            return MALFORMED
+        at += 1 + i64(data[at])
+        if end - at < 8:
+            return MALFORMED
+        self.address_end = at
+        self.size = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+        self.length = i64(read_i32_be(data, at + 4)) & 0xFFFFFFFF
+        self.content_at = at + 8
+        self.position = at + 8 + self.length
+        return MESSAGE if self.position <= end else MALFORMED
+
+    def queue_numbers(self) -> list[int]:
+        """The queues of a message record."""
+        numbers: list[int] = []
+        at = self.queues_at
+        for _ in range(self.queues):
+            numbers.append(read_i64_be(self.data, at))
+            at += 8
+        return numbers

@@ -1,0 +1,288 @@
+"""The log: every durable change, appended once, in order, to one row of segment files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.errors import StoreFailed
+from broker.core.message import Message
+from broker.store.batch import Batch
+from broker.store.content import ContentReader
+from broker.store.disk import Disk
+from broker.store.disk_full import Room
+from broker.store.files import Files
+from broker.store.recovery import RecoveryReport, RecoverySink, recover
+from broker.store.segment import Segment
+from broker.store.segmented_commit import SegmentedCommit
+from broker.store.space import Space
+from broker.store.syncer import Syncer
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+MIB: Final = 1024 * 1024
+
+
+def do_nothing() -> None:
+    """The wants_commit of a log that is committed by hand."""
+
+
+@final
+class Log(SegmentedCommit):
+    """A MessageStore of segment files in one folder. Call `recover` first, `close` last.
+
+    `wants_commit` is called with the first append into an empty batch, so that the owner calls `commit` at
+    the end of the turn; from there on batches follow one another by themselves. `unsynced_bytes` is what
+    has been appended and is not on disk yet: whoever reads from publishers can hold them back by it.
+
+    `failure` is not empty while publishes are refused. After a failed sync, or a write that failed for
+    another reason than a full disk, the log is `stopped`: it stays so until the daemon starts again. After
+    a full disk (`full`) settles and copies go on in the reserve, and when the syncer has been able to
+    preallocate a new reserve and a whole new segment, `failure` becomes empty again: nothing on disk
+    depends on the batch that did not fit, since that was cut off and synced before anything else was
+    written. Its messages go on in memory as if they had never been logged (sequence 0), and their
+    publishers have been told.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        syncer: Syncer,
+        clock: Callable[[], float],
+        definitions: Callable[[], list[dict[str, object]]],
+        segment_bytes: int = 64 * MIB,
+        first_segment_bytes: int = 4 * MIB,
+        reserve_bytes: int = 4 * MIB,
+        memory_budget: int = 256 * MIB,
+    ) -> None:
+        files = Files(directory, disk, syncer, segment_bytes, first_segment_bytes, reserve_bytes)
+        super().__init__(disk, syncer, clock, definitions, files)
+        self.memory_budget: i64 = memory_budget
+        self.wants_commit: Callable[[], None] = do_nothing
+        self.reader = ContentReader(disk, files)
+        self.content_bytes: i64 = 0  # content of live messages that is in memory
+        self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
+        self.full = False
+        self.space = Space(self)
+        self.room = Room(self)
+
+    # --- what the core calls
+
+    def append_message(self, message: Message, queues: list[Queue]) -> None:
+        """Append an enqueue of `message` on `queues`; its content must be in memory."""
+        if self.failure:
+            return
+        batch = self.filling
+        if batch.count == 0:
+            self.wants_commit()
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1
+        message.sequence = sequence
+        message.references = len(queues)
+        batch.add_message(message, queues)
+        batch.segment.link(message)
+        self.content_bytes += message.length
+
+    def append_settle(self, message: Message, queue: Queue) -> None:
+        """Append that `queue` no longer holds `message`."""
+        sequence = message.sequence
+        if sequence == 0:
+            return
+        number = queue.number
+        if not self.stopped:
+            batch = self.filling
+            if batch.count == 0:
+                self.wants_commit()
+            batch.add_settle(sequence, number)
+            if message.segment != batch.segment.number:
+                batch.segment.settles += 1
+                if message.segment != self.last_needed:
+                    self.last_needed = message.segment
+                    batch.segment.needs.add(message.segment)
+        references = message.references - 1
+        message.references = references
+        if references > 0:
+            self._remember_settled(sequence, number)
+        else:
+            self._drop(message)
+
+    def forget(self, message: Message) -> None:
+        """A queue that held the message was deleted; the definition change is the record of that."""
+        if message.sequence == 0:
+            return
+        message.references -= 1
+        if message.references == 0:
+            self._drop(message)
+
+    def append_delivered(self, message: Message, queue: Queue) -> None:
+        """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
+        if message.sequence != 0 and not self.stopped:
+            self._touch()
+            self.filling.add_delivered(message.sequence, queue.number)
+
+    def append_definition(self, change: dict[str, object]) -> None:
+        """Append a change of the durable topology. Raises TypeError if it cannot be JSON."""
+        if self.stopped:
+            return
+        self.definitions_cache = None
+        self._touch()
+        self.filling.add_definition(change)
+
+    def load(self, message: Message) -> bytes:
+        """The content of a message whose `content` is None. The caller leaves `message.content` as it is.
+
+        Raises OSError or LogDamaged if the disk does not give it back.
+        """
+        return self.reader.load(message, self.segments.holding(message))
+
+    def _touch(self) -> None:
+        """Something that is not a message is about to be appended."""
+        if self.filling.count == 0:
+            self.wants_commit()
+
+    # --- what the daemon calls
+
+    def recover(self, sink: RecoverySink) -> RecoveryReport:
+        """Read the folder, give `sink` everything that survived, and be ready for appends.
+
+        Raises LogDamaged, LogVersionUnknown, LogLocked; OSError as it comes.
+        """
+        self.syncer.attach(self.files.directory, self)
+        return recover(self, sink)
+
+    def prepared(self, name: str, reason: str) -> None:
+        """A spare or reserve file is ready, or could not be made."""
+        self.files.prepared(name, reason)
+        self.room.prepared()
+
+    def removed(self, name: str, reason: str) -> None:
+        """A segment's file is gone: there is room again."""
+        if self.full:
+            self.files.ask()
+
+    def tick(self) -> None:
+        """Try whether there is room again; to be called every second or so."""
+        if not self.stopped:
+            self.files.ask()
+
+    def close(self) -> None:
+        """Write and sync what is left, mark a clean stop, let go of everything. Blocks.
+
+        Raises StoreFailed if the last batch did not reach the disk: then it is as after a crash.
+        """
+        try:
+            while self.in_flight and not self.stopped:
+                self.syncer.finish()
+            if not self.stopped:
+                self.closing = True
+                segment = self.filling.segment
+                self.filling.add_closed()
+                self.commit_now()
+                self.disk.truncate(segment.fd, segment.good)
+        except OSError as error:
+            self.stop(f"the log could not be closed: {error}")
+        failure = self.failure if self.stopped else ""
+        self.let_go()
+        if failure:
+            raise StoreFailed(failure)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all segments as far as they are written."""
+        return sum(segment.end for segment in self.segments.all())
+
+    @property
+    def segment_count(self) -> int:
+        """How many segment files there are."""
+        return self.segments.count
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes appended that are not on disk yet."""
+        flying = self.sealed
+        return len(self.filling.writer) + (0 if flying is None else flying.end - flying.offset)
+
+    # --- hooks
+
+    def make_file(self, segment: Segment) -> None:
+        """Give a new segment its file."""
+        self.room.make(segment)
+
+    def on_segment_begun(self) -> None:
+        """There is one segment more: perhaps another one can go."""
+        self.space.changed = True
+
+    def on_write_failed(self, batch: Batch, error: BaseException) -> None:
+        """Stop, or go on in the reserve."""
+        self.room.write_failed(batch, error)
+
+    def on_start_failed(self, segment: Segment, error: OSError) -> None:
+        """Try once more in the reserve if the disk is full."""
+        self.room.start_failed(segment, error)
+
+    def on_batch_durable(self) -> None:
+        """Let go of what only had to be kept until now."""
+        batch = self.sealed
+        assert batch is not None
+        self.sealed = None
+        segment = batch.segment
+        segment.entry_synced = True
+        self.also_sync = -1
+        for move in batch.moved:
+            if not move.in_memory and move.message.references > 0:
+                self.drop_content(move.message)
+        if self.content_bytes > self.memory_budget:
+            self._drop_contents(batch)
+        if self.closing:
+            return
+        if segment is not self.filling.segment:
+            self.files.retire(segment)
+            self.files.ask()
+        self.space.step()
+
+    def _drop(self, message: Message) -> None:
+        """The last queue has let go of the message."""
+        segment = self.segments.holding(message)
+        segment.unlink(message)
+        if segment.live == 0:
+            self.space.changed = True
+        if message.content is not None:
+            self.content_bytes -= message.length
+        if self.settled:
+            self.settled.pop(message.sequence, None)
+
+    def _remember_settled(self, sequence: i64, queue: i64) -> None:
+        done = self.settled.get(sequence)
+        if done is None:
+            self.settled[sequence] = [queue]
+        else:
+            done.append(queue)
+
+    def drop_content(self, message: Message) -> None:
+        """Have the content on disk only."""
+        if message.content is not None:
+            message.content = None
+            self.content_bytes -= message.length
+
+    def _drop_contents(self, batch: Batch) -> None:
+        """Beyond the budget what has just become durable is only on disk: it is what is needed last."""
+        message = batch.segment.last
+        while message is not None and message.offset >= batch.offset:
+            if message.offset < batch.end:
+                self.drop_content(message)
+            message = message.log_previous
+
+    def let_go(self) -> None:
+        """Close every file and the syncer, and let the next daemon in."""
+        self.stopped = True
+        if not self.failure:
+            self.failure = "the log is closed"
+        self.syncer.close()
+        for segment in self.segments.all():
+            segment.forget_all()
+            self.files.close(segment)
+        self.files.unlock()

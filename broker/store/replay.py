@@ -1,0 +1,206 @@
+"""Replays the records of a log into live messages and definitions."""
+
+import json
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.message import Address, Message
+from broker.store.errors import LogDamaged
+from broker.store.format import (
+    CHECKPOINT,
+    CLOSED,
+    DEFINITION,
+    DELIVERED,
+    END,
+    MESSAGE,
+    REMOVED,
+    SETTLE,
+    Records,
+)
+from broker.store.scan import SegmentScanner
+from broker.store.segment import Segment, SegmentTable
+
+PAGE: Final = (
+    32  # few enough that a lone survivor of a busy time costs little, enough to find neighbours fast
+)
+
+
+@final
+class Page:
+    """The messages of PAGE consecutive sequences, and the queues that each was enqueued on."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message | None] = [None] * PAGE
+        self.queues: list[list[int]] = [[]] * PAGE
+
+
+@final
+class Replay:
+    """What the records replayed so far amount to.
+
+    Dead messages stay in the pages until the end: which segment needs which depends on them too.
+    """
+
+    def __init__(self, segments: SegmentTable) -> None:
+        self.segments = segments
+        self.pages: dict[int, Page] = {}
+        self.page_number: i64 = -1
+        self.page = Page()
+        self.records = Records()
+        self.settled: dict[int, list[int]] = {}
+        self.delivered: dict[int, list[int]] = {}
+        self.next_sequence: i64 = 1
+        self.checkpoint = b""
+        self.changes: list[bytes] = []
+        self.removed: set[int] = set()
+        self.closed = False
+        self.address_bytes = b""
+        self.address = Address("", "")
+        self.addresses: dict[bytes, Address] = {}
+        self.queue_bytes = b""
+        self.queue_list: list[int] = []
+
+    def batch(self, scanner: SegmentScanner, segment: Segment) -> None:
+        """Replay the batch that the scanner stands on. Raises LogDamaged if a record makes no sense."""
+        records = self.records
+        records.open(scanner.data, scanner.start, scanner.end)
+        self.next_sequence = max(self.next_sequence, scanner.first_sequence)
+        shift = scanner.shift
+        count: i64 = 0
+        while True:
+            kind = records.next()
+            if kind == MESSAGE:
+                self._message(segment, shift)
+            elif kind == SETTLE:
+                self._settle(segment)
+            elif kind == END:
+                break
+            elif not self._other(kind):
+                raise LogDamaged(
+                    scanner.path, scanner.batch_at, f"record {count + 1} of the batch is malformed"
+                )
+            count += 1
+            self.closed = kind == CLOSED
+        if count != scanner.count:
+            raise LogDamaged(scanner.path, scanner.batch_at, f"{count} records instead of {scanner.count}")
+
+    def _other(self, kind: i64) -> bool:
+        records = self.records
+        if kind == DELIVERED:
+            self.delivered.setdefault(records.sequence, []).append(records.queue)
+        elif kind == DEFINITION:
+            self.changes.append(records.data[records.content_at : records.content_at + records.length])
+        elif kind == CHECKPOINT:
+            self.checkpoint = records.data[records.content_at : records.content_at + records.length]
+            self.changes = []
+            self.removed = set()
+        elif kind == REMOVED:
+            self.removed.add(records.segment)
+        else:
+            return kind == CLOSED
+        return True
+
+    def _turn_to(self, number: i64, create: bool) -> bool:
+        page = self.pages.get(number)
+        if page is None:
+            if not create:
+                return False
+            page = Page()
+            self.pages[number] = page
+        self.page = page
+        self.page_number = number
+        return True
+
+    def _message(self, segment: Segment, shift: i64) -> None:
+        records = self.records
+        sequence = records.sequence
+        number = sequence // PAGE
+        if number != self.page_number:
+            self._turn_to(number, True)
+        slot = sequence % PAGE
+        message = self.page.messages[slot]
+        if message is None:
+            message = Message(self._address(), None, records.size, True, records.priority)
+            message.sequence = sequence
+            self.page.messages[slot] = message
+            if sequence >= self.next_sequence:
+                self.next_sequence = sequence + 1
+        else:  # a copy
+            if message.segment != segment.number:
+                segment.needs.add(message.segment)
+            if message.references > 0:
+                self.segments.holding(message).unlink(message)
+            self.settled.pop(sequence, None)
+        self.page.queues[slot] = self._queues()
+        message.references = records.queues
+        message.offset = shift + records.content_at
+        message.length = records.length
+        segment.link(message)
+
+    def _address(self) -> Address:
+        records = self.records
+        encoded = records.data[records.address_at : records.address_end]
+        if encoded != self.address_bytes:
+            address = self.addresses.get(encoded)
+            if address is None:
+                middle = 1 + encoded[0]
+                address = Address(
+                    encoded[1:middle].decode("utf-8", "surrogateescape"),
+                    encoded[middle + 1 :].decode("utf-8", "surrogateescape"),
+                )
+                self.addresses[encoded] = address
+            self.address_bytes = encoded
+            self.address = address
+        return self.address
+
+    def _queues(self) -> list[int]:
+        records = self.records
+        encoded = records.data[records.queues_at : records.address_at]
+        if encoded != self.queue_bytes:
+            self.queue_bytes = encoded
+            self.queue_list = records.queue_numbers()
+        return self.queue_list
+
+    def _settle(self, segment: Segment) -> None:
+        sequence = self.records.sequence
+        queue = self.records.queue
+        number = sequence // PAGE
+        if number != self.page_number and not self._turn_to(number, False):
+            return
+        slot = sequence % PAGE
+        message = self.page.messages[slot]
+        if message is None:
+            return
+        if message.segment != segment.number:
+            segment.needs.add(message.segment)
+            segment.settles += 1
+        if message.references <= 0:
+            return
+        queues = self.page.queues[slot]
+        if queue not in queues:
+            return
+        if message.references > 1 or len(queues) > 1:
+            done = self.settled.setdefault(sequence, [])
+            if queue in done:
+                return
+            done.append(queue)
+        message.references -= 1
+        if message.references == 0:
+            self.settled.pop(sequence, None)
+            self.segments.holding(message).unlink(message)
+
+    def definitions(self) -> list[dict[str, object]]:
+        """The changes that rebuild the durable topology, in order."""
+        changes: list[dict[str, object]] = []
+        if self.checkpoint:
+            changes += json.loads(self.checkpoint)["definitions"]
+        changes += map(json.loads, self.changes)
+        return changes
+
+    def listed(self) -> dict[int, int]:
+        """The segments that the last checkpoint lists and no record since has removed, with their lengths."""
+        if not self.checkpoint:
+            return {}
+        pairs = json.loads(self.checkpoint)["segments"]
+        return {number: length for number, length in pairs if number not in self.removed}

@@ -1,0 +1,31 @@
+"""Recovery's way into the broker: definitions become topology, messages become entries."""
+
+from __future__ import annotations
+
+from typing import final
+
+from broker.core.broker import Broker
+from broker.core.message import Message
+from broker.store.recovery import RecoverySink
+
+
+@final
+class Recovered(RecoverySink):
+    """Fills a broker that has nothing yet."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def apply(self, change: dict[str, object]) -> None:
+        """A definition (RecoverySink)."""
+        self.broker.apply(change)
+
+    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+        """A message and the queues that hold it (RecoverySink)."""
+        taken = 0
+        for number in queues:
+            queue = self.broker.queue_numbered(number)
+            if queue is not None:
+                queue.restore(message, redelivered)
+                taken += 1
+        return taken

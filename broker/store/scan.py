@@ -1,0 +1,131 @@
+"""Finds the valid batches of a segment file."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.store.disk import Disk
+from broker.store.errors import LogVersionUnknown
+from broker.store.format import (
+    FORMAT_VERSION,
+    HEADER_BYTES,
+    MAGIC,
+    Header,
+    checksum,
+    search_pattern,
+)
+
+WINDOW: Final = 4 * 1024 * 1024
+_ZEROS: Final = bytes(WINDOW)
+
+
+@final
+class SegmentScanner:
+    """Walks over a segment file, batch by batch.
+
+    After `next` returned true, `data[start:end]` are the records of batch `number`, and `shift` is what has
+    to be added to an index into `data` to get an offset in the file. After it returned false, `position` is
+    where no valid batch begins.
+    """
+
+    def __init__(self, disk: Disk, fd: int, path: str, segment: i64, identity: int) -> None:
+        self.disk = disk
+        self.fd = fd
+        self.path = path
+        self.segment = segment
+        self.identity = identity  # 0: taken from the first valid batch
+        self.size: i64 = disk.size(fd)
+        self.position: i64 = 0
+        self.data = b""
+        self.shift: i64 = 0
+        self.number: i64 = 0
+        self.first_sequence: i64 = 0
+        self.count: i64 = 0
+        self.batch_at: i64 = 0  # offset of the batch in the file
+        self.start: i64 = 0
+        self.end: i64 = 0
+
+    def next(self) -> bool:
+        """Step to the next batch. Raises LogVersionUnknown, OSError."""
+        at = self.position
+        header = self._header(at)
+        if header is None:
+            return False
+        self.identity = header.identity
+        self.number = header.number
+        self.first_sequence = header.first_sequence
+        self.count = header.count
+        self.batch_at = at
+        self.start = at - self.shift + HEADER_BYTES
+        self.end = self.start + header.length
+        self.position = at + HEADER_BYTES + header.length
+        return True
+
+    def _header(self, at: i64) -> Header | None:
+        """The header of the valid batch at this offset, if there is one; its bytes are in `data` then."""
+        if self.size - at < HEADER_BYTES:
+            return None
+        index = self._window(at, HEADER_BYTES)
+        if index < 0 or self.data[index : index + 4] != MAGIC:
+            return None
+        header = Header(self.data, index)
+        if header.length > self.size - at - HEADER_BYTES or header.number <= self.number:
+            return None
+        if self.identity and header.identity != self.identity:
+            return None
+        index = self._window(at, HEADER_BYTES + header.length)
+        if index < 0:
+            return None
+        start = index + HEADER_BYTES
+        with memoryview(self.data) as view:
+            if checksum(header.head, self.segment, at, view[start : start + header.length]) != header.crc:
+                return None
+        if header.version != FORMAT_VERSION:
+            raise LogVersionUnknown(
+                f"{self.path}: format version {header.version}, this program reads {FORMAT_VERSION}"
+            )
+        return header
+
+    def _window(self, at: i64, length: i64) -> i64:
+        """Have `length` bytes from offset `at` in `data`: index of the first, -1 if the file ends."""
+        index = at - self.shift
+        if index < 0 or index + length > len(self.data):
+            wanted = min(max(i64(WINDOW), length), self.size - at)
+            self.data = self.disk.read(self.fd, wanted, at)
+            self.shift = at
+            index = 0
+            if len(self.data) < length:
+                return -1
+        return index
+
+    def rest_is_empty(self) -> bool:
+        """Whether there is nothing but zeros from `position` on."""
+        at = self.position
+        while at < self.size:
+            index = self._window(at, min(i64(WINDOW), self.size - at))
+            if index < 0:
+                return not self.data.strip(b"\0")
+            rest = self.data[index:] if index else self.data
+            if rest != (_ZEROS if len(rest) == WINDOW else bytes(len(rest))):
+                return False
+            at += len(rest)
+        return True
+
+    def skip_damage(self) -> bool:
+        """Move `position` to the next valid batch; false if there is none."""
+        pattern = search_pattern(self.identity)
+        at = self.position + 1
+        while self.size - at >= HEADER_BYTES:
+            index = self._window(at, min(i64(WINDOW), self.size - at))
+            if index < 0:
+                return False
+            found: i64 = self.data.find(pattern, index)
+            if found < 0:
+                at = self.shift + len(self.data) - len(pattern) + 1
+                continue
+            at = self.shift + found
+            if self._header(at) is not None:
+                self.position = at
+                return True
+            at += 1
+        return False

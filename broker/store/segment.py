@@ -1,0 +1,165 @@
+"""One file of the log, and which messages in it are still held by a queue."""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.message import Message
+
+SUFFIX: Final = ".log"
+RECORD_OVERHEAD: Final = (
+    64  # bytes that a message record has beside its content, roughly: for the account of space
+)
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment: sorts by number."""
+    return f"{number:010d}{SUFFIX}"
+
+
+def segment_number(name: str) -> int:
+    """The number in a segment's file name; 0 if it is another file."""
+    stem = name.removesuffix(SUFFIX)
+    return int(stem) if stem != name and len(stem) == 10 and stem.isdecimal() else 0
+
+
+@final
+class Segment:
+    """A segment file.
+
+    Its live messages (held by at least one queue) are linked in file order, so that copying them forward
+    can walk the file and the list side by side. `needs` are older segments that hold an earlier record of a
+    message about which this one holds a later record (a settle or a copy): without this segment they would
+    come back, so it may go only after those, or after its settles have been appended again.
+    """
+
+    def __init__(self, number: i64, limit: i64) -> None:
+        self.number = number
+        self.name = segment_name(number)
+        self.limit = limit  # the segment is left when it is this long
+        self.fd: int = -1
+        self.end: i64 = 0  # where the next batch begins
+        self.good: i64 = 0  # up to here everything has been written
+        self.entry_synced = False  # the directory entry is durable
+        self.live: i64 = 0
+        self.live_bytes: i64 = 0
+        self.first: Message | None = None
+        self.last: Message | None = None
+        self.lowest: i64 = 0  # sequences of its message records, dead ones included; 0: it has none
+        self.highest: i64 = 0
+        self.settles: i64 = 0  # settle records about messages of other segments
+        self.needs: set[int] = set()
+        self.emptied: i64 = 0  # number of the batch with the last copy of what was needed here
+        self.removal: i64 = 0  # number of the batch that says it is removed
+
+    def link(self, message: Message) -> None:
+        """Add a message whose record has just been appended here."""
+        sequence = message.sequence
+        message.segment = self.number
+        last = self.last
+        message.log_previous = last
+        message.log_next = None
+        if last is None:
+            self.first = message
+        else:
+            last.log_next = message
+        self.last = message
+        self.live += 1
+        self.live_bytes += message.length + RECORD_OVERHEAD
+        if sequence > self.highest:
+            self.highest = sequence
+        if self.lowest == 0 or sequence < self.lowest:
+            self.lowest = sequence
+
+    def unlink(self, message: Message) -> None:
+        """Take out a message that is dead or lives elsewhere now."""
+        previous = message.log_previous
+        following = message.log_next
+        if previous is None:
+            self.first = following
+        else:
+            previous.log_next = following
+        if following is None:
+            self.last = previous
+        else:
+            following.log_previous = previous
+        message.log_previous = None
+        message.log_next = None
+        self.live -= 1
+        self.live_bytes -= message.length + RECORD_OVERHEAD
+
+    def put_back(self, message: Message, offset: i64) -> None:
+        """Undo the move of a message that was copied from here, the last moved one first."""
+        message.segment = self.number
+        message.offset = offset
+        first = self.first
+        message.log_next = first
+        message.log_previous = None
+        if first is None:
+            self.last = message
+        else:
+            first.log_previous = message
+        self.first = message
+        self.live += 1
+        self.live_bytes += message.length + RECORD_OVERHEAD
+
+    def forget_all(self) -> None:
+        """Cut every link: the collector does not see messages, so chains must not be left to it."""
+        message = self.first
+        while message is not None:
+            following = message.log_next
+            message.log_previous = None
+            message.log_next = None
+            message = following
+        self.first = None
+        self.last = None
+
+
+@final
+class SegmentTable:
+    """The segments that exist, by number."""
+
+    def __init__(self) -> None:
+        self.base: i64 = 0  # the number of the first slot
+        self.slots: list[Segment | None] = []
+        self.count: i64 = 0
+
+    def add(self, segment: Segment) -> None:
+        """Add a segment with a higher number than every other."""
+        if not self.slots:
+            self.base = segment.number
+        while self.base + len(self.slots) < segment.number:
+            self.slots.append(None)
+        self.slots.append(segment)
+        self.count += 1
+
+    def get(self, number: i64) -> Segment | None:
+        """The segment, or None if it is gone."""
+        index = number - self.base
+        if index < 0 or index >= len(self.slots):
+            return None
+        return self.slots[index]
+
+    def holding(self, message: Message) -> Segment:
+        """The segment of a live message."""
+        segment = self.slots[message.segment - self.base]
+        assert segment is not None
+        return segment
+
+    def remove(self, segment: Segment) -> None:
+        """Forget a segment; whoever needed it inherits what it needed."""
+        self.slots[segment.number - self.base] = None
+        while self.slots and self.slots[-1] is None:
+            self.slots.pop()
+        while self.slots and self.slots[0] is None:
+            self.slots.pop(0)
+            self.base += 1
+        self.count -= 1
+        for other in self.all():
+            if segment.number in other.needs:
+                other.needs.discard(segment.number)
+                other.needs |= segment.needs
+
+    def all(self) -> list[Segment]:
+        """Oldest first."""
+        return [segment for segment in self.slots if segment is not None]

@@ -1,0 +1,177 @@
+"""Group commit into segment files: where the next batch lies, when a segment is full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from broker.store.batch import Batch
+from broker.store.disk import Disk
+from broker.store.files import Files
+from broker.store.group_commit import GroupCommit
+from broker.store.segment import Segment, SegmentTable
+from broker.store.syncer import Syncer
+
+INLINE_WRITE_MAX: Final = 256 * 1024  # a larger write may block behind a sync: off the loop
+WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
+
+
+class SegmentedCommit(GroupCommit):
+    """Seals the batch being filled, writes it at the end of the current segment, and has it synced.
+
+    A segment that has reached its limit is left; the next batch begins another one, with a checkpoint.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        syncer: Syncer,
+        clock: Callable[[], float],
+        definitions: Callable[[], list[dict[str, object]]],
+        files: Files,
+    ) -> None:
+        super().__init__(clock)
+        self.disk = disk
+        self.syncer = syncer
+        self.definitions = definitions
+        self.definitions_cache: list[dict[str, object]] | None = None
+        self.files = files
+        self.segments = SegmentTable()
+        self.identity: int = 0
+        self.next_sequence: i64 = 1
+        self.filling = Batch(0, Segment(0, 0), 0, BytesWriter())
+        self.sealed: Batch | None = None
+        self.last_needed: i64 = 0  # the segment most recently added to the filling one's `needs`
+        self.also_sync: int = -1  # a file that was cut and must be synced before anything else is durable
+        self.closing = False
+
+    def make_file(self, segment: Segment) -> None:
+        """Give a new segment its file. Raises OSError."""
+        raise NotImplementedError
+
+    def on_segment_begun(self) -> None:
+        """There is one segment more."""
+        raise NotImplementedError
+
+    def on_write_failed(self, batch: Batch, error: BaseException) -> None:
+        """The sealed batch could not be written, or only in part."""
+        raise NotImplementedError
+
+    def on_start_failed(self, segment: Segment, error: OSError) -> None:
+        """The first batch could not be written; raises the error unless another try makes sense."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """Seal the batch being filled and send it to the disk, unless one is on its way."""
+        if self.in_flight or self.stopped or self.closing:
+            return
+        if self.filling.count == 0:
+            if self.waiters:
+                self.skip()
+            return
+        batch = self._seal()
+        segment = batch.segment
+        parts = [batch.header, batch.payload]
+        inline = len(batch.payload) <= INLINE_WRITE_MAX
+        try:
+            if segment.fd < 0:
+                self.make_file(segment)
+            if inline:
+                self.disk.write(segment.fd, parts, batch.offset)
+        except OSError as error:
+            self.written(error)
+            return
+        if inline:
+            self.written(None)
+        else:
+            self.syncer.write(segment.fd, parts, batch.offset)
+
+    def written(self, error: BaseException | None) -> None:
+        """The batch in flight is in the file; it becomes durable by a sync."""
+        batch = self.sealed
+        if self.stopped or batch is None:
+            return
+        if error is not None:
+            self.on_write_failed(batch, error)
+            return
+        segment = batch.segment
+        segment.good = batch.end
+        self.sync_started = self.clock()
+        self.syncer.start_sync(segment.fd, self.also_sync, not segment.entry_synced)
+
+    def is_empty(self) -> bool:
+        """Whether nothing has been appended to the batch being filled."""
+        return self.filling.count == 0
+
+    def renumber(self) -> None:
+        """The batch being filled, which is empty, is now number `batch`."""
+        self.filling.number = self.batch
+
+    def fill(self, segment: Segment, writer: BytesWriter) -> None:
+        """Fill batch number `batch`; it lies at the end of `segment`."""
+        self.filling = Batch(self.batch, segment, self.next_sequence, writer)
+        self.last_needed = 0
+        if segment.end == 0:
+            self._begin_segment(segment)
+
+    def _begin_segment(self, segment: Segment) -> None:
+        if self.definitions_cache is None:
+            self.definitions_cache = self.definitions()
+        older = [[other.number, other.end] for other in self.segments.all() if not other.removal]
+        self.segments.add(segment)
+        self.on_segment_begun()
+        self.filling.add_checkpoint(older, self.definitions_cache)
+
+    def _seal(self) -> Batch:
+        batch = self.filling
+        segment = batch.segment
+        batch.seal(self.identity)
+        segment.end = batch.end
+        self.sealed = batch
+        self.begin()
+        writer = batch.writer
+        if len(writer) > WRITER_KEPT_MAX:
+            writer = BytesWriter()
+        else:
+            writer.truncate(0)
+        if segment.end >= segment.limit:
+            segment = self.files.new_segment(segment.number + 1)
+        self.fill(segment, writer)
+        return batch
+
+    def start(self, number: i64) -> None:
+        """Begin the first segment of this run; in the reserve if the disk is full. Raises OSError."""
+        segment = self.files.new_segment(number)
+        self.fill(segment, BytesWriter())
+        try:
+            self.commit_now()
+        except OSError as error:
+            self.on_start_failed(segment, error)
+            self.commit_now()
+
+    def commit_now(self) -> None:
+        """Write and sync the batch being filled here and now, for the start and the stop. Raises OSError."""
+        batch = self.filling
+        segment = batch.segment
+        batch.seal(self.identity)
+        segment.end = batch.end
+        if segment.fd < 0:
+            self.make_file(segment)
+        self.disk.write(segment.fd, [batch.header, batch.payload], batch.offset)
+        segment.good = batch.end
+        self.begin()
+        if self.also_sync >= 0:
+            self.disk.sync(self.also_sync)
+        self.disk.sync(segment.fd)
+        self.disk.sync_directory(self.files.directory)
+        self.sealed = batch
+        batch.writer.truncate(0)
+        self.fill(segment, batch.writer)
+        self.completed("")
+
+    def on_stopped(self) -> None:
+        """Nothing is on its way any more."""
+        self.sealed = None

@@ -1,0 +1,137 @@
+"""The sync helper process: does what blocks on the disk for one log, so that the broker's loop never does.
+
+It is started with the plain interpreter and imports nothing of the broker, so that it is small and starts
+fast:
+
+    python -I -S sync_helper.py FOLDER SOCKET CHORES
+
+SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answer is one packet. Requests:
+
+    S flags [descriptors]   fdatasync. Flag 1: a new current file is attached; 2: another file, attached last,
+                            is synced first; 4: fsync the folder afterwards.              Answer: S error
+    P size name             create `name` in the folder and preallocate `size` bytes.     Answer: P error name
+    R name                  delete `name` and fsync the folder.                           Answer: R error name
+
+Flags are one byte, sizes eight, errors (an errno, 0: done) four, big-endian. Syncs are asked for on SOCKET;
+P and R on CHORES, which a second thread serves, because freeing or allocating a large file must not delay a
+sync. All answers go to SOCKET. It ends when its sockets are closed, that is with the broker, however that
+ends; the terminal's SIGINT and a service manager's SIGTERM, which reach the whole group, are ignored.
+"""
+
+import _thread
+import array
+import os
+import signal
+import socket
+import sys
+
+NEW_FILE = 1
+OTHER_FILE = 2
+FOLDER = 4
+PACKET_MAX = 4096
+
+
+def answer(sock: socket.socket, kind: bytes, error: OSError | None, name: bytes = b"") -> None:
+    """Send how a request ended; a broker that is gone needs no answer."""
+    number = 0 if error is None else (error.errno or 5)
+    try:
+        sock.send(kind + number.to_bytes(4, "big") + name)
+    except OSError:
+        return
+
+
+def sync_folder(folder: str) -> None:
+    """Make created and deleted names durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def prepare(path: str, size: int) -> None:
+    """Create a file of zeros that has its room on the disk."""
+    if os.path.exists(path):
+        os.unlink(path)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+def remove(folder: str, path: str) -> None:
+    """Delete a file for good."""
+    if os.path.exists(path):
+        os.unlink(path)
+    sync_folder(folder)
+
+
+def serve_chores(folder: str, chores: socket.socket, answers: socket.socket) -> None:
+    """Preallocate and delete files."""
+    while True:
+        request = chores.recv(PACKET_MAX)
+        if not request:
+            return
+        kind = request[:1]
+        name = request[9:] if kind == b"P" else request[1:]
+        path = os.path.join(folder, name.decode())
+        try:
+            if kind == b"P":
+                prepare(path, int.from_bytes(request[1:9], "big"))
+            else:
+                remove(folder, path)
+        except OSError as error:
+            answer(answers, kind, error, name)
+        else:
+            answer(answers, kind, None, name)
+
+
+def serve_syncs(folder: str, sock: socket.socket) -> None:
+    """Sync the current file whenever asked."""
+    current = -1
+    while True:
+        space = socket.CMSG_SPACE(2 * 4)
+        request, ancillary, _, _ = sock.recvmsg(PACKET_MAX, space)
+        if not request:
+            return
+        attached: list[int] = []
+        for _, _, data in ancillary:
+            descriptors = array.array("i")
+            descriptors.frombytes(data)
+            attached += descriptors
+        flags = request[1]
+        try:
+            if flags & OTHER_FILE:
+                other = attached.pop()
+                os.fdatasync(other)
+                os.close(other)
+            if flags & NEW_FILE:
+                if current >= 0:
+                    os.close(current)
+                current = attached.pop()
+            os.fdatasync(current)
+            if flags & FOLDER:
+                sync_folder(folder)
+        except OSError as error:
+            answer(sock, b"S", error)
+        else:
+            answer(sock, b"S", None)
+
+
+def main() -> None:
+    """Serve until the broker is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    folder = sys.argv[1]
+    sock = socket.socket(fileno=int(sys.argv[2]))
+    chores = socket.socket(fileno=int(sys.argv[3]))
+    _thread.start_new_thread(serve_chores, (folder, chores, sock))
+    serve_syncs(folder, sock)
+
+
+if __name__ == "__main__":
+    main()
