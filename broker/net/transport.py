@@ -59,6 +59,7 @@ class Transport:
         self._spoke = False
         self._mute_ticks: i64 = 0
         self._age_ticks: i64 = 0
+        self._handshake_ticks: i64 = int(server.handshake_seconds * TICKS_PER_SECOND)
         self._closing_ticks: i64 = -1  # -1: not closing
 
     # -- called by the event loop
@@ -161,10 +162,7 @@ class Transport:
                 self.abort()
                 return
         if connection is None or not connection.is_open():
-            if (
-                self._closing_ticks < 0
-                and self._age_ticks > self._server.handshake_seconds * TICKS_PER_SECOND
-            ):
+            if self._closing_ticks < 0 and self._age_ticks > self._handshake_ticks:
                 _log.warning("handshake timeout", peer=self.peer, seconds=self._server.handshake_seconds)
                 self.abort()
             return

@@ -1,0 +1,259 @@
+"""The daemon: wires everything, starts it, and stops it in order.
+
+*Owns* the event loop, signals, the executor threads and the order of start and stop. Recovery runs before
+anything listens; the sync of the last batch after nobody is connected any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import uvloop
+
+from broker import __version__, logs
+from broker.adapters.server import Answer, Server
+from broker.auth.authenticator import Authenticator
+from broker.auth.passwords import hash_password
+from broker.auth.users import Users
+from broker.core.broker import Broker
+from broker.core.counters import Counters
+from broker.core.errors import StoreFailed
+from broker.flavour import FLAVOUR
+from broker.net.listener import Listener, ListenError
+from broker.net.pump import Pump
+from broker.store.disk import RealDisk
+from broker.store.errors import StoreError
+from broker.store.helper import HelperSyncer
+from broker.store.latency import Latency
+from broker.store.log import Log
+from broker.store.recovery import RecoveryReport
+from broker.store.restore import Recovered
+from config.settings import Settings
+
+if TYPE_CHECKING:
+    from broker.admin.server import AdminServer
+
+GRACE_SECONDS: Final = 5.0
+LAG_INTERVAL_SECONDS: Final = 0.1
+STORE_TICK_SECONDS: Final = 1.0
+GC_THRESHOLDS: Final = (50_000, 20, 1000)  # collections of long-lived objects are rare: they stall the loop
+DEFAULT_VHOST: Final = "/"
+
+_log = structlog.get_logger("amqpd")
+
+
+class StartError(Exception):
+    """The daemon cannot start; the text says why."""
+
+
+def run(settings: Settings) -> int:
+    """Run the daemon until SIGTERM or SIGINT; returns the exit status."""
+    logs.configure(settings.log_format, settings.log_level)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(Daemon(settings, runner.get_loop()).main())
+        except (StartError, StoreError, ListenError, OSError) as error:
+            print(f"amqpd: {error}", file=sys.stderr)  # noqa: T201  the one line that says why it ends
+            return 1
+
+
+class Daemon:
+    """One broker process."""
+
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+        self.settings = settings
+        self.loop = loop
+        self.stopping = asyncio.Event()
+        self.executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="amqpd")
+        self.lag = Latency()
+        self.syncer = HelperSyncer(RealDisk(), self._off_loop)
+        self.log = Log(
+            str(settings.data_dir),
+            RealDisk(),
+            self.syncer,
+            time.monotonic,
+            self._definitions,
+            segment_bytes=settings.segment_bytes,
+            memory_budget=settings.memory_budget,
+        )
+        self.log.wants_commit = self._wants_commit
+        self.broker = Broker(self.log, Counters(), self._unique)
+        self.users = Users(self.log)
+        self.broker.appliers["user"] = self.users.apply
+        self.broker.definers.append(self.users.definitions)
+        self.authenticator = Authenticator(self.users)
+        self.server = Server(
+            self.broker,
+            self.log,
+            self,
+            __version__,
+            lambda prefix: prefix + self._unique(),
+            frame_max=settings.frame_max,
+            channel_max=settings.channel_max,
+            heartbeat=settings.heartbeat,
+            handshake_seconds=settings.handshake_timeout_s,
+            body_bytes_max=settings.message_size_max,
+        )
+        self.pump = Pump(loop.call_soon, time.monotonic)
+        self.listener = Listener(self.server, self.pump, loop)
+        self.started = False
+        self.admin: AdminServer | None = None
+
+    # -- the life of the process
+
+    async def main(self) -> int:
+        """Start, wait for a signal, stop."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.add_signal_handler(number, self.stopping.set)
+        gc.set_threshold(*GC_THRESHOLDS)
+        self._recover()
+        try:
+            await self._first_start()
+            gc.freeze()  # what recovery made is here to stay; do not look at it again
+            bound = [await self.listener.open(e.host, e.port) for e in self.settings.listen]
+            admin_port = await self._start_admin()
+            self._tell_ready(bound, admin_port)
+            self.started = True
+            self._measure_lag(self.loop.time())
+            self._tick_store()
+            await self.stopping.wait()
+            _log.info("stopping")
+            self.started = False
+            await self.listener.close(GRACE_SECONDS)
+            if self.admin is not None:
+                await self.admin.stop()
+        finally:
+            status = self._close_log()
+            self.executor.shutdown(wait=False)
+        return status
+
+    def _recover(self) -> None:
+        self.settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        began = time.monotonic()
+        report = self.log.recover(Recovered(self.broker))
+        self.syncer.unwatch = self._unwatch
+        self.loop.add_reader(self.syncer.fileno(), self.syncer.on_readable)
+        self._tell_recovered(report, time.monotonic() - began)
+
+    async def _first_start(self) -> None:
+        """What a new data folder needs: the virtual host and the first user."""
+        self.broker.declare_vhost(DEFAULT_VHOST)
+        settings = self.settings
+        password = settings.default_pass.get_secret_value()
+        if len(self.users) == 0:
+            hashed = await self.loop.run_in_executor(self.executor, hash_password, password)
+            self.users.add_first(settings.default_user, lambda: hashed, DEFAULT_VHOST)
+            _log.info("first user made", user=settings.default_user)
+
+    def _close_log(self) -> int:
+        """Mark every entry that a client has seen, then sync and close."""
+        try:
+            for vhost in self.broker.vhosts.values():
+                for queue in vhost.queues.values():
+                    if queue.logged:
+                        for entry in queue.entries:
+                            if entry.redelivered or entry.delivery_count > 0:
+                                self.log.append_delivered(entry.message, queue)
+            self.log.close()
+        except StoreFailed as error:
+            _log.error("the log could not be closed cleanly", reason=error.text)
+            return 1
+        return 0
+
+    # -- admin
+
+    async def _start_admin(self) -> int:
+        """Serve admin HTTP; returns the port, -1 if it is off. Imported late: that takes long."""
+        where = self.settings.admin
+        if where is None:
+            return -1
+        from broker.admin.app import create_app
+        from broker.admin.server import AdminServer
+        from broker.admin.state import AdminState, Measured
+
+        state = AdminState(__version__, FLAVOUR, Measured(self.broker, self.log, self.lag), self._not_ready)
+        self.admin = AdminServer(create_app(state), where.host, where.port)
+        return await self.admin.start()
+
+    def _not_ready(self) -> str:
+        if self.log.failure:
+            return f"the log has failed: {self.log.failure}"
+        return "" if self.started else "starting or stopping"
+
+    # -- what the parts ask for
+
+    def authenticate(self, user: str, password: str, loopback: bool, answer: Answer) -> None:
+        """Check a password (Access): at once if it is remembered, else in a thread: hashing takes long."""
+        known = self.authenticator.remembered(user, password, loopback)
+        if known is not None:
+            answer(known)
+            return
+        future = self.loop.run_in_executor(self.executor, self.authenticator.verify, user, password, loopback)
+        future.add_done_callback(lambda done: answer(done.exception() is None and done.result()))
+
+    def may_access(self, user: str, vhost: str) -> bool:
+        """Whether a user may use a virtual host (Access)."""
+        return self.users.may_access(user, vhost)
+
+    def _definitions(self) -> list[dict[str, object]]:
+        return self.broker.definitions()
+
+    def _unique(self) -> str:
+        return secrets.token_urlsafe(16)
+
+    def _wants_commit(self) -> None:
+        """The first append of a batch: commit at the end of this turn of the loop."""
+        self.loop.call_soon(self.log.commit)
+
+    def _off_loop(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+        """Run `work` in a thread and call `done` on the loop with what it raised."""
+        future = self.loop.run_in_executor(self.executor, work)
+        future.add_done_callback(lambda finished: done(finished.exception()))
+
+    def _unwatch(self, fd: int) -> None:
+        self.loop.remove_reader(fd)
+
+    def _measure_lag(self, due: float) -> None:
+        """How late a timer comes is how long the loop was busy."""
+        now = self.loop.time()
+        self.lag.observe(max(0.0, now - due))
+        due = now + LAG_INTERVAL_SECONDS
+        self.loop.call_at(due, self._measure_lag, due)
+
+    def _tick_store(self) -> None:
+        self.log.tick()
+        self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)
+
+    # -- what it says
+
+    def _tell_recovered(self, report: RecoveryReport, seconds: float) -> None:
+        if report.torn:
+            _log.warning(
+                "torn tail cut", file=report.torn, offset=report.torn_offset, bytes=report.torn_bytes
+            )
+        _log.info(
+            "log read",
+            segments=report.segments,
+            messages=report.messages,
+            clean=report.clean,
+            seconds=round(seconds, 3),
+        )
+
+    def _tell_ready(self, bound: list[tuple[str, int]], admin_port: int) -> None:
+        amqp = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in bound)
+        where = self.settings.admin
+        admin = "off"
+        if where is not None:
+            admin = f"[{where.host}]:{admin_port}" if ":" in where.host else f"{where.host}:{admin_port}"
+        data = os.path.abspath(self.settings.data_dir)
+        print(f"amqpd {__version__} ready: amqp={amqp} admin={admin} data={data} ({FLAVOUR})", flush=True)  # noqa: T201
