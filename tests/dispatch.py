@@ -40,6 +40,11 @@ class HandScheduler(Scheduler):
         assert connection not in self.ready, "a connection is scheduled once"
         self.ready.append(connection)
 
+    def prefer(self, connection: Connection) -> None:
+        """Give `connection`, which waits, the next turn."""
+        self.ready.remove(connection)
+        self.ready.appendleft(connection)
+
     def step(self, budget: int = 16) -> bool:
         """One turn of the first connection; False if none waits."""
         if not self.ready:

@@ -25,6 +25,7 @@ class Connection:
 
     `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
     `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
+    `gives_way`: this turn ends, because others want the next message of the same queue as much.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -32,6 +33,7 @@ class Connection:
         self.scheduled: bool = False
         self.blocked: bool = False
         self.full: bool = False
+        self.gives_way: bool = False
         self.sessions: dict[Session, None] = {}
         self.first_pending: Session | None = None
         self.last_pending: Session | None = None
@@ -58,8 +60,9 @@ class Connection:
         Asks for another turn if work is left. Extensions flush their output afterwards.
         """
         left = budget
+        self.gives_way = False
         try:
-            while left > 0 and not self.blocked and not self.full:
+            while left > 0 and not self.gives_way and not self.blocked and not self.full:
                 session = self.first_pending
                 if session is None:
                     break

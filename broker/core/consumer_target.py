@@ -134,7 +134,8 @@ class ConsumerTarget:
     def process_pending(self, quota: i64) -> i64:
         """The turn: deliver one message, or up to `quota` while nobody else waits. Returns how many.
 
-        With several queues, they take turns by message.
+        With several queues, they take turns by message. While other consumers of the queue are NOTIFIED too,
+        the whole connection gives way after each message: a burst is shared by message, however small it is.
         """
         self.again = False
         if len(self.consumers) == 1:
@@ -146,6 +147,8 @@ class ConsumerTarget:
             self.turn += 1
             if consumer.queue.deliver_single_message(consumer):
                 self.again = True
+                if consumer.queue.manager.notified > 1:
+                    self.session.connection.gives_way = True
                 return 1
             if self._has_more(consumer):
                 self.again = True
@@ -155,14 +158,17 @@ class ConsumerTarget:
         session = self.session
         connection = session.connection
         queue = consumer.queue
-        others = queue.manager
+        consumers = queue.manager
         delivered: i64 = 0
         while queue.deliver_single_message(consumer):
             delivered += 1
+            if consumers.notified > 1:
+                connection.gives_way = True
+                self.again = consumer.state >= NOTIFIED
+                return delivered
             if (
                 delivered >= quota
                 or connection.full
-                or others.notified > 1
                 or session.first_pending is not None
                 or connection.first_pending is not None
             ):

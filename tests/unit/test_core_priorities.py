@@ -1,0 +1,171 @@
+"""Consumer priority, and message priority. Cases of Broker-J's ConsumerPriorityTest and PriorityQueueTest."""
+
+from broker.core.consumer import INTERESTED, NOTIFIED
+from broker.core.entry_list import PriorityEntryList
+from broker.core.session import Session
+from tests.dispatch import Bench, Client
+
+
+def test_lower_priority_gets_nothing_while_a_higher_one_is_available() -> None:
+    bench = Bench()
+    low = bench.client(priority=5)
+    high = bench.client(priority=10)
+    bench.publish(10)
+    bench.run(1)
+    assert high.numbers == list(range(1, 11))
+    assert low.numbers == []
+
+
+def test_lower_priority_gets_what_comes_while_the_higher_one_has_no_credit() -> None:
+    bench = Bench()
+    low = bench.client(priority=-1)
+    high = bench.client(1)
+    bench.publish(3)
+    bench.run()
+    assert high.numbers == [1]
+    assert low.numbers == [2, 3]
+    high.ack()
+    bench.publish()
+    bench.run()
+    assert high.numbers == [1, 4]
+    assert low.numbers == [2, 3]
+
+
+def test_a_higher_priority_that_comes_later_takes_over_a_backlog() -> None:
+    bench = Bench()
+    low = bench.client(1)
+    bench.publish(6)
+    bench.run()
+    low.ack()
+    high = bench.client(2, priority=1)
+    bench.run()
+    assert low.numbers == [1, 4]
+    assert high.numbers == [2, 3]
+
+
+def test_a_notified_consumer_that_is_outranked_meanwhile_goes_back() -> None:
+    bench = Bench()
+    low = bench.client()
+    bench.publish(3)
+    assert low.consumer.state == NOTIFIED
+    high = bench.client(priority=1)
+    bench.run(1)
+    assert low.numbers == []
+    assert low.consumer.state == INTERESTED
+    assert high.numbers == [1, 2, 3]
+
+
+def test_the_baton_goes_down_one_level_at_a_time() -> None:
+    bench = Bench()
+    clients = {priority: bench.client(1, priority=priority) for priority in (2, 0, 1)}
+    bench.publish(3)
+    bench.run()
+    assert [clients[priority].numbers for priority in (2, 1, 0)] == [[1], [2], [3]]
+
+
+def test_the_baton_is_not_dropped_because_somebody_lower_is_on_his_way() -> None:
+    """A NOTIFIED consumer of a lower level will find an idle one of a higher level before it and give up."""
+    bench = Bench()
+    first = bench.client(priority=9)
+    second = bench.client(priority=9, session=first.session)
+    low = bench.client()
+    bench.publish()
+    first.session.set_flow(False)
+    first.session.set_flow(True)
+    while first.session.connection.scheduled:
+        bench.scheduler.prefer(first.session.connection)
+        bench.scheduler.step()
+    bench.publish()
+    assert first.numbers + second.numbers == [1]
+    assert low.consumer.state == NOTIFIED
+    relied, idle = (first, second) if first.consumer.state == NOTIFIED else (second, first)
+    assert idle.consumer.state == INTERESTED
+    relied.close()
+    bench.run()
+    assert (idle.numbers[-1], low.numbers) == (2, [])
+
+
+def test_the_baton_is_passed_by_a_consumer_that_is_removed_without_further_ado() -> None:
+    bench = Bench()
+    first = bench.client()
+    second = bench.client()
+    bench.publish()
+    assert (first.consumer.state, second.consumer.state) == (NOTIFIED, INTERESTED)
+    bench.queue.remove_consumer(first.consumer, [])
+    bench.run()
+    assert second.numbers == [1]
+
+
+def test_the_flag_comes_before_the_notifications() -> None:
+    """[Broker-J sets it last: priority 10 with credit 1 and priority 0 unlimited left two of three stuck]"""
+    bench = Bench()
+    low = bench.client()
+    high = bench.client(1, priority=10)
+    bench.publish(3)
+    bench.run(1)
+    assert (high.numbers, low.numbers) == ([1], [2, 3])
+
+
+def test_a_level_goes_with_its_last_consumer() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.client(priority=7).cancel()
+    bench.client(priority=3)
+    bench.client(priority=5)
+    assert [level.priority for level in bench.queue.manager.levels] == [5, 3]
+
+
+def test_higher_message_priority_is_next_also_when_the_cursor_has_passed_its_place() -> None:
+    bench = Bench(PriorityEntryList(10))
+    client = bench.client(1)
+    bench.publish(3, priority=4)
+    bench.run()
+    bench.publish(priority=5)
+    bench.publish(priority=9)
+    bench.publish(priority=4)
+    for _ in range(6):
+        client.ack()
+        bench.run()
+    assert client.numbers == [1, 5, 4, 2, 3, 6]
+
+
+def test_message_reflection_with_priority_increase_and_prefetch_one() -> None:
+    """A message of higher priority sent from the listener, prefetch 1, hung once. [QPID-3927]"""
+    bench = Bench(PriorityEntryList(3))
+
+    class Reflector(Client):
+        def deliver(self, consumer: object, entry: object) -> None:
+            super().deliver(consumer, entry)  # type: ignore[arg-type]
+            if len(self.deliveries) < 3:
+                bench.publish(priority=len(self.deliveries))
+
+    client = Reflector(bench.queue, bench.scheduler, 1)
+    bench.publish(2)
+    for _ in range(6):
+        bench.run()
+        client.ack()
+    assert client.numbers == [1, 3, 4, 2]
+
+
+def test_released_high_priority_entry_returns_to_its_level() -> None:
+    bench = Bench(PriorityEntryList(3))
+    bench.publish(priority=0)
+    bench.publish(2, priority=2)
+    first = bench.client(1)
+    bench.run()
+    first.nack()
+    bench.run()
+    for _ in range(3):
+        first.ack()
+        bench.run()
+    assert first.numbers == [2, 2, 3, 1]
+
+
+def test_consumers_of_one_session_with_different_priorities() -> None:
+    bench = Bench()
+    high = bench.client(1, priority=1)
+    low = bench.client(1, session=high.session)
+    assert isinstance(high.session, Session)
+    bench.publish(2)
+    bench.run()
+    assert (high.numbers, low.numbers) == ([1], [2])

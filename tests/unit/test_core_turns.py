@@ -1,0 +1,316 @@
+"""Who gets a turn: targets, sessions, connections; fairness and wake-ups."""
+
+import pytest
+
+from broker.core.connection import Connection
+from broker.core.consumer import NOTIFIED, QueueConsumer
+from broker.core.counters import Counters
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.entry_list import FifoEntryList
+from broker.core.queue import Queue
+from broker.core.session import Session
+from tests.dispatch import Bench, Client, HandScheduler, MemoryStore, message, number_of
+
+
+def test_the_chain_of_notification_schedules_a_connection_once() -> None:
+    bench = Bench()
+    client = bench.client()
+    other = bench.client(session=client.session)
+    third = bench.client(session=Session(client.session.connection))
+    bench.publish(3)
+    connection = client.session.connection
+    assert [target.consumer.state for target in (client, other, third)] == [NOTIFIED] * 3
+    assert list(bench.scheduler.ready) == [connection]
+    bench.run()
+    assert connection.first_pending is None
+    assert (client.numbers, other.numbers, third.numbers) == ([1], [3], [2]), "sessions take turns"
+
+
+def test_equal_consumers_share_equally() -> None:
+    bench = Bench()
+    clients = [bench.client() for _ in range(5)]
+    for _ in range(20):
+        bench.publish(50)
+        bench.run(4)
+    counts = [len(client.deliveries) for client in clients]
+    assert sum(counts) == 1000
+    assert max(counts) - min(counts) <= 4
+
+
+def test_equal_consumers_of_one_session_share_equally() -> None:
+    bench = Bench()
+    first = bench.client()
+    clients = [first, *(bench.client(session=first.session) for _ in range(4))]
+    bench.publish(500)
+    bench.run()
+    assert [len(client.deliveries) for client in clients] == [100] * 5
+
+
+def test_single_messages_go_round() -> None:
+    bench = Bench()
+    clients = [bench.client() for _ in range(4)]
+    for _ in range(12):
+        bench.publish()
+        bench.run()
+    assert [client.numbers for client in clients] == [[1, 5, 9], [2, 6, 10], [3, 7, 11], [4, 8, 12]]
+
+
+def test_a_consumer_alone_is_given_its_whole_quota_in_a_row() -> None:
+    bench = Bench()
+    client = bench.client()
+    bench.publish(10)
+    bench.scheduler.step(8)
+    assert len(client.deliveries) == 8
+    assert bench.scheduler.ready, "and then waits for its next turn"
+
+
+@pytest.mark.parametrize("where", ["session", "connection"])
+def test_a_consumer_not_alone_gives_way_after_each_message(where: str) -> None:
+    bench = Bench()
+    elsewhere = Queue("other", MemoryStore(), FifoEntryList(), Counters())
+    client = bench.client()
+    session = client.session if where == "session" else Session(client.session.connection)
+    other = Client(elsewhere, bench.scheduler, session=session)
+    bench.publish(4)
+    for number in range(4):
+        elsewhere.enqueue(message(number))
+    bench.scheduler.step(2)
+    assert (len(client.deliveries), len(other.deliveries)) == (1, 1)
+    bench.scheduler.step(4)
+    assert (len(client.deliveries), len(other.deliveries)) == (3, 3)
+
+
+def test_a_burst_smaller_than_the_budget_is_shared_by_message() -> None:
+    bench = Bench()
+    clients = [bench.client() for _ in range(3)]
+    for _ in range(30):
+        bench.publish(4)
+        bench.run(256)
+    assert [len(client.deliveries) for client in clients] == [40, 40, 40]
+    assert clients[0].numbers[:2] == [1, 4]
+
+
+def test_connections_take_turns_by_message_while_they_want_the_same_queue() -> None:
+    bench = Bench()
+    queues = several_queues(bench, 2)
+    collector, other = Collector(queues[0], bench.scheduler), Collector(queues[0], bench.scheduler)
+    collector.join(queues[1])
+    for number in range(6):
+        queues[0].enqueue(message(number))
+    bench.run(256)
+    assert (collector.numbers, other.numbers) == ([0, 2, 4], [1, 3, 5])
+
+
+def test_connections_take_turns_by_their_budget_otherwise() -> None:
+    bench = Bench()
+    queues = several_queues(bench, 2)
+    clients = [Client(queue, bench.scheduler) for queue in queues]
+    for queue in queues:
+        for number in range(6):
+            queue.enqueue(message(number))
+    bench.scheduler.step(4)
+    assert [len(client.deliveries) for client in clients] == [4, 0]
+    bench.scheduler.step(4)
+    bench.scheduler.step(4)
+    assert [len(client.deliveries) for client in clients] == [6, 4]
+
+
+class Collector(Client):
+    """A consumer of several queues at once."""
+
+    def join(self, queue: Queue) -> None:
+        queue.add_consumer(QueueConsumer(self, queue))
+
+
+def several_queues(bench: Bench, count: int) -> list[Queue]:
+    return [Queue(str(n), bench.store, FifoEntryList(), bench.counters) for n in range(count)]
+
+
+def test_a_target_takes_its_queues_in_turn_by_message() -> None:
+    """[QPID-6204]"""
+    bench = Bench()
+    queues = several_queues(bench, 3)
+    collector = Collector(queues[0], bench.scheduler)
+    for queue in queues[1:]:
+        collector.join(queue)
+    for queue, count in zip(queues, (300, 30, 30), strict=True):
+        for _ in range(count):
+            queue.enqueue(message(int(queue.name)))
+    bench.run()
+    assert collector.numbers[:90] == [0, 1, 2] * 30
+    assert collector.numbers[90:] == [0] * 270
+
+
+def test_a_target_of_several_queues_has_one_window() -> None:
+    bench = Bench()
+    queues = several_queues(bench, 2)
+    collector = Collector(queues[0], bench.scheduler, 3)
+    collector.join(queues[1])
+    for queue in queues:
+        for number in range(4):
+            queue.enqueue(message(number))
+    bench.run()
+    assert collector.numbers == [0, 0, 1]
+    for entry in list(collector.held):
+        assert entry.owner is not None
+        entry.owner.queue.settle(entry)
+        collector.restore_credit(1)
+    bench.run()
+    assert collector.numbers == [0, 0, 1, 1, 2, 2]
+
+
+def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
+    """Spurious wake-ups: idle consumers are not asked."""
+    bench = Bench()
+    clients = [bench.client() for _ in range(10)]
+    for _ in range(1000):
+        bench.publish()
+        bench.run()
+    assert (bench.queue.notifications, bench.queue.empty_pulls) == (1000, 1000)
+    assert bench.scheduler.turns == 1000
+    for client, numbers in [(client, client.numbers) for client in clients]:
+        for number in numbers:
+            client.nack(number)
+            bench.run()
+    assert (bench.queue.notifications, bench.queue.empty_pulls) == (2000, 2000)
+
+
+def test_a_burst_ends_with_one_empty_pull() -> None:
+    bench = Bench()
+    bench.client()
+    bench.publish(100)
+    bench.run(16)
+    assert (bench.queue.notifications, bench.queue.empty_pulls) == (1, 1)
+    assert bench.scheduler.turns == 7
+
+
+def test_the_end_of_the_messages_is_told_once() -> None:
+    """[Broker-J FlowTest.drain]"""
+    bench = Bench()
+    client = bench.client()
+    bench.publish(3)
+    bench.run()
+    assert client.drained == 1
+    limited = bench.client(1)
+    bench.publish(2)
+    client.close()
+    bench.run()
+    assert limited.numbers == [4]
+    assert limited.drained == 0, "it is out of credit, which is not the end of the messages"
+
+
+def test_a_blocked_connection_gets_nothing_and_others_get_its_share() -> None:
+    bench = Bench()
+    blocked, other = bench.client(), bench.client()
+    bench.publish()
+    assert blocked.consumer.state == NOTIFIED
+    blocked.session.connection.set_blocked(True)
+    bench.run()
+    assert (blocked.numbers, other.numbers) == ([], [1])
+    other.close()
+    bench.publish()
+    bench.run()
+    assert blocked.numbers == []
+    blocked.session.connection.set_blocked(False)
+    bench.run()
+    assert blocked.numbers == [2]
+
+
+def test_a_full_output_ends_the_turn_and_not_the_work() -> None:
+    bench = Bench()
+
+    class Narrow(Client):
+        def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+            super().deliver(consumer, entry)
+            self.session.connection.full = len(self.deliveries) % 4 == 0
+
+    client = Narrow(bench.queue, bench.scheduler)
+    bench.publish(10)
+    for delivered in (4, 8, 10):
+        bench.scheduler.step(256)
+        assert len(client.deliveries) == delivered
+        client.session.connection.full = False
+
+
+def test_blocking_in_the_middle_of_a_turn_ends_it() -> None:
+    bench = Bench()
+
+    class Filling(Client):
+        def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+            super().deliver(consumer, entry)
+            if len(self.deliveries) == 3:
+                self.session.connection.set_blocked(True)
+
+    client = Filling(bench.queue, bench.scheduler)
+    bench.publish(10)
+    bench.run()
+    assert client.numbers == [1, 2, 3]
+    assert not bench.scheduler.ready
+    client.session.connection.set_blocked(False)
+    bench.run()
+    assert len(client.numbers) == 10
+
+
+def test_flow_stops_and_restarts_one_session() -> None:
+    """[AMQP 0-9-1 channel.flow; Broker-J BasicTest.pollingUsingFlow]"""
+    bench = Bench()
+    stopped = bench.client()
+    stopped.session.set_flow(False)
+    bench.publish(2)
+    bench.run()
+    assert stopped.numbers == []
+    stopped.session.set_flow(True)
+    bench.run()
+    assert stopped.numbers == [1, 2]
+
+
+def test_an_exception_does_not_leave_the_connection_scheduled_for_ever() -> None:
+    """[QPID-3821]"""
+    bench = Bench()
+
+    class Broken(Client):
+        def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+            if number_of(entry) == 3:
+                raise RuntimeError("cannot convert")
+            super().deliver(consumer, entry)
+
+    broken = Broken(bench.queue, bench.scheduler)
+    neighbour = bench.client(session=broken.session)
+    bench.publish(3)
+    with pytest.raises(RuntimeError):
+        bench.run()
+    assert not broken.session.connection.scheduled or bench.scheduler.ready
+    bench.publish(4)
+    bench.run()
+    assert neighbour.numbers
+
+
+def test_a_budget_of_turns_without_messages_is_finite() -> None:
+    """Scanning counts against the budget, so that other connections are not kept waiting."""
+    bench = Bench()
+    bench.publish(50)
+    getter = bench.getter()
+    for _ in range(50):
+        bench.queue.get_one(getter)
+    browser = bench.client(acquires=False)
+    browser.consumer.context.scan_budget = 2
+    bench.scheduler.step(5)
+    assert browser.consumer.context.last.order == 10
+    assert bench.scheduler.ready
+
+
+def test_closed_targets_leave_session_and_windows() -> None:
+    scheduler = HandScheduler()
+    bench = Bench()
+    shared = Credit(3)
+    client = bench.client(session_credit=shared)
+    client.close()
+    assert client not in client.session.targets
+    assert client not in shared.targets
+    assert client.credit.targets == {}
+    connection = Connection(scheduler)
+    sessions = [Session(connection), Session(connection)]
+    connection.close_targets()
+    assert connection.sessions == {}
+    assert all(session.targets == {} for session in sessions)
