@@ -152,6 +152,15 @@ def test_a_repeated_queue_keeps_its_messages() -> None:
     assert queue.ready == 1
 
 
+def test_a_repeated_exchange_keeps_its_bindings() -> None:
+    definitions = full_broker().definitions()
+    broker = rebuilt(definitions)
+    for change in definitions:
+        if change["kind"] == "exchange":
+            broker.apply(change)
+    assert broker.definitions() == definitions
+
+
 def test_a_later_change_of_the_same_object_wins() -> None:
     queue: dict[str, object] = {"kind": "queue", "vhost": "/", "name": "q", "auto_delete": False}
     exchange: dict[str, object] = {

@@ -108,6 +108,18 @@ def test_the_key_is_matched_again_by_every_exchange_on_the_way() -> None:
     assert routed(vhost, "amq.topic", "a.c") == []
 
 
+def test_two_bindings_to_one_exchange_are_removed_one_by_one() -> None:
+    vhost = new_vhost()
+    add_queue(vhost, "q")
+    vhost.bind_queue("q", "amq.direct", "", {})
+    for key in "ab":
+        vhost.bind_exchange("amq.direct", "amq.fanout", key, {})
+    vhost.unbind_exchange("amq.direct", "amq.fanout", "a", {})
+    assert routed(vhost, "amq.fanout") == ["q"]
+    vhost.unbind_exchange("amq.direct", "amq.fanout", "b", {})
+    assert routed(vhost, "amq.fanout") == []
+
+
 def test_an_internal_exchange_is_reached_through_bindings() -> None:
     vhost = new_vhost()
     add_exchange(vhost, "i", "fanout", internal=True)
@@ -130,6 +142,16 @@ def test_the_alternate_exchange_gets_what_no_binding_matched() -> None:
     assert routed(vhost, "x", "c") == ["qz"]
     assert publish(vhost, "x", "c") == 1
     assert vhost.counters.unroutable == 0
+
+
+def test_every_exchange_on_the_way_has_its_alternate() -> None:
+    vhost = new_vhost()
+    add_exchange(vhost, "y", "direct", alternate_exchange="z")
+    add_exchange(vhost, "z", "fanout")
+    add_queue(vhost, "q")
+    vhost.bind_queue("q", "z", "", {})
+    vhost.bind_exchange("y", "amq.fanout", "", {})
+    assert routed(vhost, "amq.fanout") == ["q"]
 
 
 def test_a_match_that_leads_nowhere_is_a_match() -> None:
