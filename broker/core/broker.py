@@ -8,9 +8,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.counters import Counters
-from broker.core.declarations import check_length
 from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
+from broker.core.names import check_length
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers

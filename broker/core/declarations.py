@@ -16,17 +16,16 @@ from broker.core.counters import Counters
 from broker.core.definitions import (
     exchange_change,
     exchange_deleted,
-    is_predeclared,
     queue_change,
     queue_deleted,
 )
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
 from broker.core.exchange import Exchange, check_kind, new_exchange
-from broker.core.message import SHORT_STRING_BYTES_MAX
+from broker.core.names import check_name, is_predeclared, refuse_default
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
-from broker.core.topology import DEFAULT_EXCHANGE, RESERVED_PREFIX, Topology
+from broker.core.topology import Topology
 
 _GENERATED_PREFIX: Final = "amq.gen-"
 
@@ -73,7 +72,7 @@ class Declarations(Topology):
             assert_same_field("internal", found.internal, internal, where)
             assert_same_exchange_arguments(found.arguments, arguments, where)
             return found
-        _check_name("exchange", name)
+        check_name("exchange", name)
         check_exchange_arguments(arguments, where)
         if durable:
             self.require_log()
@@ -133,7 +132,7 @@ class Declarations(Topology):
             StoreFailed: it is durable and the log has stopped.
         """
         if name:
-            _check_name("queue", name)
+            check_name("queue", name)
         else:
             name = self.generate_name()
         durable = durable and exclusive_owner is None
@@ -272,31 +271,3 @@ class Declarations(Topology):
 
     def _exchange_text(self, name: str) -> str:
         return f"exchange '{name}' in vhost '{self.name}'"
-
-
-def refuse_default(exchange: str) -> None:
-    """Refuse the exchange without a name, which cannot be changed.
-
-    Raises:
-        AccessRefused: it is that one.
-    """
-    if exchange == DEFAULT_EXCHANGE:
-        raise AccessRefused("operation not permitted on the default exchange")
-
-
-def _check_name(kind: str, name: str) -> None:
-    """Refuse a name that a client may not give."""
-    if name.startswith(RESERVED_PREFIX):
-        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
-    check_length(f"{kind} name", name)
-
-
-def check_length(what: str, text: str) -> None:
-    """Hold a text to what a short string can carry.
-
-    Raises:
-        PreconditionFailed: it has more bytes than that.
-    """
-    size = len(text.encode())
-    if size > SHORT_STRING_BYTES_MAX:
-        raise PreconditionFailed(f"{what} is {size} bytes long, at most {SHORT_STRING_BYTES_MAX} are allowed")

@@ -12,8 +12,9 @@ from typing import Final
 from broker.core.binding import Binding, binding_key
 from broker.core.exchange import Exchange, new_exchange
 from broker.core.field_values import decode_table, encode_table
+from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
 from broker.core.queue import Queue
-from broker.core.topology import DEFAULT_EXCHANGE, RESERVED_PREFIX, Topology
+from broker.core.topology import Topology
 
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
@@ -91,11 +92,6 @@ def durable_changes(topology: Topology) -> Iterator[Change]:
         for binding in exchange.bindings.values():
             if binding.durable:
                 yield binding_change(vhost, binding)
-
-
-def is_predeclared(exchange: str) -> bool:
-    """Whether every virtual host has this exchange from the start: nobody else may use the prefix."""
-    return exchange.startswith(RESERVED_PREFIX)
 
 
 def apply_change(topology: Topology, change: Change) -> None:

@@ -55,7 +55,7 @@ class MessageStore:
         """
 
     def append_definition(self, change: dict[str, object]) -> None:
-        """Append a change of the durable topology, a JSON-able dict with a `kind`; see `VirtualHost.apply`."""
+        """Append a change of the durable topology, a JSON-able dict with a `kind`; see `Broker.apply`."""
 
     def load(self, message: Message) -> bytes:
         """The content of a logged message whose `content` is None."""

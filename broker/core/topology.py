@@ -11,12 +11,11 @@ from broker.core.binding import Binding
 from broker.core.counters import Counters
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange, new_exchange
+from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 
-DEFAULT_EXCHANGE: Final = ""
-RESERVED_PREFIX: Final = "amq."
 PREDECLARED: Final = (
     ("amq.direct", DIRECT),
     ("amq.fanout", FANOUT),

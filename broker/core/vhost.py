@@ -9,11 +9,12 @@ from mypy_extensions import i64
 
 from broker.core.binding import Binding, binding_key
 from broker.core.counters import Counters
-from broker.core.declarations import Declarations, check_length, refuse_default
+from broker.core.declarations import Declarations
 from broker.core.definitions import binding_change, binding_deleted
 from broker.core.errors import AccessRefused, StoreFailed
 from broker.core.exchange import Exchange
 from broker.core.message import Address, Message
+from broker.core.names import check_length, refuse_default
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
