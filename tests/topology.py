@@ -39,6 +39,7 @@ class RecordingStore(MessageStore):
             self.changes.append(change)
 
     def forget(self, message: Message) -> None:
+        assert self.kinds()[-1] in ("queue.delete", "vhost.delete"), "the change comes first"
         self.forgotten.append(message)
 
     def kinds(self) -> list[object]:

@@ -91,8 +91,8 @@ class Broker:
             raise NotFound(f"no vhost '{name}'")
         self._require_log()
         del self.vhosts[name]
-        vhost.clear()
         self.store.append_definition({"kind": VHOST + DELETED, "name": name})
+        vhost.clear()
 
     def definitions(self) -> list[Change]:
         """The changes that make everything durable again when they are applied to a new broker, in order."""

@@ -254,10 +254,9 @@ class Declarations(Topology):
                     self.store.append_definition(exchange_deleted(self.name, exchange))
 
     def _delete_queue(self, queue: Queue) -> None:
-        unused = self.remove_queue(queue)
-        if queue.durable:
+        if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))
-        self.delete_exchanges(unused)
+        self.delete_exchanges(self.remove_queue(queue))
 
     def _locked(self, queue: str) -> ResourceLocked:
         return ResourceLocked(
