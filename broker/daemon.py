@@ -124,7 +124,7 @@ class Daemon:
             admin_port = await self._start_admin()
             self._tell_ready(bound, admin_port)
             self.started = True
-            self._measure_lag(self.loop.time())
+            self._measure_lag(time.monotonic())
             self._tick_store()
             await self.stopping.wait()
             _log.info("stopping")
@@ -224,11 +224,10 @@ class Daemon:
         self.loop.remove_reader(fd)
 
     def _measure_lag(self, due: float) -> None:
-        """How late a timer comes is how long the loop was busy."""
-        now = self.loop.time()
+        """How late a timer comes is how long the loop was busy (the loop's clock stood still meanwhile)."""
+        now = time.monotonic()
         self.lag.observe(max(0.0, now - due))
-        due = now + LAG_INTERVAL_SECONDS
-        self.loop.call_at(due, self._measure_lag, due)
+        self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, now + LAG_INTERVAL_SECONDS)
 
     def _tick_store(self) -> None:
         self.log.tick()

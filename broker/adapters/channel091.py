@@ -110,6 +110,7 @@ class Channel(IncomingChannel):
         if len(self._publications) >= REMEMBERED_MAX:
             self._publications.clear()
         self._publications[arguments] = publication
+        self.connection.publishes = True
         return publication
 
     def _publish_special(self, publication: Publication, message: Message) -> i64:

@@ -15,9 +15,9 @@ from mypy_extensions import i64
 from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import Handshake
-from broker.adapters.server import Edge, Server
+from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, DurableReply, LogBrake
+from broker.adapters.server import HELD_FOR_LOG, HELD_FOR_REPLY, Edge, Server
 from broker.core.connection import Connection, Scheduler
-from broker.core.ports import DurableWaiter
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CLOSED, CLOSING, ERROR, OPEN, STARTING, advance
@@ -28,7 +28,6 @@ from protocol.errors import (
     INTERNAL_ERROR,
     NOT_ALLOWED,
     REPLY_NAMES,
-    RESOURCE_ERROR,
     ProtocolError,
 )
 
@@ -39,23 +38,6 @@ CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
 CLOSING_SECONDS: Final = 5
 
 _log = structlog.get_logger("amqpd.connection")
-
-
-@final
-class DurableReply(DurableWaiter):
-    """An answer that must not overtake the log: the connection reads on when it has been given."""
-
-    def __init__(self, connection: Connection091, reply: bytes) -> None:
-        self.connection = connection
-        self.reply = reply
-
-    def on_durable(self, batch: i64) -> None:
-        """Give the answer."""
-        self.connection.reply_durable(self.reply)
-
-    def on_store_failed(self, reason: str) -> None:
-        """Refuse instead: what was asked for may not survive."""
-        self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
 
 
 @final
@@ -81,6 +63,8 @@ class Connection091(Connection):
         self.wire = Wire(self, server.frame_max)
         self.owing: list[Confirms] = []  # channels that owe their publisher an answer at the turn's end
         self._handshake: Handshake | None = Handshake(self)
+        self.publishes = False
+        self.braked = False
         self._tail = b""
         self._dead = False
 
@@ -109,6 +93,10 @@ class Connection091(Connection):
             _log.exception("internal error", peer=self.peer)
             self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
         self.end_turn()
+        if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            self.braked = True
+            self.edge.hold(HELD_FOR_LOG)
+            self.server.store.wait(LogBrake(self))
 
     def end_turn(self) -> None:
         """Confirm what can be confirmed and flush."""
@@ -194,7 +182,7 @@ class Connection091(Connection):
     def await_durable(self, reply: bytes) -> None:
         """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
         self.wire.suspend()
-        self.edge.hold()
+        self.edge.hold(HELD_FOR_REPLY)
         self.server.store.wait(DurableReply(self, reply))
 
     def reply_durable(self, reply: bytes) -> None:
@@ -202,7 +190,7 @@ class Connection091(Connection):
         if self._dead or self.state != OPEN:
             return
         self.out.write(reply)
-        self.edge.release()
+        self.edge.release(HELD_FOR_REPLY)
         try:
             self.wire.resume()
         except ProtocolError as error:
@@ -233,7 +221,8 @@ class Connection091(Connection):
         self.wire.stop()
         self._let_go()
         self.out.write(methods.close(0, code, text, method))
-        self.edge.release()
+        self.edge.release(HELD_FOR_REPLY)
+        self.edge.release(HELD_FOR_LOG)
         self.edge.closing(CLOSING_SECONDS)
         self.flush()
 

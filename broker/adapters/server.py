@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.ports import MessageStore
+
+HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of its own
+HELD_FOR_LOG: Final = 4
 
 Answer = Callable[[bool], None]
 
@@ -29,11 +32,11 @@ class Edge(Protocol):
     def is_closing(self) -> bool:
         """Whether writing is pointless."""
 
-    def hold(self) -> None:
-        """Stop reading until `release`."""
+    def hold(self, reason: int) -> None:
+        """Stop reading until every reason to has been released."""
 
-    def release(self) -> None:
-        """Read again."""
+    def release(self, reason: int) -> None:
+        """Take a reason not to read back."""
 
     def closing(self, seconds: int) -> None:
         """Close-ok is awaited; give up after `seconds`."""

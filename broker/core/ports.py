@@ -29,15 +29,20 @@ class DurableWaiter:
 class MessageStore:
     """Where messages and definitions become durable.
 
-    *Append* only buffers, in order, into the batch that is being filled (`batch`, counted from 1); *sync* makes
-    whole batches durable in order, and `durable` is the number of the last one. This base class keeps nothing:
-    every batch is durable at once.
+    *Append* only buffers, in order, into the batch that is being filled (`batch`, counted from 1); *sync*
+    makes whole batches durable in order, and `durable` is the number of the last one. This base class keeps
+    nothing: every batch is durable at once.
     """
 
     def __init__(self) -> None:
         self.batch: i64 = 1
         self.durable: i64 = 0
         self.failure: str = ""  # why the log no longer accepts appends; "" while it does
+
+    @property
+    def unsynced_bytes(self) -> i64:
+        """Bytes that were appended and are not on disk yet: publishers are held back by it."""
+        return 0
 
     def append_message(self, message: Message, queues: list[Queue]) -> None:
         """Append an enqueue of `message` on `queues` (all logged); sets the message's log fields.

@@ -27,8 +27,7 @@ TICKS_PER_SECOND: Final = 2
 _BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so it is free again on return
 _VIEW: Final = memoryview(_BUFFER)
 
-PAUSED_FULL: Final = 1  # reasons for not reading
-PAUSED_HELD: Final = 2
+PAUSED_FULL: Final = 1  # a reason for not reading, beside those of the connection
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -138,13 +137,13 @@ class Transport:
         """Whether writing is pointless."""
         return self._socket is None or self._socket.is_closing()
 
-    def hold(self) -> None:
-        """Stop reading until `release`."""
-        self._pause(PAUSED_HELD)
+    def hold(self, reason: int) -> None:
+        """Stop reading until every reason to has been released."""
+        self._pause(reason)
 
-    def release(self) -> None:
-        """Read again."""
-        self._unpause(PAUSED_HELD)
+    def release(self, reason: int) -> None:
+        """Take a reason not to read back."""
+        self._unpause(reason)
 
     def closing(self, seconds: int) -> None:
         """The connection waits for close-ok; give up after `seconds`."""
@@ -188,7 +187,7 @@ class Transport:
         if self._mute_ticks * 2 >= seconds * TICKS_PER_SECOND:
             self._mute_ticks = 0
             self.write(HEARTBEAT_FRAME)
-        if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & PAUSED_HELD == 0:
+        if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & ~PAUSED_FULL == 0:
             _log.warning("missed heartbeats", peer=self.peer, heartbeat_s=seconds)
             self.abort()
 

@@ -201,7 +201,7 @@ class Log(SegmentedCommit):
         return self.segments.count
 
     @property
-    def unsynced_bytes(self) -> int:
+    def unsynced_bytes(self) -> i64:
         """Bytes appended that are not on disk yet."""
         flying = self.sealed
         return len(self.filling.writer) + (0 if flying is None else flying.end - flying.offset)

@@ -1,0 +1,57 @@
+"""What of a connection waits for the log: answers to durable changes, and publishers that are ahead of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.server import HELD_FOR_LOG
+from broker.core.ports import DurableWaiter
+from protocol.errors import RESOURCE_ERROR, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.connection091 import Connection091
+
+UNSYNCED_BYTES_MAX: Final = 16777216  # appended and not on disk yet: beyond it publishers are not read from
+
+
+@final
+class DurableReply(DurableWaiter):
+    """An answer that must not overtake the log: the connection reads on when it has been given."""
+
+    def __init__(self, connection: Connection091, reply: bytes) -> None:
+        self.connection = connection
+        self.reply = reply
+
+    def on_durable(self, batch: i64) -> None:
+        """Give the answer."""
+        self.connection.reply_durable(self.reply)
+
+    def on_store_failed(self, reason: str) -> None:
+        """Refuse instead: what was asked for may not survive."""
+        self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
+
+
+@final
+class LogBrake(DurableWaiter):
+    """Holds a publisher back while the log is behind: its batches stay small, and so do memory and stalls."""
+
+    def __init__(self, connection: Connection091) -> None:
+        self.connection = connection
+
+    def on_durable(self, batch: i64) -> None:
+        """Let the publisher go on when the log has caught up half of the way."""
+        store = self.connection.server.store
+        if store.unsynced_bytes > UNSYNCED_BYTES_MAX // 2:
+            store.wait(self)
+        else:
+            self._let_go()
+
+    def on_store_failed(self, reason: str) -> None:
+        """The publisher may go on, to be refused."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.connection.braked = False
+        self.connection.edge.release(HELD_FOR_LOG)
