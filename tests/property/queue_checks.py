@@ -1,0 +1,263 @@
+"""The oracle: brute force over everything, after every operation, at every delivery, and when all is at rest.
+
+The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 nothing takeable hidden behind a
+cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict order, D3 consumer priority,
+D6 a browser sees an entry once, D7 windows, D8 the most urgent entry first, D9 redelivered and delivery
+count; Q1 no lost wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import (
+    BLOCKED_BY_SIZE,
+    BLOCKED_BY_TARGET,
+    INTERESTED,
+    NON_ACQUIRING,
+    NOT_INTERESTED,
+    NOTIFIED,
+    QueueConsumer,
+)
+from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
+from broker.core.queue import Queue
+from tests.dispatch import number_of
+
+if TYPE_CHECKING:
+    from tests.property.queue_world import Item, Model, Probe, World
+
+READY = "ready"
+SEQUENCE = (1 << RANK_SHIFT) - 1
+
+
+def has_credit(probe: Probe) -> bool:
+    """From the definition, not from what the target remembers."""
+    windows = [probe.credit] + ([probe.session_credit] if probe.session_credit else [])
+    return all(
+        (not window.count_max or window.used < window.count_max)
+        and (not window.bytes_max or window.used_bytes < window.bytes_max)
+        for window in windows
+    )
+
+
+def has_room(probe: Probe, size: int) -> bool:
+    windows = [probe.credit] + ([probe.session_credit] if probe.session_credit else [])
+    return has_credit(probe) and all(
+        not window.bytes_max or not window.used_bytes or window.used_bytes + size <= window.bytes_max
+        for window in windows
+    )
+
+
+def wants_work(probe: Probe) -> bool:
+    session = probe.session
+    return not probe.closed and session.flow and not session.connection.blocked and has_credit(probe)
+
+
+def probe_of(consumer: QueueConsumer) -> Probe:
+    return consumer.target  # type: ignore[return-value]
+
+
+def outranking(consumer: QueueConsumer, size: int) -> bool:
+    """Whether a consumer of higher priority wants an entry of `size` and has room for it."""
+    return any(
+        other.priority > consumer.priority
+        and other.acquires
+        and not other.blockers
+        and wants_work(probe_of(other))
+        and has_room(probe_of(other), size)
+        for other in consumer.queue.manager.all
+    )
+
+
+def immediate_taker_exists(world: World, model: Model, item: Item) -> bool:
+    """Before it is published: could anybody take `item` at this moment?"""
+    first = model.first_ready()
+    if first is not None and (first.rank, first.number) < (item.rank, item.number):
+        return False
+    able = [c for c in model.queue.manager.all if c.acquires and not c.blockers and wants_work(probe_of(c))]
+    top = max((consumer.priority for consumer in able), default=0)
+    return any(consumer.priority == top and has_room(probe_of(consumer), item.size) for consumer in able)
+
+
+def check_delivery(
+    world: World, model: Model, probe: Probe, consumer: QueueConsumer, item: Item, entry: QueueEntry
+) -> None:
+    """Called before the model knows of it, after the queue has done its part."""
+    assert item.state == READY, "it is not with anybody"
+    getting = consumer not in model.queue.manager.all
+    if not getting:
+        assert not probe.closed
+        assert probe.session.flow
+        assert not probe.session.connection.blocked
+    earlier = [other for other in model.items if other < item and other.state == READY]
+    if consumer.acquires:
+        assert not earlier, f"D1, D8: {item.number} delivered while {earlier[0].number} is before it"
+        assert (entry.state, entry.owner) == (ACQUIRED, consumer), "I3"
+        assert entry.redelivered == (item.sends > 0), "D9"
+        assert entry.delivery_count == item.sends + 1, "D9"
+        assert getting or not outranking(consumer, item.size), "D3"
+    else:
+        assert entry.state == AVAILABLE
+        assert (consumer, item.number) not in probe.seen, "D6: a browser saw it twice"
+        missed = [
+            other for other in earlier if not other.sends and (consumer, other.number) not in probe.seen
+        ]
+        assert not missed, f"D1: a browser was shown {item.number} before {missed[0].number}"
+    for window in [probe.credit] + ([probe.session_credit] if probe.session_credit else []):
+        assert not window.count_max or window.used <= window.count_max, "D7"
+        assert (
+            not window.bytes_max or window.used_bytes <= window.bytes_max or window.used_bytes == item.size
+        ), "D7"
+
+
+def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer) -> None:
+    """The end of the messages was told to somebody who can still take one."""
+    model = world.model_of(consumer.queue)
+    first = model.first_ready()
+    if consumer.acquires:
+        assert first is None or outranking_at_all(consumer), "told that there is nothing"
+    else:
+        for item in model.items:
+            assert item.state != READY or item.sends or (consumer, item.number) in probe.seen, "not seen yet"
+
+
+def outranking_at_all(consumer: QueueConsumer) -> bool:
+    others = consumer.queue.manager.all
+    return any(o.priority > consumer.priority and o.acquires and not o.blockers for o in others)
+
+
+def check_structure(world: World) -> None:
+    """After every operation."""
+    held: dict[QueueEntry, QueueConsumer] = {}
+    for probe in world.probes:
+        for consumer, entry in probe.held:
+            if consumer.acquires:
+                assert entry not in held, "I3: held twice"
+                held[entry] = consumer
+    for model in world.models:
+        check_entries(model, held)
+        check_consumers(model.queue)
+        check_cursors(model.queue)
+        check_reliance(model.queue)
+    check_windows(world)
+    for wire in world.wires:
+        connection = wire.connection
+        assert connection.scheduled == (connection in world.scheduler.ready)
+        if connection.first_pending is not None and not connection.blocked:
+            assert connection.scheduled, "I6: pending but not scheduled"
+
+
+def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
+    queue = model.queue
+    entries = list(queue.entries)
+    assert [number_of(entry) for entry in entries] == [item.number for item in model.items], "I1, I2"
+    assert [entry.order for entry in entries] == sorted(entry.order for entry in entries), "I2"
+    for entry, item in zip(entries, model.items, strict=True):
+        assert entry.state == (AVAILABLE if item.state == READY else ACQUIRED), "I1"
+        assert entry.owner is item.owner, "I3"
+        assert held.get(entry) is item.owner, "I3: who holds it owns it"
+        assert entry.state == ACQUIRED or item.owner is None, "I3"
+        assert not entry.waiters or entry.state == AVAILABLE, "nobody waits on what cannot be had"
+        for waiter in entry.waiters or ():
+            assert waiter.waiting_on is entry
+    ready = [item.size for item in model.items if item.state == READY]
+    out = [item.size for item in model.items if item.state != READY]
+    assert (queue.ready, queue.ready_bytes) == (len(ready), sum(ready)), "I2"
+    assert (queue.unacked, queue.unacked_bytes) == (len(out), sum(out)), "I2"
+
+
+def check_consumers(queue: Queue) -> None:
+    manager = queue.manager
+    listed: list[QueueConsumer] = []
+    for state, members in ((NOT_INTERESTED, manager.not_interested), (NON_ACQUIRING, manager.non_acquiring)):
+        for consumer in members:
+            assert consumer.state == state, "I5"
+            listed.append(consumer)
+    assert [level.priority for level in manager.levels] == sorted(
+        {c.priority for c in manager.all}, reverse=True
+    )
+    for level in manager.levels:
+        for state, members in ((INTERESTED, level.interested), (NOTIFIED, level.notified)):
+            for consumer in members:
+                assert (consumer.state, consumer.level) == (state, level), "I5"
+                listed.append(consumer)
+    assert len(listed) == len(set(listed)) == len(manager.all), "I5: everybody is in one list"
+    assert manager.interested == sum(consumer.state == INTERESTED for consumer in listed)
+    assert manager.notified == sum(consumer.state == NOTIFIED for consumer in listed)
+    for consumer in manager.all:
+        probe = probe_of(consumer)
+        assert bool(consumer.blockers) == (consumer.state == NOT_INTERESTED), "I5"
+        assert probe.desired == wants_work(probe), "the target remembers what is so"
+        assert bool(consumer.blockers & BLOCKED_BY_TARGET) == (not probe.desired)
+        assert bool(consumer.blockers & BLOCKED_BY_SIZE) == (consumer in queue.waiting)
+        assert (consumer in queue.waiting) == (consumer.waiting_on is not None)
+        assert consumer.acquires == (consumer.context is queue.context)
+        assert consumer.inflight == sum(entry.owner is consumer for entry in queue.entries), "I2"
+        if consumer.state == NOTIFIED:
+            assert probe.pending, "I6: relied upon, but no turn is coming"
+            assert probe.session.pending, "I6"
+
+
+def check_cursors(queue: Queue) -> None:
+    live = set(queue.entries)
+    assert len(queue.browser_contexts) == sum(not consumer.acquires for consumer in queue.manager.all)
+    for context in (queue.context, *queue.browser_contexts):
+        assert context.last in live or context.last.order & SEQUENCE == 0, "a dead cursor"
+        assert len(context.behind) <= max(64, 2 * len(live)), "dead entries are kept"
+    behind = {entry for _, entry in queue.context.behind}
+    for entry in live:
+        if entry.state == AVAILABLE and entry.order <= queue.context.last.order:
+            assert entry in behind, "I4: hidden behind the cursor"
+
+
+def check_reliance(queue: Queue) -> None:
+    """While there is work, somebody of the highest priority that wants it is relied upon."""
+    if queue.ready == 0:
+        return
+    able = [consumer for consumer in queue.manager.all if consumer.acquires and not consumer.blockers]
+    top = max((consumer.priority for consumer in able), default=0)
+    states = [consumer.state for consumer in able if consumer.priority == top]
+    assert not able or NOTIFIED in states, "work is waiting and nobody is relied upon"
+
+
+def check_windows(world: World) -> None:
+    shared: dict[int, int] = {}
+    for probe in world.probes:
+        if any(consumer.no_ack for consumer in probe.consumers) or not (probe.held or probe.consumers):
+            continue
+        assert probe.credit.used == len(probe.held), "D7: a window counts what is out"
+        assert probe.credit.used_bytes == sum(entry.message.size for _, entry in probe.held), "D7"
+    for probe in world.probes:
+        if probe.session_credit is not None:
+            shared[id(probe.session_credit)] = shared.get(id(probe.session_credit), 0) + len(probe.held)
+    for wire in world.wires:
+        for _, credit in wire.sessions:
+            assert credit.used == shared.get(id(credit), 0), "D7"
+
+
+def check_rest(world: World) -> None:
+    """Nobody waits for a turn."""
+    for model in world.models:
+        first = model.first_ready()
+        for consumer in model.queue.manager.all:
+            probe = probe_of(consumer)
+            assert consumer.state != NOTIFIED, "Q2"
+            if not wants_work(probe):
+                continue
+            if consumer.acquires:
+                able = (
+                    first is not None and has_room(probe, first.size) and not outranking(consumer, first.size)
+                )
+                assert not able, f"Q1: lost wake-up, {first and first.number} is deliverable"
+                continue
+            awaited = consumer.waiting_on
+            if awaited is not None:
+                assert not has_room(probe, awaited.message.size), "Q3: a browser waits for room that it has"
+            for item in model.items:
+                if awaited is not None and item.number == number_of(awaited):
+                    break
+                shown = item.state != READY or item.sends > 0 or (consumer, item.number) in probe.seen
+                if not shown:
+                    waits = awaited is not None and not has_room(probe, item.size)
+                    assert waits, f"Q3: a browser has missed {item.number}"
+                    break

@@ -1,0 +1,327 @@
+"""Queues, clients and connections under random operations, beside a list model of what must happen.
+
+`World` performs operations and keeps the model; the checks on it are in `queue_checks`. Arguments that choose
+something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
+"""
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+from broker.core.connection import Connection
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.counters import Counters
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
+from broker.core.errors import AccessRefused
+from broker.core.queue import Queue
+from broker.core.session import Session
+from tests.dispatch import HandScheduler, MemoryStore, message, number_of
+from tests.property import queue_checks as checks
+
+READY, OUT, GONE = "ready", "out", "gone"
+
+
+@dataclass(order=True)
+class Item:
+    """What the model knows of one message in one queue; sorted as the queue must be."""
+
+    rank: int
+    number: int
+    size: int = field(compare=False)
+    state: str = field(compare=False, default=READY)
+    owner: QueueConsumer | None = field(compare=False, default=None)
+    sends: int = field(compare=False, default=0)
+    entry: QueueEntry | None = field(compare=False, default=None)
+
+
+class Model:
+    """The list that a queue must behave like."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.items: list[Item] = []
+
+    def first_ready(self) -> Item | None:
+        return next((item for item in self.items if item.state == READY), None)
+
+    def drop(self, item: Item) -> None:
+        item.state = GONE
+        item.owner = None
+        self.items.remove(item)
+
+
+class Probe(ConsumerTarget):
+    """A client's end that reports to the world."""
+
+    def __init__(
+        self, world: "World", session: Session, credit: Credit, session_credit: Credit | None
+    ) -> None:
+        super().__init__(session, credit, session_credit)
+        self.world = world
+        self.held: list[tuple[QueueConsumer, QueueEntry]] = []
+        self.seen: set[tuple[QueueConsumer, int]] = set()
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        self.world.delivered(self, consumer, entry)
+
+    def no_messages_available(self, consumer: QueueConsumer) -> None:
+        checks.check_nothing_available(self.world, self, consumer)
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        super().acquisition_removed(entry)
+        self.held = [(consumer, held) for consumer, held in self.held if held is not entry]
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        shown = [
+            entry for owner, entry in self.held if owner is consumer
+        ]  # to a browser: the rest was taken back
+        self.held = [(owner, entry) for owner, entry in self.held if owner is not consumer]
+        for entry in shown:
+            self.restore_credit(entry.message.size)
+
+
+@dataclass
+class Wire:
+    """One connection with its two sessions and their shared windows."""
+
+    connection: Connection
+    sessions: list[tuple[Session, Credit]]
+
+
+class World:
+    """`levels` of message priority, `queues`, and how far one scan may go."""
+
+    def __init__(self, levels: int = 1, queues: int = 1, scan_budget: int = 5000, wires: int = 3) -> None:
+        self.levels = levels
+        self.scan_budget = scan_budget
+        self.scheduler = HandScheduler()
+        self.store = MemoryStore()
+        self.counters = Counters()
+        self.numbers = 0
+        self.deliveries = 0
+        self.items: dict[int, Item] = {}
+        self.models = [self._new_queue(str(n)) for n in range(queues)]
+        self.wires = [self._new_wire() for _ in range(wires)]
+        self.probes: list[Probe] = []
+
+    # ---- publishing
+
+    def publish(self, queue: int, size: int, priority: int) -> None:
+        model, item = self._new_item(queue, size, priority)
+        insort(model.items, item)
+        item.entry = model.queue.enqueue(message(item.number, size, priority))
+
+    def publish_immediate(self, queue: int, size: int, priority: int) -> None:
+        model, item = self._new_item(queue, size, priority)
+        expected = checks.immediate_taker_exists(self, model, item)
+        insort(model.items, item)
+        taken = model.queue.enqueue_immediate(message(item.number, size, priority))
+        assert taken == expected, "immediate: delivered if and only if somebody can take it now"
+        if not taken:
+            model.drop(item)
+
+    # ---- consumers
+
+    def attach(
+        self,
+        wire: int,
+        queues: int,
+        priority: int,
+        prefetch: int,
+        prefetch_bytes: int,
+        kind: int,
+        shared: bool,
+    ) -> None:
+        """`kind`: mostly an ordinary consumer; 5 browses, 6 is no-ack, 7 is exclusive."""
+        kind %= 8
+        no_ack = kind == 6
+        session, session_credit = self._session(wire)
+        credit = Credit() if no_ack else Credit(prefetch, prefetch_bytes)
+        probe = Probe(self, session, credit, session_credit if shared and not no_ack else None)
+        self.probes.append(probe)
+        wanted = [self.models[queues % len(self.models)]]
+        if queues >= len(self.models) and len(self.models) > 1:
+            wanted.append(self.models[(queues + 1) % len(self.models)])
+        for model in wanted:
+            consumer = QueueConsumer(probe, model.queue, kind != 5, priority, kind == 7, "", no_ack)
+            others = list(model.queue.manager.all)
+            refused = bool(others) and (consumer.exclusive or any(other.exclusive for other in others))
+            try:
+                model.queue.add_consumer(consumer)
+            except AccessRefused:
+                assert refused
+            else:
+                assert not refused
+            if not consumer.acquires:
+                consumer.context.scan_budget = self.scan_budget
+
+    def cancel(self, which: int) -> None:
+        """basic.cancel: what is held stays held."""
+        probe = self._probe(which)
+        if probe is not None:
+            probe.close()
+            for consumer in list(probe.consumers):
+                consumer.queue.remove_consumer(consumer, [])
+
+    def lose_connection(self, wire: int) -> None:
+        lost = self.wires[wire % len(self.wires)]
+        lost.connection.close_targets()
+        for probe in [probe for probe in self.probes if probe.session.connection is lost.connection]:
+            for consumer in list(probe.consumers):
+                consumer.queue.remove_consumer(consumer, self._give_back(probe, consumer))
+            for consumer in {consumer for consumer, _ in probe.held}:  # cancelled before, or basic.get
+                consumer.queue.release(self._give_back(probe, consumer), consumer)
+            self.probes.remove(probe)
+        self.wires[self.wires.index(lost)] = self._new_wire()
+
+    def block(self, wire: int, blocked: bool) -> None:
+        self.wires[wire % len(self.wires)].connection.set_blocked(blocked)
+
+    def flow(self, wire: int, active: bool) -> None:
+        self._session(wire)[0].set_flow(active)
+
+    def resize(self, which: int, shared: bool, count: int, size: int) -> None:
+        """basic.qos, for one consumer or for its session."""
+        probe = self._probe(which)
+        if probe is not None and not any(consumer.no_ack for consumer in probe.consumers):
+            credit = probe.session_credit if shared else probe.credit
+            if credit is not None:
+                credit.resize(count, size)
+
+    # ---- settling
+
+    def get(self, wire: int, queue: int) -> None:
+        model = self.models[queue % len(self.models)]
+        probe = Probe(self, self._session(wire)[0], Credit(), None)
+        self.probes.append(probe)
+        getter = QueueConsumer(probe, model.queue)
+        entry = model.queue.get_one(getter)
+        assert (entry is None) == (model.first_ready() is None)
+        if entry is not None:
+            self.delivered(probe, getter, entry)
+
+    def settle(self, which: int, first: int, count: int) -> None:
+        for probe, consumer, entry in self._pick(which, first, count):
+            if consumer.acquires:
+                self._item_gone(entry)
+                consumer.queue.settle(entry)
+            probe.restore_credit(entry.message.size)
+
+    def discard(self, which: int, first: int, count: int) -> None:
+        for probe, consumer, entry in self._pick(which, first, count):
+            if consumer.acquires:
+                self._item_gone(entry)
+                consumer.queue.discard(entry)
+            probe.restore_credit(entry.message.size)
+
+    def release(self, which: int, first: int, count: int) -> None:
+        picked = self._pick(which, first, count)
+        for consumer in {consumer: None for _, consumer, _ in picked}:
+            entries = [entry for _, owner, entry in picked if owner is consumer]
+            if consumer.acquires:
+                self._items_back(entries)
+                consumer.queue.release(entries, consumer)
+        for probe, _, entry in picked:
+            probe.restore_credit(entry.message.size)
+
+    def purge(self, queue: int) -> None:
+        model = self.models[queue % len(self.models)]
+        ready = [item for item in model.items if item.state == READY]
+        for item in ready:
+            model.drop(item)
+        assert model.queue.purge() == len(ready)
+
+    def delete(self, queue: int) -> None:
+        """The queue goes, and another one takes its place."""
+        index = queue % len(self.models)
+        model = self.models[index]
+        model.queue.dispose()
+        for item in list(model.items):
+            model.drop(item)
+        self.models[index] = self._new_queue(model.queue.name)
+
+    # ---- turns
+
+    def step(self, budget: int) -> None:
+        self.scheduler.step(budget)
+
+    def run(self, budget: int) -> None:
+        """Until nobody waits for a turn, and then everything that can be delivered must have been."""
+        self.scheduler.run(budget, turns_max=20_000)
+        checks.check_rest(self)
+
+    def delivered(self, probe: Probe, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """`consumer` has just been given `entry`."""
+        self.deliveries += 1
+        model = self.model_of(consumer.queue)
+        item = self.items[number_of(entry)]
+        checks.check_delivery(self, model, probe, consumer, item, entry)
+        probe.seen.add((consumer, item.number))
+        if consumer.acquires:
+            item.sends += 1
+            item.state, item.owner = OUT, consumer
+        if consumer.no_ack and consumer.acquires:
+            model.drop(item)
+        elif not consumer.no_ack:
+            probe.held.append((consumer, entry))
+
+    def model_of(self, queue: Queue) -> Model:
+        return next(model for model in self.models if model.queue is queue)
+
+    # ---- inside
+
+    def _new_queue(self, name: str) -> Model:
+        entries: QueueEntryList = FifoEntryList() if self.levels == 1 else PriorityEntryList(self.levels)
+        queue = Queue(name, self.store, entries, self.counters)
+        queue.context.scan_budget = self.scan_budget
+        return Model(queue)
+
+    def _new_wire(self) -> Wire:
+        connection = Connection(self.scheduler)
+        return Wire(connection, [(Session(connection), Credit()) for _ in range(2)])
+
+    def _session(self, wire: int) -> tuple[Session, Credit]:
+        sessions = self.wires[wire % len(self.wires)].sessions
+        return sessions[wire // len(self.wires) % len(sessions)]
+
+    def _new_item(self, queue: int, size: int, priority: int) -> tuple[Model, Item]:
+        self.numbers += 1
+        rank = -min(priority, self.levels - 1)
+        item = self.items[self.numbers] = Item(rank, self.numbers, size)
+        return self.models[queue % len(self.models)], item
+
+    def _probe(self, which: int) -> Probe | None:
+        return self.probes[which % len(self.probes)] if self.probes else None
+
+    def _pick(self, which: int, first: int, count: int) -> list[tuple[Probe, QueueConsumer, QueueEntry]]:
+        """Take up to `count` deliveries, from the `first` on, out of what one client holds."""
+        holders = [probe for probe in self.probes if probe.held]
+        if not holders:
+            return []
+        probe = holders[which % len(holders)]
+        start = first % len(probe.held)
+        picked = probe.held[start : start + max(1, count)]
+        del probe.held[start : start + max(1, count)]
+        return [(probe, consumer, entry) for consumer, entry in picked]
+
+    def _give_back(self, probe: Probe, consumer: QueueConsumer) -> list[QueueEntry]:
+        entries = [entry for owner, entry in probe.held if owner is consumer]
+        probe.held = [(owner, entry) for owner, entry in probe.held if owner is not consumer]
+        for entry in entries:
+            probe.restore_credit(entry.message.size)
+        if not consumer.acquires:
+            return []
+        self._items_back(entries)
+        return entries
+
+    def _item_gone(self, entry: QueueEntry) -> None:
+        item = self.items[number_of(entry)]
+        assert item.owner is not None
+        self.model_of(item.owner.queue).drop(item)
+
+    def _items_back(self, entries: list[QueueEntry]) -> None:
+        for entry in entries:
+            item = self.items[number_of(entry)]
+            item.state, item.owner = READY, None

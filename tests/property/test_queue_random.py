@@ -1,0 +1,86 @@
+"""Long random runs of the queue core against the oracle. A failing seed replays with the same arguments."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.property.queue_checks import check_structure
+from tests.property.queue_world import World
+
+
+def publish(world: World, choice: random.Random, some: int) -> None:
+    for _ in range(choice.choice((1, 1, 1, 4))):
+        world.publish(some, choice.choice((1, 1, 1, 3, 7, 30)), choice.randrange(world.levels + 1))
+
+
+def attach(world: World, choice: random.Random, some: int) -> None:
+    world.attach(
+        some,
+        queues=choice.randrange(6),
+        priority=choice.choice((0, 0, 1, 5)),
+        prefetch=choice.choice((0, 1, 2, 5)),
+        prefetch_bytes=choice.choice((0, 0, 0, 4, 10)),
+        kind=choice.choice((0, 0, 0, 0, 5, 5, 6, 7)),
+        shared=choice.random() < 0.4,
+    )
+
+
+Operation = Callable[[World, random.Random, int], None]
+OPERATIONS: list[tuple[int, Operation]] = [
+    (28, publish),
+    (3, lambda w, c, some: w.publish_immediate(some, c.choice((1, 3, 30)), c.randrange(w.levels))),
+    (9, attach),
+    (3, lambda w, c, some: w.cancel(some)),
+    (1, lambda w, c, some: w.lose_connection(some)),
+    (4, lambda w, c, some: w.block(some, c.random() < 0.4)),
+    (2, lambda w, c, some: w.flow(some, c.random() < 0.6)),
+    (3, lambda w, c, some: w.resize(some, c.random() < 0.5, c.choice((0, 1, 3)), c.choice((0, 0, 5)))),
+    (2, lambda w, c, some: w.get(some, c.randrange(6))),
+    (15, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
+    (8, lambda w, c, some: w.release(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
+    (3, lambda w, c, some: w.discard(some, c.randrange(8), c.choice((1, 2)))),
+    (1, lambda w, c, some: w.purge(some)),
+    (1, lambda w, c, some: w.delete(some) if c.random() < 0.3 else None),
+    (12, lambda w, c, some: w.step(c.choice((1, 2, 16)))),
+    (6, lambda w, c, some: w.run(c.choice((1, 2, 4, 64)))),
+]
+WEIGHTS = [weight for weight, _ in OPERATIONS]
+
+SHAPES = {
+    "fifo": {"levels": 1, "queues": 1},
+    "priority": {"levels": 4, "queues": 1},
+    "several queues": {"levels": 1, "queues": 3},
+    "several priority queues, short scans": {"levels": 3, "queues": 2, "scan_budget": 1},
+    "fifo, short scans": {"levels": 1, "queues": 1, "scan_budget": 2},
+}
+
+
+def run(shape: str, seed: int, operations: int) -> int:
+    """Returns how many messages were delivered."""
+    choice = random.Random(f"{shape} {seed}")
+    world = World(**SHAPES[shape])
+    budget = choice.choice((1, 3, 16))
+    for n in range(operations):
+        try:
+            operation = choice.choices(OPERATIONS, WEIGHTS)[0][1]
+            operation(world, choice, choice.randrange(1 << 16))
+            check_structure(world)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: shape {shape!r}, seed {seed}, operation {n}") from error
+    world.run(budget)
+    check_structure(world)
+    return world.deliveries
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_random_operations(shape: str) -> None:
+    delivered = sum(run(shape, seed, 150) for seed in range(150))
+    assert delivered > 5000, "the run exercises deliveries"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shape", SHAPES)
+def test_many_random_operations(shape: str) -> None:
+    delivered = sum(run(shape, seed, 200) for seed in range(1000, 5000))
+    assert delivered > 100_000
