@@ -20,4 +20,4 @@ def test_a_module_that_is_not_there_is_not_compiled() -> None:
 
 def test_this_process_runs_what_it_says() -> None:
     compiled = broker.core.message.__file__.endswith(tuple(EXTENSION_SUFFIXES))
-    assert FLAVOUR == ("compiled" if compiled else "pure Python")
+    assert ("compiled" if compiled else "pure Python") == FLAVOUR

@@ -1,0 +1,113 @@
+"""What a run of `amqpd bench` does: where it connects, how many of each, how much, and how it is checked."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+STAMP_BYTES: Final = 16
+"""Smallest body: it carries lane and sequence number (8 bytes) and the time of publishing (8 bytes)."""
+
+LANES_MAX: Final = 1 << 16
+
+
+class PlanError(ValueError):
+    """A plan that cannot be carried out; the text names the option and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the broker listens and who logs in."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    virtual_host: str
+
+    @staticmethod
+    def parse(url: str) -> "Address":
+        """Read amqp://user:password@host:port/vhost; left out parts are guest, guest, localhost, 5672, /."""
+        parts = urlsplit(url)
+        if parts.scheme != "amqp":
+            raise PlanError(f"--url {url!r}: allowed is amqp://user:password@host:port/vhost")
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise PlanError(f"--url {url!r}: {error}") from error
+        path = parts.path.removeprefix("/")
+        return Address(
+            host=parts.hostname or "localhost",
+            port=5672 if port is None else port,
+            user=unquote(parts.username or "guest"),
+            password=unquote(parts.password or "guest"),
+            virtual_host=unquote(path) or "/",
+        )
+
+    def __str__(self) -> str:
+        """The address without the password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.user}@{host}:{self.port} vhost {self.virtual_host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run. Sizes are in bytes, times in seconds, `rate` in messages per second over all publishers."""
+
+    address: Address
+    publishers: int = 1
+    consumers: int = 1
+    queues: int = 1
+    size: int = 1024
+    persistent: bool = False
+    durable: bool = False
+    confirm: int = 0  # most unconfirmed messages per publisher; 0: no confirms
+    prefetch: int = 0  # 0: no bound
+    auto_ack: bool = False
+    ack_every: int = 1
+    rate: float = 0.0  # 0: as fast as it goes
+    seconds: float | None = None  # either this
+    count: int | None = None  # or this ends the publishing
+    in_flight: int = 10_000  # most messages published and not yet received; 0: no bound
+
+    def __post_init__(self) -> None:
+        for wrong, text in (
+            (self.publishers < 1, "--publishers: at least 1"),
+            (self.consumers < 0, "--consumers: at least 0"),
+            (self.queues < 1, "--queues: at least 1"),
+            (self.size < STAMP_BYTES, f"--size: at least {STAMP_BYTES}, for sequence number and time"),
+            (not 0 <= self.prefetch <= 65535, "--prefetch: 0 to 65535"),
+            (self.confirm < 0, "--confirm: at least 0"),
+            (self.ack_every < 1, "--ack-every: at least 1"),
+            (self.rate < 0, "--rate: at least 0"),
+            (self.in_flight < 0, "--in-flight: at least 0"),
+            ((self.seconds is None) == (self.count is None), "one of --duration and --count"),
+            (self.seconds is not None and self.seconds <= 0, "--duration: more than 0"),
+            (self.count is not None and self.count < 1, "--count: at least 1"),
+            (
+                not self.auto_ack and 0 < self.prefetch < self.ack_every,
+                "--ack-every: at most --prefetch, or nothing more would be delivered",
+            ),
+            (
+                not self.auto_ack and self.consumers > 0 and 0 < self.in_flight < self.ack_every,
+                "--ack-every: at most --in-flight",
+            ),
+            (max(self.publishers, self.queues) > LANES_MAX, f"--publishers, --queues: at most {LANES_MAX}"),
+        ):
+            if wrong:
+                raise PlanError(text)
+
+    @property
+    def lanes(self) -> list[tuple[int, int]]:
+        """Each (publisher, queue) pair, which numbers its own messages; the index is the lane's number."""
+        pairs = ((p, q) for p in range(self.publishers) for q in spread(p, self.publishers, self.queues))
+        return list(pairs)
+
+    @property
+    def bounded_in_flight(self) -> int:
+        """The bound on messages in flight that applies: none without consumers."""
+        return self.in_flight if self.consumers else 0
+
+
+def spread(member: int, members: int, queues: int) -> list[int]:
+    """The queues of one publisher or consumer: all queues get one, and nobody is without a queue."""
+    return [member % queues] if members >= queues else list(range(member, queues, members))

@@ -1,0 +1,177 @@
+"""One run: declare queues, connect everybody, publish, wait for what is on its way, judge, delete."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from time import monotonic_ns, process_time
+
+from pamqp import commands
+
+from broker.bench.client import BenchError, Client
+from broker.bench.consumer import Consumer
+from broker.bench.cpu import cpu_seconds
+from broker.bench.flow import Flow
+from broker.bench.plan import Plan, spread
+from broker.bench.publisher import Publisher
+from broker.bench.result import Result
+
+PATIENCE_S = 10.0  # how long nothing may arrive before what is missing counts as lost
+SETTLING_S = 2  # how long the counts of the queues may lag behind what the broker has answered
+PROGRESS_S = 0.5
+
+Progress = Callable[[Flow, float], None]
+"""Called twice a second with the counts and the seconds since the start."""
+
+
+async def run(plan: Plan, broker_pid: int | None, progress: Progress) -> Result:
+    """Carry out `plan`. Raises BenchError if the broker refuses something or goes away."""
+    return await Run(plan, broker_pid).run(progress)
+
+
+class Run:
+    """The connections of one run and the figures that come from them."""
+
+    def __init__(self, plan: Plan, broker_pid: int | None) -> None:
+        self.plan = plan
+        self.broker_pid = broker_pid
+        self.flow = Flow(plan)
+        name = secrets.token_hex(4)  # queues of its own, so that runs do not meet each other's messages
+        self.queues = [f"amqpd-bench-{name}-{number:05d}" for number in range(plan.queues)]
+        self.control = Client()
+        self.publishers = [Publisher(plan, self.flow, lanes) for lanes in self._lanes()]
+        self.consumers = [
+            Consumer(plan, self.flow, [self.queues[q] for q in spread(number, plan.consumers, plan.queues)])
+            for number in range(plan.consumers)
+        ]
+
+    async def run(self, progress: Progress) -> Result:
+        """See `run` of the module."""
+        await self.control.open(self.plan.address)
+        try:
+            for queue in self.queues:
+                declare = commands.Queue.Declare(0, queue, False, self.plan.durable, False, False, False, {})
+                await self.control.call(declare)
+            for client in self._clients():
+                await client.open(self.plan.address)
+            for consumer in self.consumers:
+                await consumer.start()
+            for publisher in self.publishers:
+                await publisher.prepare()
+            return await self._measure(progress)
+        finally:
+            await self._clean_up()
+
+    async def _measure(self, progress: Progress) -> Result:
+        flow, plan = self.flow, self.plan
+        own_cpu, broker_cpu = process_time(), self._broker_cpu()
+        began = monotonic_ns()
+        for publisher in self.publishers:
+            publisher.start()
+        if plan.seconds is not None:
+            asyncio.get_running_loop().call_later(plan.seconds, flow.stop)
+        while not flow.settled.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROGRESS_S):
+                    await flow.settled.wait()
+            now = monotonic_ns()
+            progress(flow, (now - began) / 1e9)
+            if not flow.publishing and now - max(flow.last_change, began) > PATIENCE_S * 1e9:
+                break
+        self._raise_failure()
+        ended = max(flow.last_change, began + 1) if self._awaits_something() else monotonic_ns()
+        for consumer in self.consumers:
+            consumer.finish()
+        for client in self._clients():
+            await client.close()
+        broker_cpu_now = self._broker_cpu()
+        return Result(
+            plan=plan,
+            seconds=(ended - began) / 1e9,
+            published=flow.published,
+            confirmed=flow.confirmed,
+            received=flow.received,
+            receipt=flow.receipt,
+            confirmation=flow.confirmation,
+            own_cpu=process_time() - own_cpu,
+            broker_cpu=None if broker_cpu is None or broker_cpu_now is None else broker_cpu_now - broker_cpu,
+            checks=self._checks(await self._left(0 if plan.consumers else flow.published)),
+        )
+
+    def _checks(self, left: int) -> dict[str, int]:
+        """Everything that must be 0; `left` messages were in the queues at the end."""
+        flow, plan = self.flow, self.plan
+        confirms = [publisher.confirms for publisher in self.publishers]
+        checks = {"unconfirmed": 0, "nacked": 0, "wrong_confirms": 0}
+        if plan.confirm:
+            checks["unconfirmed"] = sum(one.outstanding for one in confirms)
+            checks["nacked"] = sum(one.nacked for one in confirms)
+            checks["wrong_confirms"] = sum(one.wrong for one in confirms)
+        if not plan.consumers:
+            return checks | {
+                "lost": max(flow.published - left, 0),
+                "duplicates": max(left - flow.published, 0),
+            }
+        return checks | {
+            "lost": flow.checker.lost(flow.sequences),
+            "duplicates": flow.checker.duplicates,
+            "reordered": flow.checker.reordered,
+            "damaged": flow.checker.foreign + sum(consumer.damaged for consumer in self.consumers),
+            "misnumbered": sum(consumer.misnumbered for consumer in self.consumers),
+            "left_in_queues": left,
+        }
+
+    def _awaits_something(self) -> bool:
+        return bool(self.consumers) or self.plan.confirm > 0
+
+    def _raise_failure(self) -> None:
+        for client in (self.control, *self._clients()):
+            if client.failure is not None:
+                raise client.failure
+
+    def _broker_cpu(self) -> float | None:
+        if self.broker_pid is None:
+            return None
+        try:
+            return cpu_seconds(self.broker_pid)
+        except ProcessLookupError as error:
+            raise BenchError(f"--broker-pid: {error}") from error
+
+    async def _left(self, expected: int) -> int:
+        """How many messages the queues hold; a broker whose counts lag behind gets time to catch up."""
+        left = await self._count_left()
+        give_up = monotonic_ns() + SETTLING_S * 10**9
+        while left != expected and monotonic_ns() < give_up:
+            await asyncio.sleep(0.05)
+            left = await self._count_left()
+        return left
+
+    async def _count_left(self) -> int:
+        left = 0
+        for queue in self.queues:
+            ok = await self.control.call(
+                commands.Queue.Declare(0, queue, True, False, False, False, False, {})
+            )
+            assert isinstance(ok, commands.Queue.DeclareOk)
+            left += ok.message_count or 0
+        return left
+
+    async def _clean_up(self) -> None:
+        """Delete the queues, and leave nothing behind if the run failed half-way."""
+        with suppress(BenchError):
+            for client in self._clients():
+                await client.close()
+        with suppress(BenchError):
+            for queue in self.queues:
+                await self.control.call(commands.Queue.Delete(0, queue, False, False, False))
+            await self.control.close()
+
+    def _clients(self) -> Iterable[Client]:
+        return (*self.consumers, *self.publishers)
+
+    def _lanes(self) -> list[list[tuple[int, str]]]:
+        """The lanes of each publisher: number and queue."""
+        lanes: list[list[tuple[int, str]]] = [[] for _ in range(self.plan.publishers)]
+        for number, (publisher, queue) in enumerate(self.plan.lanes):
+            lanes[publisher].append((number, self.queues[queue]))
+        return lanes
