@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pamqp.commands import Queue
 from pamqp.common import FieldTable
 
 from tests.daemon import Address, Daemon, DaemonStarter
@@ -154,6 +155,15 @@ def connect(dial: Dialler) -> Connector:
 def channel(connect: Connector) -> PeerChannel:
     """Channel 1 of a connection of its own."""
     return connect().channel()
+
+
+@pytest.fixture
+def durable_queue(connect: Connector, name: str) -> Iterator[str]:
+    """A durable queue that any connection may use, so that persistent messages in it go to the log."""
+    owner = connect().channel()
+    owner.declare(name, durable=True)
+    yield name
+    owner.call(Queue.Delete(queue=name), Queue.DeleteOk)
 
 
 @pytest.fixture

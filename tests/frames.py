@@ -47,6 +47,12 @@ class Message(NamedTuple):
         return self.method.delivery_tag
 
     @property
+    def consumer_tag(self) -> str | None:
+        """The tag of the consumer it was delivered to."""
+        assert isinstance(self.method, Basic.Deliver)
+        return self.method.consumer_tag
+
+    @property
     def redelivered(self) -> bool:
         """The redelivered flag."""
         assert not isinstance(self.method, Basic.Return)

@@ -92,6 +92,14 @@ class Peer:
             self._kept.setdefault(frame.channel, deque()).append(frame)
         return kept.popleft()
 
+    def keep(self, channel: int, frames: list[Frame]) -> None:
+        """Put frames back that came before what was expected, in their order."""
+        self._kept[channel].extendleft(reversed(frames))
+
+    def forget(self, channel: int) -> None:
+        """Drop what arrived for a channel."""
+        self._kept.pop(channel, None)
+
     def kept(self, channel: int) -> int:
         """How many frames of `channel` have arrived that nobody expected yet."""
         return len(self._kept.get(channel, ()))
@@ -215,6 +223,7 @@ class Peer:
             frame = self.receive()
             if frame.channel == 0 and isinstance(decode_method(frame), Connection.CloseOk):
                 break
+        self.socket.shutdown(socket.SHUT_WR)
         self.expect_end()
         self.socket.close()
 

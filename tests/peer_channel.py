@@ -43,9 +43,19 @@ class PeerChannel:
         return self.peer.expect(wanted, self.number)
 
     def call(self, command: base.Frame, reply: type[F]) -> F:
-        """Send a method and wait for its reply."""
+        """Send a method and wait for its reply; what else arrives meanwhile is kept."""
         self.write(command)
-        return self.expect(reply)
+        passed: list[Frame] = []
+        while True:
+            frame = self.peer.next_frame(self.number)
+            if frame.kind == METHOD:
+                answer = decode_method(frame)
+                if isinstance(answer, reply):
+                    self.peer.keep(self.number, passed)
+                    return answer
+                if isinstance(answer, Channel.Close):
+                    raise UnexpectedClose(f"{describe(command)}: {describe(answer)}")
+            passed.append(frame)
 
     def expect_close(self, code: int) -> str:
         """The broker must close this channel with this reply code; answers it and returns the text."""
@@ -140,15 +150,8 @@ class PeerChannel:
         return str(self.call(command, Basic.ConsumeOk).consumer_tag)
 
     def cancel(self, tag: str) -> None:
-        """Stop a consumer; deliveries that were on their way are kept."""
-        self.write(Basic.Cancel(consumer_tag=tag))
-        passed: list[Frame] = []
-        while True:
-            frame = self.peer.next_frame(self.number)
-            if frame.kind == METHOD and isinstance(decode_method(frame), Basic.CancelOk):
-                break
-            passed.append(frame)
-        self.peer._kept[self.number].extendleft(reversed(passed))
+        """Stop a consumer."""
+        self.call(Basic.Cancel(consumer_tag=tag), Basic.CancelOk)
 
     def delivery(self) -> Message:
         """The next delivery."""
@@ -205,19 +208,8 @@ class PeerChannel:
         self.call(Basic.Qos(size, count, whole_channel), Basic.QosOk)
 
     def round_trip(self) -> None:
-        """Wait until the broker has handled everything sent on this channel so far; deliveries are kept."""
-        self.write(Channel.Flow(True))
-        passed: list[Frame] = []
-        while True:
-            frame = self.peer.next_frame(self.number)
-            if frame.kind == METHOD:
-                command = decode_method(frame)
-                if isinstance(command, Channel.FlowOk):
-                    break
-                if isinstance(command, Channel.Close):
-                    raise UnexpectedClose(describe(command))
-            passed.append(frame)
-        self.peer._kept[self.number].extendleft(reversed(passed))
+        """Wait until the broker has handled everything sent on this channel so far."""
+        self.call(Channel.Flow(True), Channel.FlowOk)
 
     def expect_silence(self) -> None:
         """Nothing more has come after several round trips, each of which gives the broker a turn to send."""
@@ -227,8 +219,5 @@ class PeerChannel:
 
     def close(self) -> None:
         """Close the channel; whatever still arrives for it is dropped."""
-        self.write(Channel.Close(200, "", 0, 0))
-        while True:
-            frame = self.peer.next_frame(self.number)
-            if frame.kind == METHOD and isinstance(decode_method(frame), Channel.CloseOk):
-                return
+        self.call(Channel.Close(200, "", 0, 0), Channel.CloseOk)
+        self.peer.forget(self.number)

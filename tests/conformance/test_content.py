@@ -1,0 +1,236 @@
+"""Bodies and properties: every size, every frame_max, every order of frames; nothing changes on the way."""
+
+import datetime
+import struct
+
+import pytest
+from pamqp.commands import Basic
+
+from tests.frames import BODY, body_frames, frame_bytes, header_bytes, method_bytes
+from tests.peer import Connector
+from tests.peer_channel import PeerChannel
+
+KIB = 1024
+SIZES = [
+    ("empty", 0),
+    ("one", 1),
+    ("one-less-than-a-small-frame", 4096 - 9),
+    ("exactly-a-small-frame", 4096 - 8),
+    ("one-more-than-a-small-frame", 4096 - 7),
+    ("exactly-a-large-frame", 131072 - 8),
+    ("one-more-than-a-large-frame", 131072 - 7),
+    ("two-large-frames", 2 * (131072 - 8)),
+    ("several-frames", 1000 * KIB + 1),
+    ("five-mebibytes", 5 * KIB * KIB),
+]
+
+
+def body_of(size: int, seed: int = 0) -> bytes:
+    """Bytes that are different at every place within a frame."""
+    pattern = struct.pack(">I", seed) + bytes(range(256)) * 2
+    return (pattern[: 4 + 251] * (size // 255 + 1))[:size]
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.6.2")
+@pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
+@pytest.mark.parametrize(
+    ("publisher_max", "consumer_max"), [(131072, 131072), (131072, 4096), (4096, 131072)]
+)
+@pytest.mark.parametrize("size", [size for _, size in SIZES], ids=[label for label, _ in SIZES])
+def test_bodies_of_every_size_between_every_frame_max(
+    connect: Connector, durable_queue: str, size: int, publisher_max: int, consumer_max: int, persistent: bool
+) -> None:
+    publisher = connect(frame_max=publisher_max).channel()
+    consumer = connect(frame_max=consumer_max).channel()
+    consumer.consume(durable_queue)
+    body = body_of(size)
+    properties = Basic.Properties(delivery_mode=2 if persistent else 1, message_id="m")
+    publisher.publish(body, durable_queue, properties=properties)
+    message = consumer.delivery()
+    assert message.body == body
+    assert message.properties.message_id == "m"
+    assert max(message.body_frames, default=0) <= consumer_max - 8
+    consumer.ack(message.tag)
+    publisher.publish(b"next", durable_queue)
+    assert consumer.delivery().body == b"next"
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.6.2")
+def test_empty_and_tiny_body_frames_make_one_body(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    channel.peer.send(
+        method_bytes(Basic.Publish(routing_key=queue), 1)
+        + header_bytes(6, None, 1)
+        + frame_bytes(BODY, 1, b"a")
+        + frame_bytes(BODY, 1, b"")
+        + frame_bytes(BODY, 1, b"bcd")
+        + frame_bytes(BODY, 1, b"ef")
+    )
+    channel.publish(b"after", queue)
+    assert channel.take(queue).body == b"abcdef"
+    assert channel.take(queue).body == b"after"
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.3")
+def test_contents_of_several_channels_come_frame_by_frame(connect: Connector) -> None:
+    peer = connect(frame_max=4096)
+    channels = [peer.channel(number) for number in range(1, 9)]
+    queues = [channel.declare(exclusive=True) for channel in channels]
+    bodies = [body_of(10_000 + 3_000 * number, number) for number in range(8)]
+    streams = [
+        [
+            method_bytes(Basic.Publish(routing_key=queue), channel.number),
+            header_bytes(len(body), None, channel.number),
+            *body_frames(body, channel.number, 4096),
+        ]
+        for channel, queue, body in zip(channels, queues, bodies, strict=True)
+    ]
+    while any(streams):
+        peer.send(b"".join(stream.pop(0) for stream in streams if stream))
+    for channel, queue, body in zip(channels, queues, bodies, strict=True):
+        assert channel.take(queue).body == body
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.3")
+def test_methods_of_one_channel_between_the_frames_of_another(connect: Connector) -> None:
+    peer = connect()
+    slow, quick = peer.channel(1), peer.channel(2)
+    queue = slow.declare(exclusive=True)
+    body = body_of(300_000)
+    frames = [
+        method_bytes(Basic.Publish(routing_key=queue), 1),
+        header_bytes(len(body), None, 1),
+        *body_frames(body, 1, 100_000),
+    ]
+    for frame in frames:
+        assert quick.counts(queue) == (0, 0)
+        peer.send(frame)
+        quick.publish(b"between", "nowhere")
+    assert slow.take(queue).body == body
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.3")
+def test_a_whole_session_byte_by_byte(connect: Connector, name: str) -> None:
+    peer = connect()
+    observer = connect().channel()
+    observer.declare(name, auto_delete=True)
+    channel = peer.channel()
+    channel.confirm_select()
+    session = (
+        channel.encode_publish(b"", name)
+        + channel.encode_publish(b"first", name, properties=Basic.Properties(content_type="text/plain"))
+        + channel.encode_publish(body_of(700), name)
+    )
+    for byte in session:
+        peer.send(bytes([byte]))
+    channel.expect_confirms(3)
+    observer.consume(name)
+    received = observer.deliveries(3)
+    assert [message.body for message in received] == [b"", b"first", body_of(700)]
+    for byte in method_bytes(Basic.Get(queue=name), 1):
+        peer.send(bytes([byte]))
+    channel.expect(Basic.GetEmpty)
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.3")
+def test_many_frames_in_one_segment(connect: Connector) -> None:
+    channel = connect().channel()
+    queue = channel.declare(exclusive=True)
+    channel.confirm_select()
+    channel.peer.send(b"".join(channel.encode_publish(b"%d" % number, queue) for number in range(5000)))
+    channel.expect_confirms(5000)
+    channel.consume(queue, no_ack=True)
+    assert [message.body for message in channel.deliveries(5000)] == [
+        b"%d" % number for number in range(5000)
+    ]
+
+
+ALL_PROPERTIES = Basic.Properties(
+    content_type="application/octet-stream",
+    content_encoding="gzip",
+    headers={"nested": {"list": [1, "two", None, True]}},
+    delivery_mode=2,
+    priority=9,
+    correlation_id="correlation",
+    reply_to="reply",
+    expiration="100000",
+    message_id="id",
+    timestamp=datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC),
+    message_type="type",
+    user_id="guest",
+    app_id="app",
+)
+
+
+def field(name: bytes, value: bytes) -> bytes:
+    """An entry of a field table."""
+    return bytes([len(name)]) + name + value
+
+
+def long_string(value: bytes) -> bytes:
+    """A length and bytes."""
+    return struct.pack(">I", len(value)) + value
+
+
+FIELDS = {
+    "t": b"t\x01",
+    "f": b"t\x00",
+    "b": b"b\x80",
+    "B": b"B\xff",
+    "s": b"s\x80\x00",
+    "u": b"u\xff\xff",
+    "I": b"I\x80\x00\x00\x00",
+    "i": b"i\xff\xff\xff\xff",
+    "l": b"l\x80" + bytes(7),
+    "L": b"L\x7f" + b"\xff" * 7,
+    "f32": b"f" + struct.pack(">f", 0.1),
+    "f64": b"d" + struct.pack(">d", 0.1),
+    "D": b"D\x02" + struct.pack(">i", -12345),
+    "S": b"S" + long_string("héllo".encode()),
+    "S-empty": b"S" + long_string(b""),
+    "S-long": b"S" + long_string(b"x" * 50_000),
+    "S-binary": b"S" + long_string(bytes(range(256))),
+    "A": b"A" + long_string(b"I\x00\x00\x00\x01" + b"S" + long_string(b"x") + b"A" + long_string(b"")),
+    "T": b"T" + struct.pack(">Q", 1_700_000_000),
+    "F": b"F" + long_string(field(b"inner", b"F" + long_string(field(b"x", b"V")))),
+    "V": b"V",
+    "x": b"x" + long_string(b"\x00\xff"),
+}
+"""Every type that clients send, with values at the ends of their ranges. [amqp-0-9-1 4.2.5.5]"""
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.5.5")
+@pytest.mark.parametrize("kind", FIELDS)
+def test_headers_of_every_type_come_back_unchanged(channel: PeerChannel, kind: str) -> None:
+    queue = channel.declare(exclusive=True)
+    encoded = struct.pack(">H", 0x2000) + long_string(field(b"key", FIELDS[kind]))
+    channel.publish(b"body", queue, properties=encoded)
+    assert channel.take(queue).header[12:] == encoded
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.5.5")
+def test_all_types_at_once_and_duplicate_keys_come_back_in_order(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    fields = b"".join(field(name.encode(), value) for name, value in FIELDS.items())
+    encoded = struct.pack(">H", 0x2000) + long_string(fields + fields)
+    channel.publish(b"body", queue, properties=encoded)
+    assert channel.take(queue).header[12:] == encoded
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.6.1")
+def test_all_properties_come_back_unchanged(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    channel.publish(b"body", queue, properties=ALL_PROPERTIES)
+    message = channel.take(queue)
+    assert message.header == struct.pack(">HHQ", 60, 0, 4) + ALL_PROPERTIES.marshal()
+    assert dict(message.properties) == dict(ALL_PROPERTIES)
+
+
+@pytest.mark.spec("amqp-0-9-1", "4.2.6.1")
+@pytest.mark.parametrize("bit", range(2, 16))
+def test_each_property_alone(channel: PeerChannel, bit: int) -> None:
+    queue = channel.declare(exclusive=True)
+    values = {13: long_string(b""), 12: b"\x02", 11: b"\x05", 6: struct.pack(">Q", 1), 8: b"\x0510000"}
+    encoded = struct.pack(">H", 1 << bit) + values.get(bit, b"\x05guest")
+    channel.publish(b"body", queue, properties=encoded)
+    assert channel.take(queue).header[12:] == encoded
