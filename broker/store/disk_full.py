@@ -90,21 +90,22 @@ class Room:
         self._undo_moves(batch.moved)
         self._disown(segment, batch.offset)
         following = filling.segment
-        if following is segment:
-            following = log.files.new_segment(segment.number + 1)
-        else:
+        if following is not segment:
             self._disown(following, 0)
             log.segments.remove(following)
-            following.end = 0
-        following.needs |= segment.needs
         log.space.batches_failed(batch.number)
-        if segment.good == 0:  # not even its first batch fitted
+        if segment.good == 0:  # not even its first batch fitted: the reserve takes its place
             log.segments.remove(segment)
             log.files.close(segment)
-            log.syncer.remove(segment.name)
+            following = segment
         else:
+            needs = segment.needs | following.needs
+            if following is segment:
+                following = log.files.new_segment(segment.number + 1)
+            following.needs = needs
             following.needs.add(segment.number)
             log.also_sync = segment.fd
+        following.end = 0
         filling.seal(0)
         log.fill(following, BytesWriter())
         self._salvage(batch.payload, batch.first_sequence)

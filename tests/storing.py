@@ -1,0 +1,135 @@
+"""The outside of the log, by hand: queues with numbers, a sink that remembers, a syncer without threads."""
+
+from collections.abc import Callable
+
+from broker.core.counters import Counters
+from broker.core.entry_list import FifoEntryList
+from broker.core.message import Address, Message
+from broker.core.ports import DurableWaiter, MessageStore
+from broker.core.queue import Queue
+from broker.store.disk import Disk
+from broker.store.log import Log
+from broker.store.recovery import RecoveryReport, RecoverySink
+from broker.store.syncer import DiskSyncer, Done, Work
+
+ADDRESS = Address("logs", "error.disk")
+
+
+def logged_queue(number: int) -> Queue:
+    """A durable queue as the log sees it."""
+    return Queue(f"q{number}", MessageStore(), FifoEntryList(), Counters(), True, True, number)
+
+
+def content_of(number: int, length: int) -> bytes:
+    """Content that tells which message it is of, at every offset."""
+    mark = b"<%d>" % number
+    return (mark * (length // len(mark) + 1))[: max(length, len(mark))]
+
+
+def new_message(content: bytes, address: Address = ADDRESS, priority: int = 0) -> Message:
+    """A persistent message that has not been logged."""
+    return Message(address, content, len(content), True, priority)
+
+
+class Sink(RecoverySink):
+    """Remembers what recovery found."""
+
+    def __init__(self) -> None:
+        self.changes: list[dict[str, object]] = []
+        self.messages: list[tuple[Message, list[int], bool]] = []
+        self.gone: set[int] = set()  # numbers of queues that do not exist any more
+
+    def apply(self, change: dict[str, object]) -> None:
+        """Remember a definition."""
+        self.changes.append(change)
+
+    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+        """Remember a message."""
+        taken = [queue for queue in queues if queue not in self.gone]
+        self.messages.append((message, taken, redelivered))
+        return len(taken)
+
+    def held(self) -> list[tuple[int, list[int]]]:
+        """Sequence and queues of every message, in order."""
+        return [(message.sequence, queues) for message, queues, _ in self.messages]
+
+
+class Waiter(DurableWaiter):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.durable: list[int] = []
+        self.failed: list[str] = []
+
+    def on_durable(self, batch: int) -> None:
+        """Remember."""
+        self.durable.append(batch)
+
+    def on_store_failed(self, reason: str) -> None:
+        """Remember."""
+        self.failed.append(reason)
+
+
+class Deferred:
+    """A RunOffLoop whose work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[Work, Done]] = []
+
+    def run(self, work: Work, done: Done) -> None:
+        """Remember the work."""
+        self.pending.append((work, done))
+
+    def step(self, index: int = 0) -> None:
+        """Do one piece of work and report it."""
+        work, done = self.pending.pop(index)
+        error: OSError | None = None
+        try:
+            work()
+        except OSError as problem:
+            error = problem
+        done(error)
+
+    def run_all(self) -> None:
+        """Do what is pending and what comes of it."""
+        while self.pending:
+            self.step()
+
+
+def no_definitions() -> list[dict[str, object]]:
+    """A topology without anything."""
+    return []
+
+
+def open_log(
+    directory: str,
+    disk: Disk,
+    sink: RecoverySink | None = None,
+    deferred: Deferred | None = None,
+    definitions: Callable[[], list[dict[str, object]]] = no_definitions,
+    segment_bytes: int = 64 * 1024,
+    first_segment_bytes: int = 64 * 1024,
+    reserve_bytes: int = 16 * 1024,
+    memory_budget: int = 1 << 40,
+) -> tuple[Log, RecoveryReport]:
+    """A recovered log with small segments; synchronous unless `deferred` is given."""
+    syncer = DiskSyncer(disk) if deferred is None else DiskSyncer(disk, deferred.run)
+    log = Log(
+        directory,
+        disk,
+        syncer,
+        lambda: 0.0,
+        definitions,
+        segment_bytes=segment_bytes,
+        first_segment_bytes=first_segment_bytes,
+        reserve_bytes=reserve_bytes,
+        memory_budget=memory_budget,
+    )
+    return log, log.recover(sink or Sink())
+
+
+def publish(log: Log, queues: list[Queue], content: bytes) -> Message:
+    """Append one message, not committed."""
+    message = new_message(content)
+    log.append_message(message, queues)
+    return message
