@@ -13,7 +13,7 @@ from protocol.errors import RESOURCE_ERROR, ProtocolError
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
 
-UNSYNCED_BYTES_MAX: Final = 16777216  # appended and not on disk yet: beyond it publishers are not read from
+UNSYNCED_BYTES_MAX: Final = 8388608  # appended and not on disk yet: beyond it publishers are not read from
 
 
 @final
@@ -41,12 +41,8 @@ class LogBrake(DurableWaiter):
         self.connection = connection
 
     def on_durable(self, batch: i64) -> None:
-        """Let the publisher go on when the log has caught up half of the way."""
-        store = self.connection.server.store
-        if store.unsynced_bytes > UNSYNCED_BYTES_MAX // 2:
-            store.wait(self)
-        else:
-            self._let_go()
+        """Let the publisher go on: what it was ahead by is on disk."""
+        self._let_go()
 
     def on_store_failed(self, reason: str) -> None:
         """The publisher may go on, to be refused."""
