@@ -125,10 +125,10 @@ class Channel(IncomingChannel):
 
     def _not_taken(self, publication: Publication, message: Message) -> None:
         """No queue took it: give it back if the publisher asked for that. [amqp-0-9-1 1.8.3.8]"""
-        if publication.immediate:
-            code = NO_CONSUMERS
-        elif publication.mandatory:
+        if publication.mandatory and not (publication.immediate and publication.route.queues):
             code = NO_ROUTE
+        elif publication.immediate:
+            code = NO_CONSUMERS
         else:
             return
         assert message.content is not None

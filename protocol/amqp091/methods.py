@@ -7,7 +7,7 @@ from typing import Final
 from pamqp import base, commands, decode, encode
 
 from protocol.amqp091 import constants as c
-from protocol.errors import NOT_IMPLEMENTED, SYNTAX_ERROR, ProtocolError
+from protocol.errors import COMMAND_INVALID, NOT_IMPLEMENTED, SYNTAX_ERROR, ProtocolError
 
 _FRAME: Final = struct.Struct(">BHI")
 _DECODING_ERRORS: Final = (
@@ -26,15 +26,15 @@ _DECODING_ERRORS: Final = (
 def decode_method(method: int, payload: bytes) -> base.Frame:
     """The method in `payload`, which begins with class and method id.
 
-    Raises ProtocolError: NOT_IMPLEMENTED for a class or method that 0-9-1 does not know, SYNTAX_ERROR when
-    the arguments do not decode.
+    Raises ProtocolError: NOT_IMPLEMENTED for a class that 0-9-1 does not know, COMMAND_INVALID for an unknown
+    method of a known class, SYNTAX_ERROR when the arguments do not decode.
     """
     kind: type[base.Frame] | None = commands.INDEX_MAPPING.get(method & 0xFFFFFFFF)
     if kind is None:
         class_id, method_id = method >> 16 & 0xFFFF, method & 0xFFFF
         if not any(known >> 16 == class_id for known in commands.INDEX_MAPPING):
             raise ProtocolError(NOT_IMPLEMENTED, f"unknown class {class_id}")
-        raise ProtocolError(NOT_IMPLEMENTED, f"unknown method {method_id} of class {class_id}", method)
+        raise ProtocolError(COMMAND_INVALID, f"unknown method {method_id} of class {class_id}", method)
     frame = kind()
     try:
         frame.unmarshal(payload[4:])

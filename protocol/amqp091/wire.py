@@ -92,7 +92,8 @@ class IncomingChannel:
             raise ProtocolError(
                 FRAME_ERROR, f"body frames carry {-self._missing} bytes more than the {self._size} announced"
             )
-        self._parts.append(data[start : start + size + FRAME_OVERHEAD])
+        if size > 0:  # an empty one says nothing, and clients need not be shown it
+            self._parts.append(data[start : start + size + FRAME_OVERHEAD])
         if self._missing == 0:
             self._complete()
 
@@ -101,6 +102,19 @@ class IncomingChannel:
         self._parts = []
         self.expecting = EXPECT_METHOD
         self.on_publish(self._arguments, content, self._size, self._traits)
+
+
+def check_publish(data: bytes, p: i64, end: i64) -> None:
+    """Check the shape of the basic.publish frame at `p`: two short strings and one octet of bits.
+
+    Raises ProtocolError(SYNTAX_ERROR).
+    """
+    q: i64 = p + 13
+    for _ in range(2):
+        if q < end:
+            q += 1 + data[q]
+    if q + 1 != end:
+        raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
 
 
 class MethodSink(Protocol):
@@ -211,6 +225,7 @@ class Wire:
                         continue
                     if behind == _INCOMPLETE:
                         break
+                    check_publish(data, p, end)
                     incoming.begin_content(data[p + 11 : end])
                 elif method == BASIC_ACK and size == 13:
                     incoming.on_ack(read_i64_be(data, p + 11), data[p + 19] & 1 != 0)
@@ -229,6 +244,7 @@ class Wire:
         """
         h: i64 = end + 1
         if n - h < 7:
+            check_publish(data, p, end)  # what is wrong with it must not wait for the content
             self._need = h + 7 - p
             return _INCOMPLETE
         size: int = read_i32_be(data, h + 3)
