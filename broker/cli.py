@@ -27,6 +27,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     if arguments[:1] != ["serve"]:
         from broker.bench.command import bench
 
+        app.command()(check)
         app.command("check-config")(check_config)
         app.command()(bench)
         app.command()(version)
@@ -75,6 +76,39 @@ def serve(flags: dict[str, object]) -> None:
     from broker.daemon import run
 
     raise typer.Exit(run(settings))
+
+
+def check(
+    data_dir: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Folder whose log is read. (AMQPD_DATA_DIR)")
+    ] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="Settings file. (AMQPD_CONFIG)")] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Give up what is damaged, so that serve can start.")
+    ] = False,
+) -> None:
+    """Say what the log holds and what of it is damaged; `serve` must not be running.
+
+    Exit status: 0 if nothing is damaged or all is repaired, 1 if there is damage, 2 if the log cannot be
+    read.
+    """
+    from broker.store import check as log_check
+    from broker.store.disk import RealDisk
+    from broker.store.errors import StoreError
+    from broker.store.segment import SUFFIX
+
+    folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
+    try:
+        if not any(folder.glob(f"*{SUFFIX}")):
+            raise StoreError(f"no log in {folder}")  # before anything is created there
+        report = (log_check.repair if repair else log_check.check)(str(folder), RealDisk())
+    except (StoreError, OSError) as error:
+        typer.echo(f"amqpd: {error}", err=True)
+        raise typer.Exit(2) from error
+    for line in report.lines():
+        typer.echo(line)
+    if not (report.healthy or report.repaired):
+        raise typer.Exit(1)
 
 
 @settings_flags

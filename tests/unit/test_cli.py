@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +15,10 @@ import broker
 import config
 from broker.__main__ import foreign_package, main
 from broker.cli import command_line
+from broker.store.disk import RealDisk
+from broker.store.log import Log
+from broker.store.recovery import RecoverySink
+from broker.store.syncer import DiskSyncer
 from config.loader import flag, variable
 from config.settings import Settings
 
@@ -110,6 +115,76 @@ def test_version() -> None:
     assert invoke("--version").stdout == invoke("version").stdout
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder whose log holds the definitions of two queues, in a batch each."""
+    syncer = DiskSyncer(RealDisk())
+    log = Log(str(tmp_path), RealDisk(), syncer, time.monotonic, list)
+    log.recover(RecoverySink())
+    for number, name in enumerate(("first", "second"), start=1):
+        log.append_definition({"kind": "queue", "vhost": "/", "name": name, "number": number})
+        log.commit()
+    log.close()
+    return tmp_path
+
+
+def damage(folder: Path) -> Path:
+    """Change one byte of the definition of the first queue."""
+    (segment,) = folder.glob("*.log")
+    content = segment.read_bytes()
+    assert content.count(b"first") == 1
+    segment.write_bytes(content.replace(b"first", b"fir5t"))
+    return segment
+
+
+def test_check_of_a_sound_log(folder: Path) -> None:
+    before = {path: path.read_bytes() for path in folder.glob("*.log")}
+    for arguments, environ in (
+        (["--data-dir", str(folder)], {}),
+        (["--data-dir", str(folder), "--repair"], {}),
+        ([], {"AMQPD_DATA_DIR": str(folder)}),
+    ):
+        result = invoke("check", *arguments, **environ)
+        assert result.exit_code == 0, result.output
+        assert "nothing is damaged" in result.stdout
+    assert before == {path: path.read_bytes() for path in folder.glob("*.log")}
+
+
+def test_check_names_the_damage_and_repair_ends_it(folder: Path) -> None:
+    segment = damage(folder)
+    damaged = segment.read_bytes()
+    result = invoke("check", "--data-dir", str(folder))
+    assert result.exit_code == 1
+    assert f"damaged: {segment} at offset " in result.stdout
+    assert "a repair would lose: 0 messages, 1 definitions" in result.stdout
+    assert segment.read_bytes() == damaged
+    result = invoke("check", "--data-dir", str(folder), "--repair")
+    assert result.exit_code == 0, result.output
+    assert "lost: 0 messages, 1 definitions" in result.stdout
+    result = invoke("check", "--data-dir", str(folder))
+    assert result.exit_code == 0, result.output
+
+
+def test_check_while_the_log_is_in_use(folder: Path) -> None:
+    log = Log(str(folder), RealDisk(), DiskSyncer(RealDisk()), time.monotonic, list)
+    log.files.lock()
+    result = invoke("check", "--data-dir", str(folder))
+    log.let_go()
+    assert result.exit_code == 2
+    assert result.stderr.startswith("amqpd: ")
+    assert str(folder) in result.stderr
+
+
+@pytest.mark.parametrize("name", ["nowhere", "other"])
+def test_check_of_a_folder_without_a_log_creates_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").touch()
+    result = invoke("check", "--repair", "--data-dir", str(tmp_path / name))
+    assert result.exit_code == 2
+    assert result.stderr == f"amqpd: no log in {tmp_path / name}\n"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["letter.txt", "other"]
+
+
 def test_bench_is_the_load_generator() -> None:
     result = invoke("bench", "--size", "1")
     assert result.exit_code == 2
@@ -123,7 +198,7 @@ def test_an_unknown_flag_is_status_2() -> None:
 
 
 def test_no_command_shows_the_help() -> None:
-    for command in ("serve", "check-config", "bench", "version"):
+    for command in ("serve", "check ", "check-config", "bench", "version"):
         assert command in invoke().output
 
 
