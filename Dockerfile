@@ -14,7 +14,7 @@ COPY config config
 RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir .
 
 FROM ${BASE}
-RUN useradd --system --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin amqpd \
+RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin amqpd \
     && install -d -o amqpd -g amqpd -m 0700 /var/lib/amqpd
 COPY --from=build /opt/amqpd /opt/amqpd
 COPY docker/healthcheck.py /opt/amqpd/healthcheck.py
