@@ -52,7 +52,6 @@ class Peer:
         self.name = f"{host}:{port}"  # as the broker's log calls this connection
         self.frame_max = 131072
         self.channel_max = 2047
-        self.heartbeats = 0  # received
         self.server_properties: FieldTable = {}
         self.mechanisms = ""
         self._buffer = bytearray()
@@ -70,17 +69,17 @@ class Peer:
 
     # --- receiving
 
+    def raw_frame(self) -> Frame:
+        """The next frame from the socket, whatever it is."""
+        while (frame := self._take_frame()) is None:
+            self._fill()
+        return frame
+
     def receive(self) -> Frame:
-        """The next frame of any channel from the socket; heartbeats are counted and passed over."""
-        while True:
-            frame = self._take_frame()
-            if frame is None:
-                self._fill()
-            elif frame.kind == HEARTBEAT:
-                assert frame == (HEARTBEAT, 0, b"")
-                self.heartbeats += 1
-            else:
-                return frame
+        """The next frame of any channel from the socket; heartbeats are passed over."""
+        while (frame := self.raw_frame()).kind == HEARTBEAT:
+            assert frame == (HEARTBEAT, 0, b"")
+        return frame
 
     def next_frame(self, channel: int) -> Frame:
         """The next frame of `channel`; frames of other channels are kept for whoever expects them."""
@@ -132,7 +131,7 @@ class Peer:
         while received < size:
             frame = self.next_frame(channel)
             assert frame.kind == BODY
-            assert 0 < len(frame.payload) <= self.frame_max - FRAME_OVERHEAD
+            assert len(frame.payload) <= self.frame_max - FRAME_OVERHEAD
             parts.append(frame.payload)
             received += len(frame.payload)
         assert received == size

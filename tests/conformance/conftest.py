@@ -9,6 +9,8 @@ from pamqp.commands import Basic
 
 from tests.daemon import PATIENCE_S, Address, Daemon
 from tests.peer import Peer
+from tests.peer_channel import PeerChannel
+from tests.topology_commands import delete_exchange
 
 
 def logged(daemon: Daemon | None, peer: Peer, what: str) -> None:
@@ -83,3 +85,16 @@ def bystander(address: Address, name: str) -> Iterator[Bystander]:
     yield bystander
     bystander.expect_progress()
     bystander.stop()
+
+
+@pytest.fixture
+def exchange(channel: PeerChannel, name: str) -> Iterator[str]:
+    """The name of an exchange that the test may declare; it is deleted afterwards."""
+    yield name
+    delete_exchange(channel.peer.channel(65), name)
+
+
+@pytest.fixture
+def queues(channel: PeerChannel) -> list[str]:
+    """Four queues."""
+    return [channel.declare(exclusive=True) for _ in range(4)]

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 from pamqp import base
 from pamqp.commands import Basic, Queue
-from pamqp.common import FieldTable
 
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
@@ -96,97 +95,6 @@ def test_passive_declares(connect: Connector, channel: PeerChannel, name: str) -
 )
 def test_a_queue_that_is_not_there(channel: PeerChannel, name: str, make: Maker) -> None:
     assert channel.refused(make(name), 404) == f"NOT_FOUND - no queue '{name}' in vhost '/'"
-
-
-@pytest.mark.spec("amqp-0-9-1", "queue.declare")
-@pytest.mark.parametrize(
-    ("first", "second", "text"),
-    [
-        (
-            {"durable": False},
-            {"durable": True},
-            "inequivalent arg 'durable' for queue '{}' in vhost '/': received 'true' but current is 'false'",
-        ),
-        (
-            {"durable": True},
-            {"durable": False},
-            "inequivalent arg 'durable' for queue '{}' in vhost '/': received 'false' but current is 'true'",
-        ),
-        (
-            {"auto_delete": False},
-            {"auto_delete": True},
-            "inequivalent arg 'auto_delete' for queue '{}' in vhost '/': "
-            "received 'true' but current is 'false'",
-        ),
-        (
-            {},
-            {"arguments": {"x-max-priority": 5}},
-            "inequivalent arg 'x-max-priority' for queue '{}' in vhost '/': "
-            "received the value '5' of type 'byte' but current is none",
-        ),
-        (
-            {"arguments": {"x-max-priority": 5}},
-            {},
-            "inequivalent arg 'x-max-priority' for queue '{}' in vhost '/': "
-            "received none but current is the value '5' of type 'byte'",
-        ),
-        (
-            {"arguments": {"x-max-priority": 5}},
-            {"arguments": {"x-max-priority": 70000}},
-            "",
-        ),
-        (
-            {"arguments": {"x-max-priority": 5}},
-            {"arguments": {"x-max-priority": 200}},
-            "inequivalent arg 'x-max-priority' for queue '{}' in vhost '/': "
-            "received '200' but current is '5'",
-        ),
-    ],
-    ids=[
-        "durable",
-        "not-durable",
-        "auto-delete",
-        "argument-more",
-        "argument-less",
-        "bad-argument",
-        "argument",
-    ],
-)
-def test_redeclaring_differently(
-    connect: Connector, channel: PeerChannel, name: str, first: FieldTable, second: FieldTable, text: str
-) -> None:
-    channel.declare(name, **first)  # type: ignore[arg-type]
-    channel.declare(name, **first)  # type: ignore[arg-type]
-    said = channel.refused(Queue.Declare(queue=name, **second), 406)  # type: ignore[arg-type]
-    if text:
-        assert said == "PRECONDITION_FAILED - " + text.format(name)
-    delete(channel.peer.channel(1), name)
-
-
-@pytest.mark.spec("rabbitmq-extensions", "x-max-priority")
-@pytest.mark.parametrize("value", ["5", -1, 256, True, None, 1.5, {}], ids=repr)
-def test_arguments_of_the_wrong_type_or_range(channel: PeerChannel, name: str, value: object) -> None:
-    command = Queue.Declare(queue=name, arguments={"x-max-priority": value})  # type: ignore[dict-item]
-    text = channel.refused(command, 406)
-    assert text.startswith(
-        f"PRECONDITION_FAILED - invalid arg 'x-max-priority' for queue '{name}' in vhost '/'"
-    )
-
-
-@pytest.mark.spec("amqp-0-9-1", "queue.declare#arguments")
-def test_the_width_of_an_integer_makes_no_difference(channel: PeerChannel, name: str) -> None:
-    for code, width in zip("bBsuIil", (1, 1, 2, 2, 4, 4, 8), strict=True):
-        value = code.encode() + (5).to_bytes(width, "big")
-        channel.peer.send(declare_bytes(name, b"\x0ex-max-priority" + value))
-        channel.expect(Queue.DeclareOk)
-    delete(channel, name)
-
-
-def declare_bytes(queue: str, table: bytes) -> bytes:
-    """queue.declare on channel 1 with arguments in bytes of the test's choice."""
-    payload = b"\x00\x32\x00\x0a\x00\x00" + bytes([len(queue)]) + queue.encode() + b"\x00"
-    payload += len(table).to_bytes(4, "big") + table
-    return b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce"
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.declare#queue")
