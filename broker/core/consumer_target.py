@@ -94,10 +94,7 @@ class ConsumerTarget:
             shared.restore(size)
 
     def update(self) -> None:
-        """Recompute `desired`, and tell the queues if it has changed.
-
-        The flag comes first: others ask for it.
-        """
+        """Recompute `desired`, and tell the queues if it has changed."""
         desired = self._wants_work()
         if desired != self.desired:
             self.desired = desired

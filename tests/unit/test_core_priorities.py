@@ -55,6 +55,19 @@ def test_a_notified_consumer_that_is_outranked_meanwhile_goes_back() -> None:
     assert high.numbers == [1, 2, 3]
 
 
+def test_an_outranked_consumer_is_not_even_notified() -> None:
+    bench = Bench()
+    bench.publish(3)
+    high = bench.client(1, priority=1)
+    low = bench.client()
+    assert (high.consumer.state, low.consumer.state) == (NOTIFIED, INTERESTED)
+    low.session.set_flow(False)
+    low.session.set_flow(True)
+    assert low.consumer.state == INTERESTED
+    bench.run()
+    assert (high.numbers, low.numbers) == ([1], [2, 3])
+
+
 def test_the_baton_goes_down_one_level_at_a_time() -> None:
     bench = Bench()
     clients = {priority: bench.client(1, priority=priority) for priority in (2, 0, 1)}
