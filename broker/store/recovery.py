@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -51,9 +51,8 @@ class RecoveryReport:
     removed: list[str] = field(default_factory=list)  # files that nothing needed any more
 
 
-@final
 class Reading:
-    """The read-only half of recovery."""
+    """The read-only half of recovery. Damage raises; `salvage.Salvage` is the one that reads on."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -79,18 +78,22 @@ class Reading:
             return
         self.highest = numbers[-1]
         self.identity = self._find_identity(numbers)
-        newest = self._newest(numbers)
+        newest = self.newest(numbers)
         if newest < 0:
             return
-        listed = self._listed(newest)
+        listed = self.listed(numbers, newest)
         for number in listed:
             if number not in numbers:
-                raise LogDamaged(self.log.files.path(segment_name(number)), 0, "the file is missing")
+                self.missing(number)
         for number in numbers:
             if number in listed or number == newest:
-                self._segment(number, listed.get(number, -1))
+                self.segment(number, listed.get(number, -1))
             else:
                 self.leftovers.append(segment_name(number))
+
+    def missing(self, number: int) -> None:
+        """A segment that must exist does not."""
+        raise LogDamaged(self.log.files.path(segment_name(number)), 0, "the file is missing")
 
     def _find_identity(self, numbers: list[int]) -> int:
         for number in reversed(numbers):
@@ -101,7 +104,7 @@ class Reading:
                 return scanner.identity
         return 0
 
-    def _newest(self, numbers: list[int]) -> int:
+    def newest(self, numbers: list[int]) -> int:
         """The newest segment with a checkpoint, -1 if there is none. The file after it may be torn."""
         for number in reversed(numbers[-2:]):
             scanner = self.scanner(number, self.identity)
@@ -112,18 +115,19 @@ class Reading:
                     raise LogDamaged(scanner.path, 0, "the first batch does not read back")
                 scanner.position = 0
                 if not scanner.rest_is_empty():
-                    self._torn(scanner)
+                    self.torn(scanner)
             finally:
                 self.log.disk.close(scanner.fd)
         self.leftovers += map(segment_name, numbers)
         return -1
 
-    def _torn(self, scanner: SegmentScanner) -> None:
+    def torn(self, scanner: SegmentScanner) -> None:
+        """Note that the log ends where the scanner stands, and that something follows there."""
         self.report.torn = scanner.path
         self.report.torn_offset = scanner.position
         self.report.torn_bytes = scanner.size - scanner.position
 
-    def _listed(self, newest: i64) -> dict[int, int]:
+    def listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
         """The older segments that exist according to the newest one."""
         replay = Replay(SegmentTable())
         scanner = self.scanner(newest, self.identity)
@@ -135,9 +139,11 @@ class Reading:
         finally:
             self.log.disk.close(scanner.fd)
             segment.forget_all()
+        if not replay.checkpoint:
+            raise LogDamaged(scanner.path, 0, "it has no checkpoint")
         return replay.listed()
 
-    def _segment(self, number: i64, length: i64) -> None:
+    def segment(self, number: i64, length: i64) -> None:
         """Replay a segment; its length is -1 for the newest."""
         segment = Segment(number, 0)
         segment.entry_synced = True
@@ -160,7 +166,7 @@ class Reading:
                 position = scanner.position
                 if scanner.skip_damage():
                     raise LogDamaged(scanner.path, position, "valid batches follow")
-                self._torn(scanner)
+                self.torn(scanner)
         finally:
             self.log.disk.close(scanner.fd)
 
@@ -214,13 +220,18 @@ def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
     try:
         reading.run()
         reading.deliver(sink)
-        _mend(log, reading)
-        _begin(log, reading)
+        begin(log, reading)
     except BaseException:
         log.let_go()
         raise
-    reading.report.segments = log.segments.count
     return reading.report
+
+
+def begin(log: Log, reading: Reading) -> None:
+    """Repair the end of what was read and begin a segment of this run's own. Raises OSError."""
+    _mend(log, reading)
+    _take_over(log, reading)
+    reading.report.segments = log.segments.count
 
 
 def _mend(log: Log, reading: Reading) -> None:
@@ -252,7 +263,7 @@ def _mend(log: Log, reading: Reading) -> None:
     reading.report.removed += reading.leftovers
 
 
-def _begin(log: Log, reading: Reading) -> None:
+def _take_over(log: Log, reading: Reading) -> None:
     """Take over what was read, and write the first batch: a checkpoint that leaves out what is not needed."""
     replay = reading.replay
     log.segments = reading.segments

@@ -190,6 +190,11 @@ class Replay:
             self.settled.pop(sequence, None)
             self.segments.holding(message).unlink(message)
 
+    def find(self, sequence: int) -> Message | None:
+        """The message with this sequence, dead or alive."""
+        page = self.pages.get(sequence // PAGE)
+        return None if page is None else page.messages[sequence % PAGE]
+
     def definitions(self) -> list[dict[str, object]]:
         """The changes that rebuild the durable topology, in order."""
         changes: list[dict[str, object]] = []

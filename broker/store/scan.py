@@ -61,6 +61,10 @@ class SegmentScanner:
         self.position = at + HEADER_BYTES + header.length
         return True
 
+    def next_valid(self) -> bool:
+        """Step to the next valid batch, over damage if need be."""
+        return self.next() or (self.skip_damage() and self.next())
+
     def _header(self, at: i64) -> Header | None:
         """The header of the valid batch at this offset, if there is one; its bytes are in `data` then."""
         if self.size - at < HEADER_BYTES:

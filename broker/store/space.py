@@ -136,7 +136,7 @@ class Space:
                     self._emptied(victim)
                     return
                 start = scanner.position
-                if not scanner.next() or not self._copy_batch(victim, scanner):
+                if not scanner.next() or not self.copy_batch(victim, scanner):
                     self._give_up(victim, f"{scanner.path} is damaged at offset {start}")
                     return
         except OSError as error:
@@ -157,7 +157,8 @@ class Space:
         self.victim = None
         self.scanner = None
 
-    def _copy_batch(self, victim: Segment, scanner: SegmentScanner) -> bool:
+    def copy_batch(self, victim: Segment, scanner: SegmentScanner) -> bool:
+        """Append again what is needed of the batch that the scanner stands on; false if it makes no sense."""
         records = self.records
         records.open(scanner.data, scanner.start, scanner.end)
         while True:

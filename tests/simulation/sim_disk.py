@@ -51,7 +51,7 @@ class _File:
         self.platter += bytes(length - len(self.platter))
 
     def sync(self, indexes: Iterable[int], size: bool) -> None:
-        """Bring these sectors, and the length, to the platter; everything counts as synced afterwards."""
+        """Bring these sectors, and the length, to the platter; all counts as synced afterwards."""
         length = len(self.cache) if size or not self.sizes else len(self.platter)
         for index in indexes:
             self.put(index, self.sector(index))
@@ -71,7 +71,7 @@ class _File:
 
 
 class SimDisk(Disk):
-    """One folder of files. `capacity` is in bytes; every operation may be the last one before the power goes."""
+    """One folder of files. `capacity` is in bytes; any operation may be the last before the power goes."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -204,7 +204,7 @@ class SimDisk(Disk):
         file.resize(length)
 
     def sync(self, fd: int) -> None:
-        """Bring a file to the platter. A failing sync loses some of it and forgets that it has (fsyncgate)."""
+        """Bring a file to the platter. A failing sync loses some of it and forgets that it did."""
         file = self.opened[fd]
         dirty = list(file.unsynced)
         if self.operations_left == 0 or self.failing_syncs > 0:

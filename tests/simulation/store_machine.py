@@ -1,7 +1,8 @@
-"""A seeded random life of one log on a simulated disk, and a model of what must be there after each accident."""
+"""A seeded random life of a log on a simulated disk, and a model of what each accident must leave."""
 
 import copy
 import random
+from dataclasses import dataclass
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
@@ -14,26 +15,34 @@ from tests.storing import Deferred, Sink, content_of, logged_queue, new_message,
 FOLDER = "/data"
 
 
+@dataclass
+class Event:
+    """A change: publish or settle of a sequence, declare or delete of a queue."""
+
+    kind: str
+    number: int
+    queues: tuple[int, ...] = ()
+    content: bytes = b""
+
+
 class State:
-    """What the log amounts to: per message its content and the queues that hold it, and the queues that exist."""
+    """What the log amounts to: messages with their content and the queues that hold them, and the queues."""
 
     def __init__(self) -> None:
         self.messages: dict[int, tuple[bytes, set[int]]] = {}  # by sequence
         self.queues: set[int] = set()
 
-    def apply(self, event: tuple[str, int, object]) -> None:
-        kind, number, detail = event
-        if kind == "publish":
-            content, queues = detail  # type: ignore[misc]
-            self.messages[number] = (content, set(queues))
-        elif kind == "settle":
-            self._settle(number, detail)  # type: ignore[arg-type]
-        elif kind == "declare":
-            self.queues.add(number)
+    def apply(self, event: "Event") -> None:
+        if event.kind == "publish":
+            self.messages[event.number] = (event.content, set(event.queues))
+        elif event.kind == "settle":
+            self._settle(event.number, event.queues[0])
+        elif event.kind == "declare":
+            self.queues.add(event.number)
         else:
-            self.queues.discard(number)
+            self.queues.discard(event.number)
             for sequence in list(self.messages):
-                self._settle(sequence, number)
+                self._settle(sequence, event.number)
 
     def _settle(self, sequence: int, queue: int) -> None:
         _, queues = self.messages[sequence]
@@ -75,7 +84,7 @@ class Machine:
         self.disk = SimDisk(self.rng)
         self.deferred = Deferred()
         self.base = State()  # as of the last recovery
-        self.events: list[tuple[int, tuple[str, int, object]]] = []  # with the batch that each is in
+        self.events: list[tuple[int, Event]] = []  # with the batch that each is in
         self.queues: dict[int, Queue] = {}
         self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
         self.next_queue = 1
@@ -139,7 +148,7 @@ class Machine:
         self.log.append_message(message, [self.queues[number] for number in chosen])
         self.held[self.next_message] = (message, set(chosen))
         self.next_message += 1
-        self.events.append((batch, ("publish", message.sequence, (content, tuple(chosen)))))
+        self.events.append((batch, Event("publish", message.sequence, tuple(chosen), content)))
 
     def _settle(self) -> None:
         if not self.held:
@@ -156,13 +165,13 @@ class Machine:
         self._let_go(key, number)
         if sequence:
             if not self.log.stopped:
-                self.events.append((self.log.batch, ("settle", sequence, number)))
+                self.events.append((self.log.batch, Event("settle", sequence, (number,))))
             self.log.append_settle(message, self.queues[number])
 
     def _content(self, sequence: int) -> bytes:
         if sequence in self.base.messages:
             return self.base.messages[sequence][0]
-        return next(e[2][0] for _, e in self.events if e[0] == "publish" and e[1] == sequence)  # type: ignore
+        return next(e.content for _, e in self.events if e.kind == "publish" and e.number == sequence)
 
     def _let_go(self, key: int, queue: int) -> None:
         _, queues = self.held[key]
@@ -177,11 +186,11 @@ class Machine:
             number = self.next_queue
             self.next_queue += 1
             self.queues[number] = logged_queue(number)
-            self.events.append((self.log.batch, ("declare", number, None)))
+            self.events.append((self.log.batch, Event("declare", number)))
             self.log.append_definition({"kind": "queue", "number": number})
             return
         number = self.rng.choice(sorted(self.queues))
-        self.events.append((self.log.batch, ("delete", number, None)))
+        self.events.append((self.log.batch, Event("delete", number)))
         self.log.append_definition({"kind": "queue.delete", "number": number})
         del self.queues[number]
         for key in [key for key, (_, queues) in self.held.items() if number in queues]:
@@ -209,14 +218,14 @@ class Machine:
         if self.log.stopped:
             return
         durable = self.log.durable
-        gone = {e[1] for batch, e in self.events if batch > durable and e[0] == "publish"}
+        gone = {e.number for batch, e in self.events if batch > durable and e.kind == "publish"}
         moved = self.log.in_flight or self.log.batch
         self.events = [
             (batch if batch <= durable else moved, event)
             for batch, event in self.events
-            if batch <= durable or event[0] != "publish"
+            if batch <= durable or event.kind != "publish"
         ]
-        self.events = [(b, e) for b, e in self.events if not (e[0] == "settle" and e[1] in gone)]
+        self.events = [(b, e) for b, e in self.events if not (e.kind == "settle" and e.number in gone)]
         for message, _ in self.held.values():
             assert message.sequence not in gone
 

@@ -1,0 +1,233 @@
+"""Reads a damaged log as far as it can be read, and counts what is lost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from broker.store.format import CHECKPOINT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
+from broker.store.recovery import Reading
+from broker.store.replay import Replay
+from broker.store.scan import SegmentScanner
+from broker.store.segment import Segment, SegmentTable, segment_name
+
+if TYPE_CHECKING:
+    from broker.store.log import Log
+
+
+@dataclass
+class Damage:
+    """A stretch of a file, in bytes, that does not read back; length 0: from there on it is gone."""
+
+    path: str
+    segment: int
+    offset: int
+    length: int
+
+
+@dataclass
+class Loss:
+    """What the damage costs. What could still be recognised inside it is counted by queue."""
+
+    messages: int = 0
+    by_queue: dict[int, int] = field(default_factory=dict)
+    unknown: int = 0  # messages of which not even the queue is known
+    settles: int = 0  # messages that were settled there may come back
+    definitions: int = 0
+
+
+class Salvage(Reading):
+    """A Reading that steps over damage and notes it."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self.damages: list[Damage] = []
+        self.loss = Loss()
+        self.lost: dict[int, list[int]] = {}  # by sequence: the queues, [] if not known
+        self.recognised: dict[int, list[int]] = {}  # in the damage before the next batch
+        self.lost_settles: list[tuple[int, int]] = []
+        self.base: i64 = 0  # the segment whose checkpoint counts
+        self.numbers: list[int] = []
+        self.gap_after: i64 = -1  # the segment whose damage the next batch may tell the size of
+
+    def newest(self, numbers: list[int]) -> int:
+        """The newest segment with a readable checkpoint; 0 if no segment has one, -1 if nothing reads."""
+        self.numbers = numbers
+        for number in reversed(numbers):
+            scanner = self.scanner(number, self.identity)
+            try:
+                if scanner.next() and scanner.data[scanner.start] == CHECKPOINT:
+                    self.base = number
+                    return number
+            finally:
+                self.log.disk.close(scanner.fd)
+        if self.identity:
+            return 0
+        self.leftovers += map(segment_name, numbers)
+        for number in numbers:
+            scanner = self.scanner(number, 0)
+            self.log.disk.close(scanner.fd)
+            if len(numbers) > 1:  # a single one may be the torn first batch of a new log
+                self.damages.append(Damage(scanner.path, number, 0, scanner.size))
+        return -1
+
+    def listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
+        """What the newest readable checkpoint lists, and everything after it."""
+        replay = Replay(SegmentTable())
+        for number in numbers:
+            if number >= newest:
+                self._scan(replay, number)
+        listed = replay.listed() if newest > 0 else {}
+        for number in numbers:
+            if number > newest:
+                listed[number] = -1
+        return listed
+
+    def _scan(self, replay: Replay, number: int) -> None:
+        segment = Segment(number, 0)
+        replay.segments.add(segment)
+        scanner = self.scanner(number, self.identity)
+        try:
+            while scanner.next_valid():
+                replay.batch(scanner, segment)
+        finally:
+            self.log.disk.close(scanner.fd)
+            segment.forget_all()
+
+    def missing(self, number: int) -> None:
+        """A segment that must exist does not: what only it held is lost, and nobody knows what that was."""
+        self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
+
+    def segment(self, number: int, length: i64) -> None:
+        """Replay what reads of a segment."""
+        segment = Segment(number, 0)
+        segment.entry_synced = True
+        self.segments.add(segment)
+        scanner = self.scanner(number, self.identity)
+        valid = False
+        try:
+            while True:
+                at = scanner.position
+                if scanner.next():
+                    self._note_gap(number, scanner.first_sequence)
+                    self.replay.batch(scanner, segment)
+                    self.report.batches += 1
+                    self.tail_at = scanner.batch_at
+                    self.tail_segment = segment
+                    valid = True
+                    continue
+                if scanner.skip_damage():
+                    self._damaged(scanner, at, scanner.position)
+                    continue
+                break
+            self.last_batch = max(self.last_batch, scanner.number)
+            segment.end = segment.good = scanner.position
+            if (length >= 0 and scanner.position < length) or number != self.numbers[-1]:
+                if not scanner.rest_is_empty() or scanner.position < length:
+                    self._damaged(scanner, scanner.position, scanner.size)
+            elif not scanner.rest_is_empty():
+                self.torn(scanner)
+        finally:
+            self.log.disk.close(scanner.fd)
+        if not valid:
+            self.segments.remove(segment)
+            self.leftovers.append(segment.name)
+
+    def _damaged(self, scanner: SegmentScanner, start: i64, end: i64) -> None:
+        self.gap_after = scanner.segment
+        self.damages.append(Damage(scanner.path, scanner.segment, start, max(end - start, 0)))
+        data = self.log.disk.read(scanner.fd, max(end - start, 0), start)
+        if len(data) < HEADER_BYTES:
+            return
+        self._recognise(data, scanner.segment)
+
+    def _recognise(self, data: bytes, segment: i64) -> None:
+        """Note the records that the damaged batch seems to hold, up to the first that makes no sense."""
+        records = Records()
+        records.open(data, HEADER_BYTES, len(data))
+        while True:
+            kind = records.next()
+            if kind == MESSAGE:
+                self.recognised[records.sequence] = records.queue_numbers()
+            elif kind == SETTLE:
+                self.lost_settles.append((records.sequence, records.queue))
+            elif kind in (DEFINITION, CHECKPOINT):
+                if segment >= self.base:
+                    self.loss.definitions += self._changes(records, kind)
+            elif kind <= 0:
+                return
+
+    def _changes(self, records: Records, kind: int) -> int:
+        """How many changes a definition or checkpoint record seems to hold."""
+        if kind == DEFINITION:
+            return 1
+        try:
+            text = records.data[records.content_at : records.content_at + records.length]
+            return len(json.loads(text)["definitions"])
+        except (ValueError, KeyError, TypeError):
+            return 0
+
+    def _note_gap(self, segment: i64, first_sequence: i64) -> None:
+        """Sequences are consecutive: what is missing right behind damage was in it, or was never on disk."""
+        near = self.gap_after >= 0 and segment - self.gap_after <= 1
+        self.gap_after = -1
+        if near:
+            for sequence in range(self.replay.next_sequence, first_sequence):
+                self.lost[sequence] = self.recognised.get(sequence, [])
+        for sequence, queues in self.recognised.items():
+            if not near or sequence < self.replay.next_sequence:  # others had a damaged sequence
+                self.lost.setdefault(sequence, queues)
+        self.recognised.clear()
+
+    def count_loss(self) -> None:
+        """Settle the account, before `deliver`: what was settled later, or exists as a copy, is not lost."""
+        for sequence, queues in self.recognised.items():
+            self.lost.setdefault(sequence, queues)
+        for number in self.numbers:
+            if self.segments.get(number) is not None and self.lost:
+                self._forgive(number)
+        loss = self.loss
+        for sequence, queues in self.lost.items():
+            if self._is_alive(sequence):
+                continue
+            loss.messages += 1
+            if not queues:
+                loss.unknown += 1
+            for queue in queues:
+                loss.by_queue[queue] = loss.by_queue.get(queue, 0) + 1
+        for sequence, _ in self.lost_settles:
+            loss.settles += self._is_alive(sequence)
+
+    def _forgive(self, number: int) -> None:
+        """Look for settles of what was lost."""
+        records = Records()
+        scanner = self.scanner(number, self.identity)
+        try:
+            while scanner.next_valid():
+                records.open(scanner.data, scanner.start, scanner.end)
+                kind = records.next()
+                while kind > 0:
+                    if kind == SETTLE:
+                        self._settled(records.sequence, records.queue)
+                    kind = records.next()
+        finally:
+            self.log.disk.close(scanner.fd)
+        for sequence, queue in self.lost_settles:
+            self._settled(sequence, queue)
+
+    def _settled(self, sequence: int, queue: int) -> None:
+        queues = self.lost.get(sequence)
+        if queues is None:
+            return
+        rest = [other for other in queues if other != queue]
+        if rest and len(queues) > 1:  # of a single queue, the number itself may be what was damaged
+            self.lost[sequence] = rest
+        else:
+            del self.lost[sequence]
+
+    def _is_alive(self, sequence: int) -> bool:
+        message = self.replay.find(sequence)
+        return message is not None and message.references > 0
