@@ -107,6 +107,7 @@ class Daemon:
         self.pump = Pump(loop.call_soon, time.monotonic)
         self.listener = Listener(self.server, self.pump, loop)
         self.started = False
+        self.failure = ""
         self.admin: AdminServer | None = None
 
     # -- the life of the process
@@ -119,9 +120,9 @@ class Daemon:
         self._recover()
         try:
             await self._first_start()
-            gc.freeze()  # what recovery made is here to stay; do not look at it again
             bound = [await self.listener.open(e.host, e.port) for e in self.settings.listen]
             admin_port = await self._start_admin()
+            gc.freeze()  # what the start made is here to stay; do not look at it again
             self._tell_ready(bound, admin_port)
             self.started = True
             self._measure_lag(time.monotonic())
@@ -134,6 +135,7 @@ class Daemon:
                 await self.admin.stop()
         finally:
             status = self._close_log()
+            _log.info("stopped", status=status)
             self.executor.shutdown(wait=False)
         return status
 
@@ -199,7 +201,7 @@ class Daemon:
             answer(known)
             return
         future = self.loop.run_in_executor(self.executor, self.authenticator.verify, user, password, loopback)
-        future.add_done_callback(lambda done: answer(done.exception() is None and done.result()))
+        future.add_done_callback(lambda done: answer(_verified(done)))
 
     def may_access(self, user: str, vhost: str) -> bool:
         """Whether a user may use a virtual host (Access)."""
@@ -230,7 +232,14 @@ class Daemon:
         self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, now + LAG_INTERVAL_SECONDS)
 
     def _tick_store(self) -> None:
+        """Have the log look for room after a full disk, and tell when it fails or comes back."""
         self.log.tick()
+        failure = self.log.failure
+        if failure and not self.failure:
+            _log.error("publishes are refused: the log has failed", reason=failure)
+        elif self.failure and not failure:
+            _log.warning("publishes are accepted again", was=self.failure)
+        self.failure = failure
         self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)
 
     # -- what it says
@@ -256,3 +265,14 @@ class Daemon:
             admin = f"[{where.host}]:{admin_port}" if ":" in where.host else f"{where.host}:{admin_port}"
         data = os.path.abspath(self.settings.data_dir)
         print(f"amqpd {__version__} ready: amqp={amqp} admin={admin} data={data} ({FLAVOUR})", flush=True)  # noqa: T201
+
+
+def _verified(done: asyncio.Future[bool]) -> bool:
+    """The outcome of a password check; one that could not be made counts as failed, and is told."""
+    if done.cancelled():
+        return False
+    error = done.exception()
+    if error is not None:
+        _log.error("password check failed", error=repr(error))
+        return False
+    return done.result()
