@@ -17,7 +17,13 @@ ANSWER_TIMEOUT_S: Final = 30.0
 
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 _METHOD: Final = struct.Struct(">I")
-_CAPABILITIES: Final = ("publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked")
+_CAPABILITIES: Final = (
+    "authentication_failure_close",
+    "basic.nack",
+    "connection.blocked",
+    "consumer_cancel_notify",
+    "publisher_confirms",
+)
 
 
 class BenchError(Exception):

@@ -17,39 +17,51 @@ CHECK_FAILED: Final = 1
 NOT_CARRIED_OUT: Final = 2
 
 
+Url = Annotated[str, typer.Option(help="Broker: amqp://user:password@host:port/vhost.")]
+Publishers = Annotated[int, typer.Option(help="Publishing connections.")]
+Consumers = Annotated[int, typer.Option(help="Consuming connections; 0 only fills the queues.")]
+Queues = Annotated[int, typer.Option(help="Queues, shared out evenly.")]
+Size = Annotated[int, typer.Option(help="Bytes of a body, at least 16.")]
+Persistent = Annotated[bool, typer.Option("--persistent", help="Publish with delivery mode 2.")]
+Durable = Annotated[bool, typer.Option("--durable", help="Declare the queues durable.")]
+Confirm = Annotated[
+    int, typer.Option(metavar="WINDOW", help="Publisher confirms, at most WINDOW outstanding; 0: none.")
+]
+Prefetch = Annotated[int, typer.Option(help="Unacknowledged messages per consumer; 0: no bound.")]
+AutoAck = Annotated[bool, typer.Option("--auto-ack", help="Consume without acknowledgements.")]
+AckEvery = Annotated[int, typer.Option(help="Acknowledge every so many messages at once.")]
+Rate = Annotated[float, typer.Option(help="Messages per second altogether; 0: as fast as it goes.")]
+InFlight = Annotated[
+    int, typer.Option(help="Messages published and not yet received, altogether; 0: no bound.")
+]
+Duration = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help=f"Publish for so long (default: {DEFAULT_SECONDS:g}).")
+]
+Count = Annotated[int | None, typer.Option(help="Publish so many messages altogether, instead.")]
+BrokerPid = Annotated[
+    int | None, typer.Option(help="Process of a broker on this machine: measure its CPU, children's too.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")]
+
+
 def bench(
-    url: Annotated[
-        str, typer.Option(help="Broker: amqp://user:password@host:port/vhost.")
-    ] = "amqp://guest:guest@127.0.0.1:5672/%2F",
-    publishers: Annotated[int, typer.Option(help="Publishing connections.")] = 1,
-    consumers: Annotated[int, typer.Option(help="Consuming connections; 0 only fills the queues.")] = 1,
-    queues: Annotated[int, typer.Option(help="Queues, shared out evenly.")] = 1,
-    size: Annotated[int, typer.Option(help="Bytes of a body, at least 16.")] = 1024,
-    persistent: Annotated[bool, typer.Option("--persistent", help="Publish with delivery mode 2.")] = False,
-    durable: Annotated[bool, typer.Option("--durable", help="Declare the queues durable.")] = False,
-    confirm: Annotated[
-        int,
-        typer.Option(metavar="WINDOW", help="Publisher confirms, with at most WINDOW outstanding; 0: none."),
-    ] = 0,
-    prefetch: Annotated[int, typer.Option(help="Unacknowledged messages per consumer; 0: no bound.")] = 0,
-    auto_ack: Annotated[bool, typer.Option("--auto-ack", help="Consume without acknowledgements.")] = False,
-    ack_every: Annotated[int, typer.Option(help="Acknowledge every so many messages at once.")] = 1,
-    rate: Annotated[float, typer.Option(help="Messages per second altogether; 0: as fast as it goes.")] = 0.0,
-    in_flight: Annotated[
-        int, typer.Option(help="Messages published and not yet received, altogether; 0: no bound.")
-    ] = 10_000,
-    duration: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help=f"Publish for so long. [default: {DEFAULT_SECONDS:g}]"),
-    ] = None,
-    count: Annotated[int | None, typer.Option(help="Publish so many messages altogether, instead.")] = None,
-    broker_pid: Annotated[
-        int | None,
-        typer.Option(help="Process of a broker on this machine: measure its CPU time, children's too."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON instead of tables.")
-    ] = False,
+    url: Url = "amqp://guest:guest@127.0.0.1:5672/%2F",
+    publishers: Publishers = 1,
+    consumers: Consumers = 1,
+    queues: Queues = 1,
+    size: Size = 1024,
+    persistent: Persistent = False,
+    durable: Durable = False,
+    confirm: Confirm = 0,
+    prefetch: Prefetch = 0,
+    auto_ack: AutoAck = False,
+    ack_every: AckEvery = 1,
+    rate: Rate = 0.0,
+    in_flight: InFlight = 10_000,
+    duration: Duration = None,
+    count: Count = None,
+    broker_pid: BrokerPid = None,
+    as_json: AsJson = False,
 ) -> None:
     """Load a broker, check that every message arrives once and in order, and measure."""
     errors = Console(stderr=True)

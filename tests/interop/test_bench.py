@@ -1,0 +1,99 @@
+"""`amqpd bench` against a running broker: what it prints, what it leaves behind, and how it ends."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.daemon import Address, Daemon, clean_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def bench(address: Address, *options: str, user: str = "guest") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "broker", "bench", "--url", address.url(user), *options]
+    return subprocess.run(
+        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--auto-ack", "--size", "16"),
+        ("--confirm", "100", "--prefetch", "100", "--persistent", "--durable"),
+        ("--confirm", "50", "--prefetch", "64", "--ack-every", "32", "--publishers", "3", "--consumers", "2"),
+        ("--publishers", "2", "--consumers", "5", "--queues", "3", "--prefetch", "10"),
+        ("--size", "200000", "--in-flight", "50", "--queues", "2"),
+        ("--consumers", "0", "--confirm", "10"),
+        ("--rate", "4000", "--confirm", "1"),
+    ],
+    ids=" ".join,
+)
+def test_every_message_arrives_once_and_in_order(address: Address, options: tuple[str, ...]) -> None:
+    done = bench(address, "--count", "2000", "--json", *options)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    assert found["ok"]
+    assert found["published"] == 2000
+    assert found["received"] == (0 if "0" in options else 2000)
+    assert found["confirmed"] == (2000 if "--confirm" in options else 0)
+    assert not any(found["checks"].values())
+    if "--confirm" in options:
+        assert 0 < found["confirm_us"]["p50"] <= found["confirm_us"]["p99.9"] <= found["confirm_us"]["max"]
+
+
+def test_the_table_names_every_figure(address: Address) -> None:
+    done = bench(address, "--count", "500", "--confirm", "10", "--broker-pid", str(os.getpid()))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    for text in (
+        "published",
+        "confirmed",
+        "received",
+        "publish to receipt",
+        "publish to confirm",
+        "broker CPU",
+    ):
+        assert text in done.stdout
+
+
+def test_it_measures_the_cpu_time_of_the_broker(daemon: Daemon) -> None:
+    done = bench(daemon.address, "--duration", "1", "--auto-ack", "--json", "--broker-pid", str(daemon.pid))
+
+    assert 0.01 < json.loads(done.stdout)["broker_cpu_us_per_message"] < 10_000
+
+
+def test_it_leaves_no_queue_behind(daemon: Daemon) -> None:
+    before = bench(daemon.address, "--count", "10", "--queues", "4", "--durable")
+    assert before.returncode == 0, before.stderr
+
+    with urlopen(f"{daemon.admin}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    assert "amqpd_queues" in metrics
+    assert "amqpd-bench-" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("options", "user", "reason"),
+    [
+        ((), "nobody", "403"),
+        (("--size", "3"), "guest", "--size"),
+        (("--broker-pid", "999999999"), "guest", "999999999"),
+    ],
+)
+def test_what_cannot_be_carried_out_ends_with_status_2_and_the_reason(
+    address: Address, options: tuple[str, ...], user: str, reason: str
+) -> None:
+    done = bench(address, "--count", "1", "--json", *options, user=user)
+
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
