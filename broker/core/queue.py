@@ -223,25 +223,17 @@ class Queue:
 
     def settle(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue has taken the entry back."""
-        if entry.state != ACQUIRED:
-            return
-        owner = entry.owner
-        assert owner is not None, "an ACQUIRED entry has an owner"
-        if not owner.no_ack:
+        if entry.state == ACQUIRED and not self._dequeue(entry).no_ack:
             self.acked += 1
             self.counters.acked += 1
-        self._dequeue(entry, owner)
 
     def discard(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: the client refused it for good.
 
         Ignored if the queue has taken the entry back.
         """
-        if entry.state != ACQUIRED:
-            return
-        owner = entry.owner
-        assert owner is not None, "an ACQUIRED entry has an owner"
-        self._dequeue(entry, owner)
+        if entry.state == ACQUIRED:
+            self._dequeue(entry)
 
     def release(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """ACQUIRED → AVAILABLE, each at its old place, of those of `entries` that `consumer` owns."""
@@ -266,7 +258,9 @@ class Queue:
             context.forget(entry, depth)
         self.entries.unlink(entry)
 
-    def _dequeue(self, entry: QueueEntry, owner: QueueConsumer) -> None:
+    def _dequeue(self, entry: QueueEntry) -> QueueConsumer:
+        owner = entry.owner
+        assert owner is not None, "an ACQUIRED entry has an owner"
         message = entry.message
         entry.state = DEQUEUED
         entry.owner = None
@@ -276,6 +270,7 @@ class Queue:
         if self.logged and message.sequence != 0:
             self.store.append_settle(message, self)
         self.unlink(entry)
+        return owner
 
     def _link(self, message: Message) -> QueueEntry:
         entry = self.entries.append(message)

@@ -22,11 +22,11 @@ from broker.core.consumer import (
 from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
+from tests.property.queue_model import READY, Item, Model
 
 if TYPE_CHECKING:
-    from tests.property.queue_world import Item, Model, Probe, World
+    from tests.property.queue_world import Probe, World
 
-READY = "ready"
 SEQUENCE = (1 << RANK_SHIFT) - 1
 
 

@@ -4,8 +4,7 @@
 something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
 """
 
-from bisect import insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
@@ -19,37 +18,7 @@ from broker.core.queue import Queue
 from broker.core.session import Session
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
-
-READY, OUT, GONE = "ready", "out", "gone"
-
-
-@dataclass(order=True)
-class Item:
-    """What the model knows of one message in one queue; sorted as the queue must be."""
-
-    rank: int
-    number: int
-    size: int = field(compare=False)
-    state: str = field(compare=False, default=READY)
-    owner: QueueConsumer | None = field(compare=False, default=None)
-    sends: int = field(compare=False, default=0)
-    entry: QueueEntry | None = field(compare=False, default=None)
-
-
-class Model:
-    """The list that a queue must behave like."""
-
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.items: list[Item] = []
-
-    def first_ready(self) -> Item | None:
-        return next((item for item in self.items if item.state == READY), None)
-
-    def drop(self, item: Item) -> None:
-        item.state = GONE
-        item.owner = None
-        self.items.remove(item)
+from tests.property.queue_model import OUT, READY, Item, Model
 
 
 class Probe(ConsumerTarget):
@@ -110,13 +79,13 @@ class World:
 
     def publish(self, queue: int, size: int, priority: int) -> None:
         model, item = self._new_item(queue, size, priority)
-        insort(model.items, item)
-        item.entry = model.queue.enqueue(message(item.number, size, priority))
+        model.add(item)
+        model.queue.enqueue(message(item.number, size, priority))
 
     def publish_immediate(self, queue: int, size: int, priority: int) -> None:
         model, item = self._new_item(queue, size, priority)
         expected = checks.immediate_taker_exists(self, model, item)
-        insort(model.items, item)
+        model.add(item)
         taken = model.queue.enqueue_immediate(message(item.number, size, priority))
         assert taken == expected, "immediate: delivered if and only if somebody can take it now"
         if not taken:

@@ -1,0 +1,40 @@
+"""The list that a queue must behave like."""
+
+from bisect import insort
+from dataclasses import dataclass, field
+
+from broker.core.consumer import QueueConsumer
+from broker.core.queue import Queue
+
+READY, OUT, GONE = "ready", "out", "gone"
+
+
+@dataclass(order=True)
+class Item:
+    """What the model knows of one message in one queue; sorted as the queue must be."""
+
+    rank: int
+    number: int
+    size: int = field(compare=False)
+    state: str = field(compare=False, default=READY)
+    owner: QueueConsumer | None = field(compare=False, default=None)
+    sends: int = field(compare=False, default=0)
+
+
+class Model:
+    """The list that a queue must behave like."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.items: list[Item] = []
+
+    def first_ready(self) -> Item | None:
+        return next((item for item in self.items if item.state == READY), None)
+
+    def drop(self, item: Item) -> None:
+        item.state = GONE
+        item.owner = None
+        self.items.remove(item)
+
+    def add(self, item: Item) -> None:
+        insort(self.items, item)

@@ -1,0 +1,43 @@
+"""Nobody is woken in vain more often than can be helped, and the end of the messages is told."""
+
+from tests.dispatch import Bench
+
+
+def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
+    """Spurious wake-ups: idle consumers are not asked."""
+    bench = Bench()
+    clients = [bench.client() for _ in range(10)]
+    for _ in range(1000):
+        bench.publish()
+        bench.run()
+    assert (bench.queue.notifications, bench.queue.empty_pulls) == (1000, 1000)
+    assert bench.scheduler.turns == 1000
+    for client, numbers in [(client, client.numbers) for client in clients]:
+        for number in numbers:
+            client.nack(number)
+            bench.run()
+    assert (bench.queue.notifications, bench.queue.empty_pulls) == (2000, 2000)
+
+
+def test_a_burst_ends_with_one_empty_pull() -> None:
+    bench = Bench()
+    bench.client()
+    bench.publish(100)
+    bench.run(16)
+    assert (bench.queue.notifications, bench.queue.empty_pulls) == (1, 1)
+    assert bench.scheduler.turns == 7
+
+
+def test_the_end_of_the_messages_is_told_once() -> None:
+    """[Broker-J FlowTest.drain]"""
+    bench = Bench()
+    client = bench.client()
+    bench.publish(3)
+    bench.run()
+    assert client.drained == 1
+    limited = bench.client(1)
+    bench.publish(2)
+    client.close()
+    bench.run()
+    assert limited.numbers == [4]
+    assert limited.drained == 0, "it is out of credit, which is not the end of the messages"
