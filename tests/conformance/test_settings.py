@@ -1,0 +1,124 @@
+"""Settings of the real process: flags win over the environment, that over the file, that over the default."""
+
+from pathlib import Path
+
+import pytest
+from pamqp.commands import Connection
+
+from tests.daemon import Daemon, DaemonStarter
+from tests.peer import Dialler, Peer
+
+
+def offer(dial: Dialler, daemon: Daemon) -> Connection.Tune:
+    """What the daemon offers in connection.tune."""
+    peer = dial(daemon.address)
+    peer.start()
+    peer.login()
+    return peer.expect(Connection.Tune)
+
+
+def test_each_source_wins_over_the_next(tmp_path: Path, start_daemon: DaemonStarter, dial: Dialler) -> None:
+    file = tmp_path / "amqpd.toml"
+    file.write_text("heartbeat = 11\nchannel_max = 111\nframe_max = 11111\n")
+    environment = {"AMQPD_CONFIG": str(file), "AMQPD_HEARTBEAT": "22", "AMQPD_CHANNEL_MAX": "222"}
+    daemon = start_daemon("--heartbeat", "33", environment=environment)
+    tune = offer(dial, daemon)
+    assert (tune.heartbeat, tune.channel_max, tune.frame_max) == (33, 222, 11111)
+
+
+def test_the_file_may_be_named_by_a_flag(tmp_path: Path, start_daemon: DaemonStarter, dial: Dialler) -> None:
+    file = tmp_path / "amqpd.toml"
+    file.write_text("heartbeat = 11\n")
+    tune = offer(dial, start_daemon("--config", str(file)))
+    assert (tune.heartbeat, tune.channel_max, tune.frame_max) == (11, 2047, 131072)
+
+
+def test_addresses_and_folder_from_the_environment(tmp_path: Path) -> None:
+    environment = {
+        "AMQPD_LISTEN": "127.0.0.1:0",
+        "AMQPD_ADMIN": "127.0.0.1:0",
+        "AMQPD_DATA_DIR": str(tmp_path / "from-environment"),
+    }
+    daemon = Daemon(tmp_path, environment=environment, listen=False).wait_until_ready()
+    try:
+        assert daemon.ready is not None
+        assert daemon.ready["data"] == str(tmp_path / "from-environment")
+        assert (tmp_path / "from-environment").is_dir()
+        Peer(daemon.address).open().close()
+    finally:
+        daemon.stop()
+
+
+def test_the_ready_line_names_the_flavour(daemon: Daemon) -> None:
+    assert daemon.ready is not None
+    assert "compiled" in daemon.ready.string or "pure Python" in daemon.ready.string
+    assert daemon.stdout.lines == [daemon.ready.string]  # one line, and nothing else
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hartbeat = 5\n", ["hartbeat", "amqpd.toml"]),
+        ("heartbeat = -1\n", ["heartbeat", "amqpd.toml", "0", "65535"]),
+        ('heartbeat = "often"\n', ["heartbeat", "amqpd.toml"]),
+        ("frame_max = 4095\n", ["frame_max", "amqpd.toml", "4096"]),
+        ("heartbeat = \n", ["amqpd.toml"]),
+    ],
+    ids=["unknown-key", "range", "type", "too-small", "not-toml"],
+)
+def test_a_wrong_file_ends_the_start(tmp_path: Path, text: str, said: list[str]) -> None:
+    file = tmp_path / "amqpd.toml"
+    file.write_text(text)
+    daemon = Daemon(tmp_path, ["--config", str(file)])
+    with pytest.raises(AssertionError, match=r"not ready; exit [1-9]"):
+        daemon.wait_until_ready()
+    assert [word for word in said if word not in daemon.log.text()] == []
+    assert "Traceback" not in daemon.log.text()
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "said"),
+    [
+        (["--heartbeat", "-5"], {}, ["heartbeat", "65535"]),
+        ([], {"AMQPD_HEARTBEAT": "often"}, ["AMQPD_HEARTBEAT"]),
+        (["--listen", "nonsense"], {}, ["listen"]),
+        (["--config", "/no/such/file.toml"], {}, ["/no/such/file.toml"]),
+    ],
+    ids=["flag", "environment", "address", "no-file"],
+)
+def test_a_wrong_flag_or_variable_ends_the_start(
+    tmp_path: Path, options: list[str], environment: dict[str, str], said: list[str]
+) -> None:
+    daemon = Daemon(tmp_path, options, environment)
+    with pytest.raises(AssertionError, match=r"not ready; exit [1-9]"):
+        daemon.wait_until_ready()
+    assert [word for word in said if word not in daemon.log.text()] == []
+    assert "Traceback" not in daemon.log.text()
+
+
+def test_the_first_user(start_daemon: DaemonStarter, dial: Dialler) -> None:
+    environment = {"AMQPD_DEFAULT_USER": "alice", "AMQPD_DEFAULT_PASS": "secret"}
+    daemon = start_daemon(environment=environment)
+    for user, password, welcome in (
+        ("alice", "secret", True),
+        ("alice", "wrong", False),
+        ("guest", "guest", False),
+        ("alice", "secret", True),
+    ):
+        peer = dial(daemon.address)
+        peer.start()
+        peer.login(user, password)
+        if welcome:
+            peer.tune()
+        else:
+            peer.expect_close(403)
+    daemon.stop()
+    again = start_daemon(environment={"AMQPD_DEFAULT_USER": "bob", "AMQPD_DEFAULT_PASS": "other"})
+    peer = dial(again.address)
+    peer.start()
+    peer.login("alice", "secret")  # there was a user already: no other is made
+    peer.tune()
+    peer = dial(again.address)
+    peer.start()
+    peer.login("bob", "other")
+    peer.expect_close(403)
