@@ -101,7 +101,7 @@ class Salvage(Reading):
         """A segment that must exist does not: what only it held is lost, and nobody knows what that was."""
         self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
 
-    def segment(self, number: int, length: i64) -> None:
+    def segment(self, number: i64, length: i64) -> None:
         """Replay what reads of a segment."""
         segment = Segment(number, 0)
         segment.entry_synced = True

@@ -124,6 +124,7 @@ class SegmentedCommit(GroupCommit):
         self.segments.add(segment)
         self.on_segment_begun()
         self.filling.add_checkpoint(older, self.definitions_cache)
+        segment.limit += len(self.filling.writer)  # however large the topology, there is room for messages
 
     def _seal(self) -> Batch:
         batch = self.filling
