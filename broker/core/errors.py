@@ -1,4 +1,4 @@
-"""Refusals by the core. Adapters map each class to a reply code or error condition; the text is the client's."""
+"""Refusals by the core. Adapters map each class to a reply code; the text is the client's."""
 
 
 class BrokerError(Exception):
