@@ -1,0 +1,148 @@
+"""Random histories of appends, segments, copies and crashes against a model that is one dict."""
+
+import random
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from broker.core.message import Message
+from broker.store.log import Log
+from tests.simulation.sim_disk import SimDisk
+from tests.storing import Sink, content_of, logged_queue, new_message, open_log
+
+FOLDER = "/log"
+QUEUES = [logged_queue(number) for number in (1, 2, 3)]
+
+
+class Histories(RuleBasedStateMachine):
+    """`durable` is what must be there; `pending` are the changes of the batch being filled."""
+
+    @initialize(seed=st.integers(0, 1000), budget=st.sampled_from([0, 2000, 1 << 40]))
+    def start(self, seed: int, budget: int) -> None:
+        self.disk = SimDisk(random.Random(seed))
+        self.budget = budget
+        self.durable: dict[int, tuple[bytes, list[int]]] = {}
+        self.now: dict[int, tuple[bytes, list[int]]] = {}
+        self.messages: dict[int, Message] = {}
+        self.topology: list[dict[str, object]] = []
+        self.durable_topology = 0
+        self.published = 0
+        self.log: Log
+        self.reopen(False)
+
+    def reopen(self, clean: bool) -> None:
+        """Recover, and compare with the model."""
+        sink = Sink()
+        self.disk.kill()
+        topology = self.topology[: self.durable_topology]
+        self.topology = topology
+        self.log, report = open_log(
+            FOLDER,
+            self.disk,
+            sink,
+            definitions=lambda: list(self.topology),
+            segment_bytes=2048,
+            first_segment_bytes=1024,
+            memory_budget=self.budget,
+        )
+        assert report.clean == clean
+        known: list[object] = []
+        for change in sink.changes:
+            if change not in known:
+                known.append(change)
+        assert known == topology
+        found: dict[int, tuple[bytes, list[int]]] = {}
+        order = []
+        for message, queues, redelivered in sink.messages:
+            content = message.content or self.log.load(message)
+            assert message.sequence not in found
+            assert redelivered is not clean
+            found[message.sequence] = (content, sorted(queues))
+            order.append(message.sequence)
+        assert found == self.durable
+        assert order == sorted(order)
+        self.messages = {message.sequence: message for message, _, _ in sink.messages}
+        self.now = {sequence: (content, list(queues)) for sequence, (content, queues) in found.items()}
+
+    def synced(self) -> None:
+        """Everything appended so far is on disk."""
+        self.durable = {sequence: (content, list(queues)) for sequence, (content, queues) in self.now.items()}
+        self.durable_topology = len(self.topology)
+
+    @rule(length=st.integers(0, 600), queues=st.sets(st.sampled_from([0, 1, 2]), min_size=1))
+    def publish(self, length: int, queues: set[int]) -> None:
+        self.published += 1
+        content = content_of(self.published, length)
+        message = new_message(content)
+        self.log.append_message(message, [QUEUES[index] for index in sorted(queues)])
+        self.messages[message.sequence] = message
+        self.now[message.sequence] = (content, [index + 1 for index in sorted(queues)])
+
+    @precondition(lambda self: self.now)
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def settle(self, data: Any, count: int) -> None:
+        for _ in range(min(count, len(self.now))):
+            sequence = data.draw(st.sampled_from(sorted(self.now)))
+            queues = self.now[sequence][1]
+            number = data.draw(st.sampled_from(queues))
+            queues.remove(number)
+            self.log.append_settle(self.messages[sequence], QUEUES[number - 1])
+            if not queues:
+                del self.now[sequence]
+                del self.messages[sequence]
+
+    @rule()
+    def define(self) -> None:
+        change: dict[str, object] = {"kind": "binding", "number": len(self.topology)}
+        if change not in self.topology:
+            self.topology.append(change)
+            self.log.append_definition(change)
+
+    @rule()
+    def commit(self) -> None:
+        self.log.commit()
+        self.synced()
+
+    @rule(power=st.booleans())
+    def crash(self, power: bool) -> None:
+        if power:
+            self.disk.crash()
+        self.reopen(False)
+
+    @rule()
+    def stop_cleanly(self) -> None:
+        self.log.close()
+        self.synced()
+        self.reopen(True)
+
+    @precondition(lambda self: self.now)
+    @rule(data=st.data())
+    def load(self, data: Any) -> None:
+        sequence = data.draw(st.sampled_from(sorted(self.now)))
+        message = self.messages[sequence]
+        content = self.log.load(message) if message.content is None else message.content
+        assert content == self.now[sequence][0]
+
+    @invariant()
+    def space_is_bounded(self) -> None:
+        """Twice what is needed and a few segments: nothing that is dead is kept for long."""
+        if hasattr(self, "log") and self.log.is_empty():
+            live = sum(len(content) + 100 for content, _ in self.now.values())
+            files = [name for name in self.disk.names(FOLDER) if name.endswith(".log")]
+            assert len(files) == self.log.segment_count
+            needed = live + 17 * self.published + 500 * self.log.segment_count
+            assert self.log.bytes_on_disk <= 3 * needed + 8 * 2048
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        if hasattr(self, "log"):
+            live = sum(segment.live for segment in self.log.segments.all())
+            assert live == len(self.now)
+            in_memory = [m.length for m in self.messages.values() if m.content is not None]
+            assert self.log.content_bytes == sum(in_memory)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

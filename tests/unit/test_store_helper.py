@@ -1,0 +1,203 @@
+"""The sync helper: a real process, real sockets, real files."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.store.disk import RealDisk
+from broker.store.helper import HelperSyncer
+from broker.store.log import Log
+from broker.store.syncer import run_inline
+from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, no_definitions, open_log, publish
+
+DISK = RealDisk()
+PATIENCE = 20.0
+
+
+class Bench:
+    """A log whose syncs are done by a helper."""
+
+    def __init__(self, folder: Path, deferred: Deferred | None = None) -> None:
+        self.folder = folder
+        self.unwatched: list[int] = []
+        self.syncer = HelperSyncer(DISK, run_inline if deferred is None else deferred.run)
+        self.syncer.unwatch = self.unwatched.append
+        self.log = Log(
+            str(folder),
+            DISK,
+            self.syncer,
+            lambda: 0.0,
+            no_definitions,
+            segment_bytes=4096,
+            first_segment_bytes=4096,
+            reserve_bytes=8192,
+        )
+        self.log.recover(Sink())
+
+    def await_answer(self) -> None:
+        """Wait for what the helper says and pass it on."""
+        readable, _, _ = select.select([self.syncer.fileno()], [], [], PATIENCE)
+        assert readable, "the helper has not answered"
+        self.syncer.on_readable()
+
+    def settle_down(self) -> None:
+        """Wait until no batch is on its way."""
+        while self.log.in_flight:
+            self.await_answer()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.log.let_go()
+
+
+def test_batches_become_durable_by_another_process(bench: Bench) -> None:
+    assert bench.syncer.pid != os.getpid()
+    waiter = Waiter()
+    publish(bench.log, [logged_queue(1)], b"one")
+    bench.log.wait(waiter)
+    bench.log.commit()
+    assert waiter.durable == []
+    bench.settle_down()
+    assert waiter.durable == [bench.log.durable]
+
+
+def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
+    queue = logged_queue(1)
+    messages = []
+    for number in range(1, 101):
+        messages.append(publish(bench.log, [queue], content_of(number, 500)))
+        if number > 20:
+            bench.log.append_settle(messages[number - 21], queue)
+        bench.log.commit()
+        bench.settle_down()
+    while len(list(bench.folder.glob("*.log"))) > bench.log.segment_count:
+        bench.await_answer()
+    assert bench.log.segment_count < 10
+    while bench.log.files.spare != 2:
+        bench.await_answer()
+    assert (bench.folder / "spare").stat().st_size == 4096
+    assert (bench.folder / "reserve").stat().st_size == 8192
+    bench.log.close()
+    sink = Sink()
+    log, report = open_log(str(bench.folder), DISK, sink)
+    assert report.clean
+    assert [message.sequence for message, _, _ in sink.messages] == list(range(81, 101))
+    log.let_go()
+
+
+def test_its_death_is_a_failed_sync(bench: Bench) -> None:
+    watched = bench.syncer.fileno()
+    waiter = Waiter()
+    os.kill(bench.syncer.pid, signal.SIGSTOP)
+    publish(bench.log, [logged_queue(1)], b"one")
+    bench.log.wait(waiter)
+    bench.log.commit()
+    os.kill(bench.syncer.pid, signal.SIGKILL)
+    bench.await_answer()
+    assert bench.log.stopped
+    assert f"pid {bench.syncer.pid}" in bench.log.failure
+    assert (waiter.durable, waiter.failed) == ([], [bench.log.failure])
+    assert bench.unwatched == [watched], "a dead socket is not read for ever"
+
+
+def test_its_death_is_noticed_without_a_batch_on_its_way(bench: Bench) -> None:
+    os.kill(bench.syncer.pid, signal.SIGKILL)
+    bench.await_answer()
+    assert bench.log.stopped
+
+
+def test_the_terminal_s_and_the_service_manager_s_signals_do_not_end_it(bench: Bench) -> None:
+    publish(bench.log, [logged_queue(1)], b"one")
+    bench.log.commit()
+    bench.settle_down()  # it is up
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(bench.syncer.pid, number)
+    publish(bench.log, [logged_queue(1)], b"two")
+    bench.log.commit()
+    bench.settle_down()
+    assert not bench.log.stopped
+
+
+def test_a_sync_that_fails_is_reported_with_its_reason(bench: Bench) -> None:
+    reader, writer = os.pipe()
+    bench.log.in_flight = bench.log.batch  # a pipe cannot be synced
+    bench.syncer.start_sync(writer, -1, False)
+    bench.await_answer()
+    assert bench.log.failure == "sync failed: Invalid argument"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_the_file_that_was_cut_is_synced_first(bench: Bench, tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    bench.log.in_flight = bench.log.batch
+    bench.syncer.start_sync(bench.log.filling.segment.fd, writer, True)
+    bench.await_answer()
+    assert bench.log.failure == "sync failed: Invalid argument"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_close_waits_for_what_is_on_its_way(tmp_path: Path) -> None:
+    deferred = Deferred()
+    bench = Bench(tmp_path, deferred)
+    queue = logged_queue(1)
+    publish(bench.log, [queue], content_of(1, 400_000))  # written off the loop, by work that never comes
+    bench.log.commit()
+    publish(bench.log, [queue], content_of(2, 10))
+    bench.log.close()
+    deferred.run_all()  # too late: it finds its own descriptor and nobody to report to
+    sink = Sink()
+    log, report = open_log(str(tmp_path), DISK, sink)
+    assert report.clean
+    contents = [log.load(message) for message, _, _ in sink.messages]
+    assert contents == [content_of(1, 400_000), content_of(2, 10)]
+    log.let_go()
+
+
+def test_it_ends_with_the_broker_however_that_ends(tmp_path: Path) -> None:
+    script = f"""
+import os
+from pathlib import Path
+from tests.unit.test_store_helper import Bench
+bench = Bench(Path({str(tmp_path)!r}))
+print(bench.syncer.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid = int(done.stdout)
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    readable, _, _ = select.select([descriptor], [], [], PATIENCE)
+    os.close(descriptor)
+    assert readable, "the helper is still there"
+
+
+def test_the_helper_imports_nothing_big() -> None:
+    script = Path(sys.modules["broker.store.sync_helper"].__file__ or "")
+    assert script.suffix == ".py", "it is never compiled: the plain interpreter runs it"
+    listed = subprocess.run(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            f"import runpy, sys; runpy.run_path({str(script)!r}); print(len(sys.modules))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(listed.stdout) < 80
