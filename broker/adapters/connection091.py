@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
 CLOSING_SECONDS: Final = 5
+FLUSH_BYTES_MIN: Final = 65536
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -171,7 +172,8 @@ class Connection091(Connection):
             self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
         super().pump(budget)
         self.full = False
-        self.flush()
+        if not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
+            self.flush()  # else another turn follows at once, and one write will do for both
 
     def flush(self) -> None:
         """Write what the turn has produced, once."""

@@ -42,16 +42,17 @@ class Credit:
         """A message of `size` bytes goes out. Suspends the window's targets when this exhausts it."""
         self.used += 1
         self.used_bytes += size
-        if (self.count_max != 0 or self.bytes_max != 0) and not self.has():
+        if self.used == self.count_max or (self.bytes_max != 0 and self.used_bytes >= self.bytes_max):
             self.update_targets()
 
     def restore(self, size: i64) -> None:
         """A message of `size` bytes has come back or been settled. Wakes the targets that can go on."""
-        was_open = self.has()
         self.used -= 1
         self.used_bytes -= size
-        if self.bytes_max != 0 or (not was_open and self.has()):
+        if self.bytes_max != 0:
             self.changed()
+        elif self.used == self.count_max - 1:
+            self.update_targets()
 
     def resize(self, count_max: i64, bytes_max: i64) -> None:
         """New limits.

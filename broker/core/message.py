@@ -33,7 +33,9 @@ class Message:
     holds them and memory does not (`MessageStore.load` brings them back). `size` is the body in bytes.
     """
 
-    def __init__(self, address: Address, content: bytes | None, size: i64, persistent: bool, priority: i64) -> None:
+    def __init__(
+        self, address: Address, content: bytes | None, size: i64, persistent: bool, priority: i64
+    ) -> None:
         self.address = address
         self.content = content
         self.size = size

@@ -165,18 +165,22 @@ class Queue:
             return self._nothing_for(consumer)
         size = entry.message.size
         target = consumer.target
-        if not target.fits(size):
+        credit = target.credit
+        # a consumer with a count window that is exhausted is NOT_INTERESTED: here only bytes can be too few
+        if (credit.bytes_max != 0 or target.session_credit is not None) and not target.fits(size):
             wait_for_size(self, consumer, entry)
             return False
         if consumer.acquires:
-            if self.manager.outranked(consumer):
+            if self.manager.levels[0] is not consumer.level and self.manager.outranked(consumer):
                 return self._nothing_for(consumer)
             self.acquire(entry, consumer)
             if consumer.state == INTERESTED:
                 self.manager.move(consumer, NOTIFIED)
         else:
             consumer.context.passed(entry)
-        target.use_credit(size)
+        credit.use(size)
+        if target.session_credit is not None:
+            target.session_credit.use(size)
         target.deliver(consumer, entry)
         if consumer.no_ack and consumer.acquires:
             self.settle(entry)
@@ -201,7 +205,11 @@ class Queue:
 
     def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """AVAILABLE → ACQUIRED of the shared context's next entry, for delivery."""
-        self.context.passed(entry)
+        context = self.context
+        if context.behind:
+            context.passed(entry)
+        else:
+            context.last = entry
         size = entry.message.size
         entry.state = ACQUIRED
         entry.owner = consumer
@@ -253,7 +261,9 @@ class Queue:
     def unlink(self, entry: QueueEntry) -> None:
         """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
         depth = self.ready + self.unacked
-        self.context.forget(entry, depth)
+        context = self.context
+        if depth == 0 or context.last is entry or context.behind:
+            context.forget(entry, depth)
         for context in self.browser_contexts:
             context.forget(entry, depth)
         self.entries.unlink(entry)

@@ -15,7 +15,7 @@ from broker.store.group_commit import GroupCommit
 from broker.store.segment import Segment, SegmentTable
 from broker.store.syncer import Syncer
 
-INLINE_WRITE_MAX: Final = 256 * 1024  # a larger write may block behind a sync: off the loop
+INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would take the loop too long
 WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
 
 
