@@ -107,9 +107,12 @@ def start_daemon(tmp_path: Path) -> Iterator[DaemonStarter]:
         environment: dict[str, str] | None = None,
         data_dir: Path | None = None,
         wrapper: tuple[str, ...] = (),
+        port: int = 0,
     ) -> Daemon:
         folder = tmp_path / f"daemon-{len(started)}"
-        daemon = Daemon(folder, options, environment, wrapper, data_dir=data_dir or tmp_path / "data")
+        daemon = Daemon(
+            folder, options, environment, wrapper, data_dir=data_dir or tmp_path / "data", port=port
+        )
         started.append(daemon)
         return daemon.wait_until_ready()
 

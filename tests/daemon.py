@@ -80,7 +80,7 @@ class Output:
 
 
 class Daemon:
-    """A broker process. Ports are chosen by the system; `folder` gets its data and its output."""
+    """A broker process. Ports are chosen by the system unless given; `folder` gets its data and output."""
 
     def __init__(
         self,
@@ -90,6 +90,7 @@ class Daemon:
         wrapper: Sequence[str] = (),
         listen: bool = True,
         data_dir: Path | None = None,
+        port: int = 0,
     ) -> None:
         """Start it. `wrapper` is a command that runs it; without `listen` the options say where to listen."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +98,14 @@ class Daemon:
         command = [*wrapper, sys.executable, "-m", "broker", "serve"]
         if listen:
             data_dir = data_dir or folder / "data"
-            command += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data-dir", str(data_dir)]
+            command += [
+                "--listen",
+                f"127.0.0.1:{port}",
+                "--admin",
+                "127.0.0.1:0",
+                "--data-dir",
+                str(data_dir),
+            ]
         self.process = subprocess.Popen(
             [*command, *options],
             cwd=ROOT,

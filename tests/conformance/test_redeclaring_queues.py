@@ -110,3 +110,9 @@ def declare_bytes(queue: str, table: bytes) -> bytes:
     payload = b"\x00\x32\x00\x0a\x00\x00" + bytes([len(queue)]) + queue.encode() + b"\x00"
     payload += len(table).to_bytes(4, "big") + table
     return b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce"
+
+
+@pytest.mark.spec("amqp-0-9-1", "queue.declare#exclusive")
+def test_an_exclusive_queue_is_never_durable(channel: PeerChannel, name: str) -> None:
+    channel.declare(name, exclusive=True, durable=True)
+    channel.declare(name, exclusive=True, durable=False)
