@@ -147,8 +147,7 @@ class Batch:
 class Move:
     """A message that was copied forward in a batch that is not durable yet, and where it was."""
 
-    def __init__(self, message: Message, segment: Segment, offset: i64, in_memory: bool) -> None:
+    def __init__(self, message: Message, segment: Segment, offset: i64) -> None:
         self.message = message
         self.segment = segment
         self.offset = offset
-        self.in_memory = in_memory  # its content was in memory before

@@ -64,7 +64,11 @@ class Room:
             log.failure = ""
 
     def write_failed(self, batch: Batch, error: BaseException) -> None:
-        """Cut what was written of the batch; stop, or go on with the reserve."""
+        """Cut what was written of the batch; stop, or go on with the reserve.
+
+        If the cut does not reach the disk before a crash, that is no harm: a part of a batch is never valid,
+        and the checkpoint of the segment made of the reserve says how long this one is.
+        """
         log = self.log
         segment = batch.segment
         try:
@@ -104,15 +108,15 @@ class Room:
                 following = log.files.new_segment(segment.number + 1)
             following.needs = needs
             following.needs.add(segment.number)
-            log.also_sync = segment.fd
         following.end = 0
         filling.seal(0)
         log.fill(following, BytesWriter())
         self._salvage(batch.payload, batch.first_sequence)
         self._salvage(filling.payload, batch.first_sequence)
         log.fail_waiters()
-        log.files.ask()
         log.commit()
+        if not log.stopped:
+            log.files.ask()
 
     def _undo_moves(self, moves: list[Move]) -> None:
         log = self.log
@@ -122,8 +126,6 @@ class Room:
                 continue
             log.segments.holding(message).unlink(message)
             move.segment.put_back(message, move.offset)
-            if not move.in_memory:
-                log.drop_content(message)
 
     def _disown(self, segment: Segment, offset: i64) -> None:
         """Messages appended from this offset on are not on disk: they live in memory as if never logged."""

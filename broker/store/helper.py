@@ -13,7 +13,7 @@ from mypy_extensions import mypyc_attr
 
 from broker.store.disk import Disk
 from broker.store.group_commit import GroupCommit
-from broker.store.sync_helper import FOLDER, NEW_FILE, OTHER_FILE, PACKET_MAX
+from broker.store.sync_helper import FOLDER, NEW_FILE, PACKET_MAX
 from broker.store.syncer import DiskSyncer, RunOffLoop
 
 EXIT_SECONDS: Final = 10.0  # what a sync that is under way may still take when the log is closed
@@ -69,16 +69,13 @@ class HelperSyncer(DiskSyncer):
         assert self.socket is not None
         return self.socket.fileno()
 
-    def start_sync(self, fd: int, other: int, directory: bool) -> None:
+    def start_sync(self, fd: int, directory: bool) -> None:
         """Ask the helper; the file is passed to it when it is another one than before."""
         flags = FOLDER if directory else 0
         attached = array("i")
         if fd != self.current or directory:
             flags |= NEW_FILE
             attached.append(fd)
-        if other >= 0:
-            flags |= OTHER_FILE
-            attached.append(other)
         self.current = fd
         if self.socket is None:
             self._lost("it is gone")

@@ -42,9 +42,8 @@ class Log(SegmentedCommit):
     another reason than a full disk, the log is `stopped`: it stays so until the daemon starts again. After
     a full disk (`full`) settles and copies go on in the reserve, and when the syncer has been able to
     preallocate a new reserve and a whole new segment, `failure` becomes empty again: nothing on disk
-    depends on the batch that did not fit, since that was cut off and synced before anything else was
-    written. Its messages go on in memory as if they had never been logged (sequence 0), and their
-    publishers have been told.
+    depends on the batch that did not fit. Its messages go on in memory as if they had never been logged
+    (sequence 0), and their publishers have been told.
     """
 
     def __init__(
@@ -231,10 +230,6 @@ class Log(SegmentedCommit):
         self.sealed = None
         segment = batch.segment
         segment.entry_synced = True
-        self.also_sync = -1
-        for move in batch.moved:
-            if not move.in_memory and move.message.references > 0:
-                self.drop_content(move.message)
         if self.content_bytes > self.memory_budget:
             self._drop_contents(batch)
         if self.closing:

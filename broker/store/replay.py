@@ -94,7 +94,6 @@ class Replay:
         elif kind == CHECKPOINT:
             self.checkpoint = records.data[records.content_at : records.content_at + records.length]
             self.changes = []
-            self.removed = set()
         elif kind == REMOVED:
             self.removed.add(records.segment)
         else:

@@ -45,7 +45,6 @@ class SegmentedCommit(GroupCommit):
         self.filling = Batch(0, Segment(0, 0), 0, BytesWriter())
         self.sealed: Batch | None = None
         self.last_needed: i64 = 0  # the segment most recently added to the filling one's `needs`
-        self.also_sync: int = -1  # a file that was cut and must be synced before anything else is durable
         self.closing = False
 
     def make_file(self, segment: Segment) -> None:
@@ -100,7 +99,7 @@ class SegmentedCommit(GroupCommit):
         segment = batch.segment
         segment.good = batch.end
         self.sync_started = self.clock()
-        self.syncer.start_sync(segment.fd, self.also_sync, not segment.entry_synced)
+        self.syncer.start_sync(segment.fd, not segment.entry_synced)
 
     def is_empty(self) -> bool:
         """Whether nothing has been appended to the batch being filled."""
@@ -164,8 +163,6 @@ class SegmentedCommit(GroupCommit):
         self.disk.write(segment.fd, [batch.header, batch.payload], batch.offset)
         segment.good = batch.end
         self.begin()
-        if self.also_sync >= 0:
-            self.disk.sync(self.also_sync)
         self.disk.sync(segment.fd)
         self.disk.sync_directory(self.files.directory)
         self.sealed = batch

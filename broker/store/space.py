@@ -74,14 +74,12 @@ class Space:
         for segment in log.segments.all():
             if segment.removal:
                 going.add(segment.number)
-            elif segment is not current and segment.live == 0:
-                emptied = 0 < segment.emptied <= log.durable
-                if emptied or self._needs_only(segment, going):
-                    going.add(segment.number)
-                    segment.removal = log.filling.number
-                    log.filling.add_removed(segment.number)
-                elif segment.emptied:
-                    self.changed = True
+            elif segment is current or segment.live > 0:
+                continue
+            elif segment.emptied or self._needs_only(segment, going):
+                going.add(segment.number)
+                segment.removal = log.filling.number
+                log.filling.add_removed(segment.number)
         if going:
             self.changed = True
 
@@ -195,7 +193,7 @@ class Space:
         if done is not None:
             queues = [queue for queue in queues if queue not in done]
         filling = log.filling
-        filling.moved.append(Move(message, victim, message.offset, message.content is not None))
+        filling.moved.append(Move(message, victim, message.offset))
         if message.content is None:  # the copy is not in the file yet
             message.content = content
             log.content_bytes += message.length

@@ -7,8 +7,8 @@ fast:
 
 SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answer is one packet. Requests:
 
-    S flags [descriptors]   fdatasync. Flag 1: a new current file is attached; 2: another file, attached last,
-                            is synced first; 4: fsync the folder afterwards.              Answer: S error
+    S flags [descriptor]    fdatasync. Flag 1: the file is attached, and stays the current one; 2: fsync the
+                            folder afterwards.                                            Answer: S error
     P size name             create `name` in the folder and preallocate `size` bytes.     Answer: P error name
     R name                  delete `name` and fsync the folder.                           Answer: R error name
 
@@ -26,8 +26,7 @@ import socket
 import sys
 
 NEW_FILE = 1
-OTHER_FILE = 2
-FOLDER = 4
+FOLDER = 2
 PACKET_MAX = 4096
 
 
@@ -94,7 +93,7 @@ def serve_syncs(folder: str, sock: socket.socket) -> None:
     """Sync the current file whenever asked."""
     current = -1
     while True:
-        space = socket.CMSG_SPACE(2 * 4)
+        space = socket.CMSG_SPACE(4)
         request, ancillary, _, _ = sock.recvmsg(PACKET_MAX, space)
         if not request:
             return
@@ -105,10 +104,6 @@ def serve_syncs(folder: str, sock: socket.socket) -> None:
             attached += descriptors
         flags = request[1]
         try:
-            if flags & OTHER_FILE:
-                other = attached.pop()
-                os.fdatasync(other)
-                os.close(other)
             if flags & NEW_FILE:
                 if current >= 0:
                     os.close(current)

@@ -30,8 +30,8 @@ class Syncer:
         """Write a large batch; answered by `written`."""
         raise NotImplementedError
 
-    def start_sync(self, fd: int, other: int, directory: bool) -> None:
-        """Sync `other` (unless -1), the file, then the folder if asked; answered by `completed`."""
+    def start_sync(self, fd: int, directory: bool) -> None:
+        """Sync the file, then the folder if asked; answered by `completed`."""
         raise NotImplementedError
 
     def prepare(self, name: str, size: int) -> None:
@@ -89,9 +89,9 @@ class DiskSyncer(Syncer):
         self.job = job
         self.run_off_loop(job.work, job.done)
 
-    def start_sync(self, fd: int, other: int, directory: bool) -> None:
+    def start_sync(self, fd: int, directory: bool) -> None:
         """Sync off the loop."""
-        job = _Sync(self, fd, other, directory)
+        job = _Sync(self, fd, directory)
         self.sync_job = job
         self.run_off_loop(job.work, job.done)
 
@@ -188,17 +188,14 @@ class _Write:
 class _Sync:
     """A sync."""
 
-    def __init__(self, syncer: DiskSyncer, fd: int, other: int, directory: bool) -> None:
+    def __init__(self, syncer: DiskSyncer, fd: int, directory: bool) -> None:
         self.syncer = syncer
         self.fd = fd
-        self.other = other
         self.directory = directory
 
     def work(self) -> None:
         """Sync; for the other thread."""
         disk = self.syncer.disk
-        if self.other >= 0:
-            disk.sync(self.other)
         disk.sync(self.fd)
         if self.directory:
             disk.sync_directory(self.syncer.directory)

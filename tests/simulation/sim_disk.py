@@ -84,6 +84,7 @@ class SimDisk(Disk):
         self.capacity = 1 << 40
         self.operations_left = -1  # until the power goes; -1: it stays
         self.failing_syncs = 0
+        self.rotten_reads = 0
         self.syncs = 0
 
     # --- accidents
@@ -172,7 +173,11 @@ class SimDisk(Disk):
 
     def read(self, fd: int, length: int, offset: int) -> bytes:
         """What a process sees."""
-        return bytes(self.opened[fd].cache[offset : offset + length])
+        data = self.opened[fd].cache[offset : offset + length]
+        if self.rotten_reads > 0 and data:
+            self.rotten_reads -= 1
+            data[self.rng.randrange(len(data))] ^= 1
+        return bytes(data)
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
         """Write; a full disk or a power cut leaves a part."""

@@ -133,8 +133,10 @@ class Machine:
             self._crash_or_kill()
         elif draw < 0.997:
             self._capacity()
-        else:
+        elif draw < 0.9985:
             self.disk.failing_syncs = 1
+        else:
+            self.disk.rotten_reads = 1
 
     def _publish(self) -> None:
         if self.log.failure or not self.queues:
@@ -160,13 +162,18 @@ class Machine:
         number = self.rng.choice(sorted(queues))
         sequence = message.sequence
         if sequence and self.rng.random() < 0.1:
-            content = self.log.load(message) if message.content is None else message.content
-            assert content == self._content(sequence)
+            assert self._load(message) == self._content(sequence)
         self._let_go(key, number)
         if sequence:
             if not self.log.stopped:
                 self.events.append((self.log.batch, Event("settle", sequence, (number,))))
             self.log.append_settle(message, self.queues[number])
+
+    def _load(self, message: Message) -> bytes:
+        rotten, self.disk.rotten_reads = self.disk.rotten_reads, 0
+        content = self.log.load(message) if message.content is None else message.content
+        self.disk.rotten_reads = rotten
+        return content
 
     def _content(self, sequence: int) -> bytes:
         if sequence in self.base.messages:
@@ -259,7 +266,7 @@ class Machine:
 
     def _restart(self) -> None:
         self.deferred.pending.clear()
-        self.disk.failing_syncs = 0
+        self.disk.failing_syncs = self.disk.rotten_reads = 0
         while True:
             try:
                 self.recover()
@@ -292,8 +299,8 @@ class Machine:
     def recover(self) -> None:
         possible = self._possible()
         clean = self.clean
-        if self.rng.random() < 0.1:
-            self.disk.operations_left = self.rng.randrange(12)
+        if self.rng.random() < 0.3:
+            self.disk.operations_left = self.rng.randrange(16)
         if self.rng.random() < 0.7:
             self.disk.capacity = 1 << 40
         sink = TopologySink()

@@ -22,6 +22,7 @@ class BadDisk(SimDisk):
         super().__init__(random.Random(7))
         self.write_errors: list[int] = []
         self.truncate_error = 0
+        self.rotten_at = -1
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
         if self.write_errors:
@@ -29,6 +30,12 @@ class BadDisk(SimDisk):
             super().write(fd, [b"".join(parts)[:30]], offset)
             raise error
         super().write(fd, parts, offset)
+
+    def read(self, fd: int, length: int, offset: int) -> bytes:
+        data = bytearray(super().read(fd, length, offset))
+        if 0 <= self.rotten_at - offset < len(data):
+            data[self.rotten_at - offset] ^= 1
+        return bytes(data)
 
     def truncate(self, fd: int, length: int) -> None:
         if self.truncate_error:
@@ -220,6 +227,73 @@ def test_consuming_makes_room_by_itself() -> None:
         if not log.failure:
             break
     assert log.failure == ""
+    log.let_go()
+
+
+def test_settles_saved_from_a_failed_batch_outlive_the_segment_that_they_are_in() -> None:
+    disk = BadDisk()
+    log, _ = open_log(FOLDER, disk, segment_bytes=4096, first_segment_bytes=4096, reserve_bytes=1024)
+    queue = logged_queue(1)
+    old = [publish(log, [queue], content_of(n, 700)) for n in range(1, 5)]
+    log.commit()
+    log.append_settle(old[0], queue)
+    disk.write_errors = [errno.ENOSPC]
+    log.commit()
+    assert log.failure == "", "the simulated disk has room, so a new reserve was there at once"
+    saved_in = log.filling.segment.number
+    previous = publish(log, [queue], content_of(5, 700))
+    for n in range(6, 30):
+        message = publish(log, [queue], content_of(n, 700))
+        log.append_settle(previous, queue)
+        previous = message
+        log.commit()
+    assert log.filling.segment.number > saved_in + 2
+    log, sequences = reopened(disk)
+    assert sequences == [m.sequence for m in old[1:]] + [previous.sequence]
+    log.let_go()
+
+
+def churn(log: Log, start: int) -> None:
+    """Messages that come and go, over several segments."""
+    queue = logged_queue(1)
+    for n in range(start, start + 30):
+        message = publish(log, [queue], content_of(n, 700))
+        log.commit()
+        log.append_settle(message, queue)
+        log.commit()
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_copies_outlive_a_segment_that_does_not_read_back_to_its_end(twice: bool) -> None:
+    """What was copied before the bad place must not come back from there when the copies are settled."""
+    disk = BadDisk()
+    log, _ = open_log(FOLDER, disk, segment_bytes=4096, first_segment_bytes=4096)
+    queue = logged_queue(1)
+    early = publish(log, [queue], content_of(1, 100))
+    log.commit()
+    late = publish(log, [queue], content_of(2, 4000))
+    log.commit()
+    churn(log, 3)
+    log.space.victim = log.segments.get(1)
+    disk.rotten_at = late.offset
+    churn(log, 50)
+    assert log.space.damage
+    disk.rotten_at = -1
+    assert early.segment > 1
+    assert late.segment == 1
+    if twice:
+        copied_to = early.segment
+        log.space.victim = log.segments.get(copied_to)
+        churn(log, 100)
+        assert early.segment > copied_to
+        assert log.segments.get(copied_to) is None
+    log.append_settle(early, queue)
+    churn(log, 150)
+    log, sequences = reopened(disk)
+    assert sequences == [late.sequence]
+    churn(log, 200)
+    log, sequences = reopened(disk)
+    assert sequences == [late.sequence]
     log.let_go()
 
 

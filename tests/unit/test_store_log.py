@@ -318,7 +318,7 @@ def test_settles_that_a_full_old_segment_needs_outlive_their_own_segment(tmp_pat
 
 def test_order_survives_copying(tmp_path: Path) -> None:
     queue = logged_queue(1)
-    log, _ = open_log(str(tmp_path), DISK, segment_bytes=4096, first_segment_bytes=4096)
+    log, _ = open_log(str(tmp_path), DISK, segment_bytes=4096, first_segment_bytes=4096, memory_budget=0)
     kept = []
     for number in range(1, 400):
         message = publish(log, [queue], content_of(number, 300))
@@ -329,6 +329,8 @@ def test_order_survives_copying(tmp_path: Path) -> None:
         log.commit()
     pairs = itertools.pairwise(kept)
     assert any(older.segment > newer.segment for older, newer in pairs), "copies lie after newer ones"
+    assert all(message.content is None for message in kept)
+    assert [log.load(message) for message in kept] == [content_of(n, 300) for n in range(20, 400, 20)]
     log.let_go()
     sink = Sink()
     log, _ = open_log(str(tmp_path), DISK, sink)
