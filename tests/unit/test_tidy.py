@@ -17,10 +17,9 @@ LONG_FILES = {
     "broker/adapters/channel091.py",
     "broker/core/queue.py",
     "protocol/amqp091/wire.py",
-    "tests/property/queue_world.py",
     "tests/simulation/store_machine.py",
-    "tests/unit/test_core_queue.py",
-    "tests/unit/test_core_turns.py",
+    "tests/unit/test_store_failures.py",
+    "tests/unit/test_store_log.py",
 }
 LONG_FUNCTIONS: set[str] = set()
 
