@@ -89,7 +89,11 @@ class Queue:
 
     def enqueue(self, message: Message) -> QueueEntry:
         """Link `message` at its place and notify. Appending it to the log was the caller's business."""
-        entry = self._link(message)
+        entry = self.entries.append(message)
+        self.ready += 1
+        self.ready_bytes += message.size
+        if not self.entries.in_order:
+            self._offer(entry)
         self.published += 1
         if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:
             self.notify_work(entry)
@@ -261,9 +265,7 @@ class Queue:
     def unlink(self, entry: QueueEntry) -> None:
         """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
         depth = self.ready + self.unacked
-        context = self.context
-        if depth == 0 or context.last is entry or context.behind:
-            context.forget(entry, depth)
+        self.context.forget(entry, depth)
         for context in self.browser_contexts:
             context.forget(entry, depth)
         self.entries.unlink(entry)
@@ -279,7 +281,10 @@ class Queue:
         self.unacked_bytes -= message.size
         if self.logged and message.sequence != 0:
             self.store.append_settle(message, self)
-        self.unlink(entry)
+        if self.browser_contexts or self.context.behind or self.context.last is entry:
+            self.unlink(entry)
+        else:  # no cursor needs to know
+            self.entries.unlink(entry)
         return owner
 
     def _link(self, message: Message) -> QueueEntry:
@@ -287,11 +292,15 @@ class Queue:
         self.ready += 1
         self.ready_bytes += message.size
         if not self.entries.in_order:
-            depth = self.ready + self.unacked
-            self.context.offer(entry, depth)
-            for context in self.browser_contexts:
-                context.offer(entry, depth)
+            self._offer(entry)
         return entry
+
+    def _offer(self, entry: QueueEntry) -> None:
+        """Show cursors an entry that may have been linked behind them."""
+        depth = self.ready + self.unacked
+        self.context.offer(entry, depth)
+        for context in self.browser_contexts:
+            context.offer(entry, depth)
 
     def _nothing_for(self, consumer: QueueConsumer) -> bool:
         """The pull found nothing: to the back of Interested, unless it has only used up its scan budget."""
