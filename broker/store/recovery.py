@@ -249,6 +249,9 @@ def _mend(log: Log, reading: Reading) -> None:
             disk.sync(fd)
         finally:
             disk.close(fd)
+    disk.sync_directory(
+        files.directory
+    )  # the newest name, too, may be in memory only: before it is acted upon
     for name in [*reading.leftovers, SPARE]:
         disk.unlink(files.path(name))
     if RESERVE in disk.names(files.directory):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.store_machine import Machine
 
-SEEDS = [int(os.environ["AMQPD_SEED"])] if "AMQPD_SEED" in os.environ else list(range(60))
+SEEDS = [int(os.environ["AMQPD_SEED"])] if "AMQPD_SEED" in os.environ else [*range(60), 5215, 5261]
 
 
 def live(seed: int, steps: int) -> Machine:
