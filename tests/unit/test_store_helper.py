@@ -46,6 +46,11 @@ class Bench:
         assert readable, "the helper has not answered"
         self.syncer.on_readable()
 
+    def await_stop(self) -> None:
+        """Wait until the log has stopped; answers about prepared files may come before."""
+        while not self.log.stopped:
+            self.await_answer()
+
     def settle_down(self) -> None:
         """Wait until no batch is on its way."""
         while self.log.in_flight:
@@ -102,8 +107,7 @@ def test_its_death_is_a_failed_sync(bench: Bench) -> None:
     bench.log.wait(waiter)
     bench.log.commit()
     os.kill(bench.syncer.pid, signal.SIGKILL)
-    bench.await_answer()
-    assert bench.log.stopped
+    bench.await_stop()
     assert f"pid {bench.syncer.pid}" in bench.log.failure
     assert (waiter.durable, waiter.failed) == ([], [bench.log.failure])
     assert bench.unwatched == [watched], "a dead socket is not read for ever"
@@ -111,8 +115,7 @@ def test_its_death_is_a_failed_sync(bench: Bench) -> None:
 
 def test_its_death_is_noticed_without_a_batch_on_its_way(bench: Bench) -> None:
     os.kill(bench.syncer.pid, signal.SIGKILL)
-    bench.await_answer()
-    assert bench.log.stopped
+    bench.await_stop()
 
 
 def test_the_terminal_s_and_the_service_manager_s_signals_do_not_end_it(bench: Bench) -> None:
@@ -131,7 +134,7 @@ def test_a_sync_that_fails_is_reported_with_its_reason(bench: Bench) -> None:
     reader, writer = os.pipe()
     bench.log.in_flight = bench.log.batch  # a pipe cannot be synced
     bench.syncer.start_sync(writer, False)
-    bench.await_answer()
+    bench.await_stop()
     assert bench.log.failure == "sync failed: Invalid argument"
     os.close(reader)
     os.close(writer)
