@@ -97,7 +97,7 @@ def interleaved(messages: list[Publish], order: list[int]) -> bytes:
     """The frames of all messages, those of one channel in sequence, channels mixed as `order` says."""
     by_channel: dict[int, list[bytes]] = {}
     for message in messages:
-        by_channel.setdefault(int(message.call[0]), []).extend(message.frames)  # type: ignore[call-overload]
+        by_channel.setdefault(int(message.call[0]), []).extend(message.frames)
     out = []
     for pick in order:
         waiting = [frames for frames in by_channel.values() if frames]

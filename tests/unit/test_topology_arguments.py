@@ -1,3 +1,5 @@
+"""Arguments of queues, exchanges and bindings: what is allowed, and what counts as the same on redeclaration."""
+
 import pytest
 
 from broker.core.arguments import (

@@ -1,3 +1,5 @@
+"""Binding and unbinding queues and exchanges."""
+
 from collections.abc import Callable
 
 import pytest

@@ -1,3 +1,5 @@
+"""Durable changes: what is appended for each request, and what a new broker makes of them."""
+
 import json
 from datetime import UTC, datetime
 from decimal import Decimal

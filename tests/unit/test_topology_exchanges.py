@@ -1,3 +1,5 @@
+"""Declaring, finding and deleting exchanges."""
+
 import pytest
 
 from broker.core.errors import AccessRefused, CommandInvalid, NotFound, PreconditionFailed, StoreFailed

@@ -1,3 +1,5 @@
+"""Field values that must survive JSON with their types."""
+
 import json
 import math
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,3 +1,5 @@
+"""Declaring, finding, purging and deleting queues, and when they go by themselves."""
+
 from collections.abc import Callable
 
 import pytest

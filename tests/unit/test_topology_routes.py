@@ -1,3 +1,5 @@
+"""From an exchange and a key to queues, and publishing along the way found."""
+
 import pytest
 
 from broker.core.errors import AccessRefused, NotFound, StoreFailed
