@@ -14,6 +14,7 @@ BODY: Final = 3
 HEARTBEAT: Final = 8
 FRAME_END: Final = 0xCE
 FRAME_OVERHEAD: Final = 8
+HEAD: Final = struct.Struct(">BHI")  # type, channel, size
 
 
 class Frame(NamedTuple):
@@ -65,7 +66,7 @@ class UnexpectedClose(AssertionError):  # noqa: N818  an assertion that failed
 
 def frame_bytes(kind: int, channel: int, payload: bytes, end: int = FRAME_END) -> bytes:
     """A frame, well formed unless asked otherwise. [amqp-0-9-1 4.2.3]"""
-    return struct.pack(">BHI", kind, channel, len(payload)) + payload + bytes([end])
+    return HEAD.pack(kind, channel, len(payload)) + payload + bytes([end])
 
 
 def method_bytes(command: base.Frame, channel: int = 0) -> bytes:
