@@ -1,7 +1,6 @@
 """SASL responses of AMQP 0-9-1: user and password out of what the client sent, nothing checked here."""
 
-from pamqp import decode
-
+from protocol.amqp091.fields import Reader
 from protocol.errors import ACCESS_REFUSED, SYNTAX_ERROR, ProtocolError
 
 MECHANISMS = "PLAIN AMQPLAIN"
@@ -34,8 +33,8 @@ def _plain(response: bytes) -> tuple[str, str]:
 
 def _amqplain(response: bytes) -> tuple[str, str]:
     try:
-        _, table = decode.field_table(len(response).to_bytes(4, "big") + response)
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, OSError, RecursionError) as e:
+        table = Reader(len(response).to_bytes(4, "big") + response).table()
+    except ValueError as e:
         raise ProtocolError(SYNTAX_ERROR, f"malformed AMQPLAIN response: {e}") from e
     user, password = table.get("LOGIN"), table.get("PASSWORD")
     if not isinstance(user, str) or not isinstance(password, str):

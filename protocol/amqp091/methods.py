@@ -1,26 +1,16 @@
-"""Cold methods: decoded by pamqp; the broker's own replies encoded here. [amqp-0-9-1 1.3-1.8]"""
+"""Cold methods: decoded into pamqp's classes; the broker's own replies encoded here. [amqp-0-9-1 1.3-1.8]"""
 
 import struct
 from collections.abc import Mapping
 from typing import Final
 
-from pamqp import base, commands, decode, encode
+from pamqp import base, commands, encode
 
 from protocol.amqp091 import constants as c
+from protocol.amqp091.fields import Reader
 from protocol.errors import COMMAND_INVALID, NOT_IMPLEMENTED, SYNTAX_ERROR, ProtocolError
 
 _FRAME: Final = struct.Struct(">BHI")
-_DECODING_ERRORS: Final = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    OSError,
-    RecursionError,
-    struct.error,
-)
 
 
 def decode_method(method: int, payload: bytes) -> base.Frame:
@@ -37,8 +27,8 @@ def decode_method(method: int, payload: bytes) -> base.Frame:
         raise ProtocolError(COMMAND_INVALID, f"unknown method {method_id} of class {class_id}", method)
     frame = kind()
     try:
-        frame.unmarshal(payload[4:])
-    except _DECODING_ERRORS as e:
+        Reader(payload, 4).arguments(frame)
+    except ValueError as e:
         raise ProtocolError(SYNTAX_ERROR, f"malformed arguments of {kind.name}: {e}", method) from e
     return frame
 
@@ -46,8 +36,8 @@ def decode_method(method: int, payload: bytes) -> base.Frame:
 def decode_table(encoded: bytes) -> dict[str, object]:
     """A field table with its length in front. Raises ProtocolError(SYNTAX_ERROR)."""
     try:
-        return dict(decode.field_table(encoded)[1])
-    except _DECODING_ERRORS as e:
+        return Reader(encoded).table()
+    except ValueError as e:
         raise ProtocolError(SYNTAX_ERROR, f"malformed field table: {e}") from e
 
 
