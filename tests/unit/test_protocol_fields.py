@@ -98,7 +98,7 @@ def test_every_type(encoded: bytes, value: object) -> None:
     ],
 )
 def test_a_malformed_table_is_refused(entries: bytes) -> None:
-    with pytest.raises(ValueError, match=r"announced|unknown type|timestamp|utf-8"):
+    with pytest.raises(ValueError, match=r"announced|unknown type|out of range|utf-8"):
         Reader(table_bytes(entries) + b"behind the table").table()
 
 
@@ -142,7 +142,7 @@ SAMPLES = {
 }
 
 
-RESERVED = {"ticket", "capabilities", "channel_id", "cluster_id", "known_hosts", "out_of_band"}
+RESERVED = {"ticket", "capabilities", "channel_id", "cluster_id", "known_hosts", "out_of_band", "insist"}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
