@@ -1,7 +1,7 @@
 """Reads what strace saw of a broker, and checks that nothing was confirmed before it was synced.
 
 strace writes a call on one line if nothing happened in any other process between its entry and its return,
-and on two lines (`<unfinished ...>`, `<... resumed>`) otherwise. So the order of lines is the order of entries
+and on two lines (`<unfinished ...>`, `<... resumed>`) otherwise. So the order of lines is that of entries
 and returns, across all processes.
 """
 
