@@ -28,6 +28,7 @@ HOT = [
     "broker/adapters/*.py",
     "broker/net/transport.py",
     "broker/net/pump.py",
+    "protocol/amqp091/incoming.py",
     "protocol/amqp091/wire.py",
     "protocol/amqp091/content.py",
 ]

@@ -29,7 +29,7 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, headers_table
-from protocol.amqp091.wire import DISCARD, IncomingChannel
+from protocol.amqp091.incoming import DISCARD, IncomingChannel
 from protocol.errors import (
     NO_CONSUMERS,
     NO_ROUTE,
@@ -293,7 +293,7 @@ class Channel(IncomingChannel):
             reason=text,
         )
         self.state = advance_channel(self.state, ERROR)
-        self.expecting = DISCARD
+        self.discard()
         if self.confirms is not None:
             self.confirms.end_turn()  # what was published before the error was published
         self.silence()

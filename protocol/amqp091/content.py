@@ -8,7 +8,13 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i32_be
 from mypy_extensions import i64
 
-from protocol.amqp091.constants import CLASS_BASIC, FRAME_BODY, FRAME_END, FRAME_OVERHEAD
+from protocol.amqp091.constants import (
+    CLASS_BASIC,
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_MIN_SIZE,
+    FRAME_OVERHEAD,
+)
 from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, ProtocolError
 
 # The properties in the order of their flag bits, 15 down to 2: how long a value is. [amqp-0-9-1 1.8]
@@ -142,32 +148,50 @@ def largest_frame(content: bytes) -> i64:
 
 def body(content: bytes) -> bytes:
     """The body alone, joined from its frames."""
+    return _payloads(content, header_frame_bytes(content))
+
+
+def _payloads(frames: bytes, p: i64) -> bytes:
+    """What the frames from offset `p` on carry, joined."""
     parts: list[bytes] = []
-    p: i64 = header_frame_bytes(content)
-    n: i64 = len(content)
+    n: i64 = len(frames)
     while p < n:
-        size: int = read_i32_be(content, p + 3)
-        parts.append(content[p + 7 : p + 7 + size])
+        size: int = read_i32_be(frames, p + 3)
+        parts.append(frames[p + 7 : p + 7 + size])
         p += size + FRAME_OVERHEAD
     return b"".join(parts)
+
+
+def merged(frames: bytes) -> bytes:
+    """Body frames of one channel with the same bytes in frames of FRAME_MIN_SIZE, which suit every peer."""
+    high: int = frames[1]
+    low: int = frames[2]
+    out = BytesWriter()
+    _write_body(out, _payloads(frames, 0), high << 8 | low, FRAME_MIN_SIZE)
+    return out.getvalue()
 
 
 def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) -> None:
     """Write some content for `channel` with body frames of at most `frame_max` bytes.
 
-    The header frame is not split, there is no way to: the caller has checked that it fits.
+    The header frame goes out whole, as there is no way to split it: a peer whose frame_max is too small for
+    the properties of a message cannot be given it.
     """
     start: i64 = len(out)
     head: i64 = header_frame_bytes(content)
     out.write(content[:head])
     set_channel(out, start, channel)
-    payload = body(content)
+    _write_body(out, _payloads(content, head), channel, frame_max)
+
+
+def _write_body(out: BytesWriter, payload: bytes, channel: i64, frame_max: i64) -> None:
+    """Write a body in as few frames as `frame_max` allows."""
     room: i64 = frame_max - FRAME_OVERHEAD
     p: i64 = 0
     n: i64 = len(payload)
     while p < n:
         piece = payload[p : p + room]
-        start = len(out)
+        start: i64 = len(out)
         out.append(FRAME_BODY)
         out.append(0)
         out.append(0)

@@ -1,13 +1,13 @@
 """AMQP 0-9-1 framing, parsed in place: bytes in, calls out; no socket, no clock. [amqp-0-9-1 4.2]
 
 A publish whose method, header and body frames lie in one read is one call; frames that arrive apart go
-through the channel's own assembly. Nothing is raised but ProtocolError, whatever the bytes.
+through the channel's own assembly, `incoming`. Nothing is raised but ProtocolError, whatever the bytes.
 """
 
 from typing import Final, Protocol, final
 
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from protocol.amqp091.constants import (
     BASIC_ACK,
@@ -21,100 +21,20 @@ from protocol.amqp091.constants import (
     FRAME_OVERHEAD,
 )
 from protocol.amqp091.content import PERSISTENT, body_size, scan
+from protocol.amqp091.incoming import (
+    DISCARD,
+    EXPECT_BODY,
+    EXPECT_HEADER,
+    EXPECT_METHOD,
+    IncomingChannel,
+    check_publish,
+)
 from protocol.errors import CHANNEL_ERROR, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
-
-EXPECT_METHOD: Final = 0
-EXPECT_HEADER: Final = 1
-EXPECT_BODY: Final = 2
-DISCARD: Final = 3  # this end has closed the channel: everything but close and close-ok is dropped
 
 DELIVERY_MODE_ONLY: Final = 0x10  # first octet of the property flags, a common case
 
 _INCOMPLETE: Final = 0  # answers of Wire._publish besides the offset behind the content
 _APART: Final = -1
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class IncomingChannel:
-    """The receiving half of one open channel: which frame may come next, and content that comes in pieces.
-
-    The subclass answers the three calls; it must not raise anything but ProtocolError.
-    """
-
-    def __init__(self, body_bytes_max: i64) -> None:
-        self.expecting: i64 = EXPECT_METHOD
-        self.body_bytes_max: i64 = body_bytes_max
-        self._arguments: bytes = b""
-        self._parts: list[bytes] = []
-        self._missing: i64 = 0
-        self._size: i64 = 0
-        self._traits: i64 = 0
-
-    def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
-        """Take one whole message.
-
-        `arguments` are basic.publish's as sent, `content` its header and body frames, `size` the body in
-        bytes, `traits` as `content.scan` returns them.
-        """
-        raise NotImplementedError
-
-    def on_ack(self, tag: i64, multiple: bool) -> None:
-        """Take one basic.ack."""
-        raise NotImplementedError
-
-    def on_oversized(self, size: i64) -> None:
-        """A content header announces a body beyond `body_bytes_max`; end the channel."""
-        raise NotImplementedError
-
-    def begin_content(self, arguments: bytes) -> None:
-        """A basic.publish whose content has not arrived in the same piece."""
-        self._arguments = arguments
-        self.expecting = EXPECT_HEADER
-
-    def header_frame(self, data: bytes, start: i64, size: i64) -> None:
-        """Take the header frame that lies at `start` of `data`."""
-        self._size = body_size(data, start, size)
-        self._traits = scan(data, start, size)
-        if self._size > self.body_bytes_max:
-            self.expecting = EXPECT_METHOD
-            self.on_oversized(self._size)
-            return
-        self._parts = [data[start : start + size + FRAME_OVERHEAD]]
-        self._missing = self._size
-        self.expecting = EXPECT_BODY
-        if self._missing == 0:
-            self._complete()
-
-    def body_frame(self, data: bytes, start: i64, size: i64) -> None:
-        """Take the body frame that lies at `start` of `data`."""
-        self._missing -= size
-        if self._missing < 0:
-            raise ProtocolError(
-                FRAME_ERROR, f"body frames carry {-self._missing} bytes more than the {self._size} announced"
-            )
-        if size > 0:  # an empty one says nothing, and clients need not be shown it
-            self._parts.append(data[start : start + size + FRAME_OVERHEAD])
-        if self._missing == 0:
-            self._complete()
-
-    def _complete(self) -> None:
-        content = b"".join(self._parts)
-        self._parts = []
-        self.expecting = EXPECT_METHOD
-        self.on_publish(self._arguments, content, self._size, self._traits)
-
-
-def check_publish(data: bytes, p: i64, end: i64) -> None:
-    """Check the shape of the basic.publish frame at `p`: two short strings and one octet of bits.
-
-    Raises ProtocolError(SYNTAX_ERROR).
-    """
-    q: i64 = p + 13
-    for _ in range(2):
-        if q < end:
-            q += 1 + data[q]
-    if q + 1 != end:
-        raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
 
 
 class MethodSink(Protocol):

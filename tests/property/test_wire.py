@@ -9,7 +9,8 @@ from pamqp import frame as pamqp_frame
 
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import content, methods
-from protocol.amqp091.wire import IncomingChannel, Wire
+from protocol.amqp091.incoming import IncomingChannel
+from protocol.amqp091.wire import Wire
 from protocol.errors import ProtocolError
 
 FRAME_MAX = 4096

@@ -16,7 +16,6 @@ COROUTINES = ("broker/daemon.py", "broker/net/", "broker/admin/", "broker/bench/
 LONG_FILES = {
     "broker/adapters/channel091.py",
     "broker/core/queue.py",
-    "protocol/amqp091/wire.py",
     "tests/simulation/store_machine.py",
     "tests/unit/test_store_failures.py",
     "tests/unit/test_store_log.py",
