@@ -6,9 +6,10 @@ import struct
 import pytest
 from pamqp.commands import Basic
 
+from tests.daemon import Address
 from tests.field_bytes import FIELDS, field, long_string
 from tests.frames import BODY, body_frames, frame_bytes, header_bytes, method_bytes
-from tests.peer import Connector
+from tests.peer import Connector, Peer
 from tests.peer_channel import PeerChannel
 
 KIB = 1024
@@ -110,27 +111,39 @@ def test_methods_of_one_channel_between_the_frames_of_another(connect: Connector
     assert slow.take(queue).body == body
 
 
+class TricklingPeer(Peer):
+    """Sends every byte by itself."""
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, one by one."""
+        for byte in data:
+            super().send(bytes([byte]))
+
+
 @pytest.mark.spec("amqp-0-9-1", "4.2.3")
-def test_a_whole_session_byte_by_byte(connect: Connector, name: str) -> None:
-    peer = connect()
-    observer = connect().channel()
-    observer.declare(name, auto_delete=True)
-    channel = peer.channel()
-    channel.confirm_select()
-    session = (
-        channel.encode_publish(b"", name)
-        + channel.encode_publish(b"first", name, properties=Basic.Properties(content_type="text/plain"))
-        + channel.encode_publish(body_of(700), name)
-    )
-    for byte in session:
-        peer.send(bytes([byte]))
-    channel.expect_confirms(3)
-    observer.consume(name)
-    received = observer.deliveries(3)
-    assert [message.body for message in received] == [b"", b"first", body_of(700)]
-    for byte in method_bytes(Basic.Get(queue=name), 1):
-        peer.send(bytes([byte]))
-    channel.expect(Basic.GetEmpty)
+def test_a_whole_session_byte_by_byte(address: Address) -> None:
+    peer = TricklingPeer(address)
+    with peer.socket:
+        peer.open()
+        channel = peer.channel()
+        queue = channel.declare(exclusive=True)
+        channel.confirm_select()
+        channel.publish(b"", queue)
+        channel.publish(b"first", queue, properties=Basic.Properties(content_type="text/plain"))
+        channel.publish(body_of(700), queue)
+        channel.publish(b"nowhere", "nowhere", mandatory=True)
+        channel.close()
+        channel = peer.channel()
+        channel.consume(queue)
+        received = channel.deliveries(3)
+        assert [message.body for message in received] == [b"", b"first", body_of(700)]
+        channel.ack(received[1].tag, multiple=True)
+        channel.nack(received[2].tag)
+        assert channel.delivery().redelivered
+        channel.ack(0, multiple=True)
+        channel.recover()
+        assert channel.counts(queue) == (0, 1)
+        peer.close()
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.3")
