@@ -74,7 +74,9 @@ class Daemon:
         self.settings = settings
         self.loop = loop
         self.stopping = asyncio.Event()
-        self.executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="amqpd")
+        self.writers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-log")
+        # of their own, so that a flood of log-ins does not hold up the log
+        self.doormen = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-password")
         self.lag = Latency()
         self.syncer = HelperSyncer(RealDisk(), self._off_loop)
         self.log = Log(
@@ -136,7 +138,8 @@ class Daemon:
         finally:
             status = self._close_log()
             _log.info("stopped", status=status)
-            self.executor.shutdown(wait=False)
+            self.writers.shutdown(wait=False)
+            self.doormen.shutdown(wait=False, cancel_futures=True)
         return status
 
     def _recover(self) -> None:
@@ -153,7 +156,7 @@ class Daemon:
         settings = self.settings
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
-            hashed = await self.loop.run_in_executor(self.executor, hash_password, password)
+            hashed = await self.loop.run_in_executor(self.doormen, hash_password, password)
             self.users.add_first(settings.default_user, lambda: hashed, DEFAULT_VHOST)
             _log.info("first user made", user=settings.default_user)
 
@@ -200,7 +203,7 @@ class Daemon:
         if known is not None:
             answer(known)
             return
-        future = self.loop.run_in_executor(self.executor, self.authenticator.verify, user, password, loopback)
+        future = self.loop.run_in_executor(self.doormen, self.authenticator.verify, user, password, loopback)
         future.add_done_callback(lambda done: answer(_verified(done)))
 
     def may_access(self, user: str, vhost: str) -> bool:
@@ -219,7 +222,7 @@ class Daemon:
 
     def _off_loop(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         """Run `work` in a thread and call `done` on the loop with what it raised."""
-        future = self.loop.run_in_executor(self.executor, work)
+        future = self.loop.run_in_executor(self.writers, work)
         future.add_done_callback(lambda finished: done(finished.exception()))
 
     def _unwatch(self, fd: int) -> None:

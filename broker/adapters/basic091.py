@@ -1,4 +1,4 @@
-"""basic.* besides publish, deliver and ack; confirm.select, channel.flow, access.request. [amqp-0-9-1 1.8]"""
+"""basic.* besides publish, deliver and ack; confirm.select, channel.flow. [amqp-0-9-1 1.8]"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters.confirms import Confirms
-from broker.adapters.target091 import Target091, write_message
+from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
 from broker.adapters.topology091 import Handler, queue_named
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
@@ -104,17 +104,27 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         return
     unacked = channel.unacked
     message = entry.message
+    content = message.content
+    if content is None:
+        try:
+            content = channel.server.store.load(message)
+        except Exception:
+            queue.release([entry], consumer)
+            raise
     channel.reply(
         methods.basic_get_ok(
             channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, queue.ready
         )
     )
-    write_message(channel.connection.out, channel, message)
+    connection = channel.connection
+    write_message(connection.out, channel, content)
     if frame.no_ack:
         unacked.skip()
         queue.settle(entry)
     else:
         unacked.add(entry, consumer)
+    if len(connection.out) >= OUTPUT_BYTES_MAX:
+        connection.answer()  # a small method, a large answer: many must not pile up
 
 
 def reject(channel: Channel, frame: commands.Basic.Reject) -> None:

@@ -31,6 +31,7 @@ from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, adv
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, headers_table
 from protocol.amqp091.incoming import DISCARD, IncomingChannel
 from protocol.errors import (
+    COMMAND_INVALID,
     NO_CONSUMERS,
     NO_ROUTE,
     NOT_IMPLEMENTED,
@@ -156,24 +157,24 @@ class Channel(IncomingChannel):
     def on_ack(self, tag: i64, multiple: bool) -> None:
         """Take one basic.ack (IncomingChannel). [amqp-0-9-1 1.8.3.13]"""
         unacked = self.unacked
-        index = unacked.find(tag)
-        if not multiple and index >= 0:
-            self._settle(index)
-        elif self._known(tag, multiple, index, c.BASIC_ACK):
-            for i in unacked.up_to(tag):
-                self._settle(i)
-
-    def _settle(self, index: i64) -> None:
-        unacked = self.unacked
-        entry = unacked.entries[index]
-        consumer = unacked.consumers[index]
-        assert entry is not None
-        assert consumer is not None
-        unacked.remove(index)
+        if multiple:
+            if self._known(tag, True, -1, c.BASIC_ACK):
+                base = unacked.base
+                for i in unacked.up_to(tag):
+                    self.on_ack(base + i, False)
+            return
+        entry = unacked.take(tag)
+        consumer = unacked.taken_from
+        if entry is None or consumer is None:
+            self._known(tag, False, -1, c.BASIC_ACK)
+            return
         size = entry.message.size
         if consumer.acquires:
             consumer.queue.settle(entry)
-        consumer.target.restore_credit(size)
+        target = consumer.target
+        target.credit.restore(size)
+        if target.session_credit is not None:
+            target.session_credit.restore(size)
 
     def _known(self, tag: i64, multiple: bool, index: i64, method: int) -> bool:
         """Whether a settlement names something outstanding; the channel ends with 406 if not."""
@@ -249,7 +250,7 @@ class Channel(IncomingChannel):
             frame = methods.decode_method(method, payload)
             handler = HANDLERS.get(method)
             if handler is None:
-                raise ProtocolError(NOT_IMPLEMENTED, f"{frame.name} is not implemented", method)
+                raise _not_for_us(method, frame.name)
             try:
                 handler(self, frame)
             except BrokerError as error:
@@ -261,6 +262,8 @@ class Channel(IncomingChannel):
         methods.decode_method(method, payload)
         self.state = advance_channel(self.state, method)
         if self.state == CHANNEL_CLOSED:
+            if self.confirms is not None:
+                self.confirms.end_turn()
             self.silence()
             self.let_go()
             self.connection.channel_closed(self.number)
@@ -321,6 +324,9 @@ class Channel(IncomingChannel):
         for consumer, entries in held.items():  # cancelled before, or basic.get
             if consumer.acquires:
                 consumer.queue.release(entries, consumer)
+        self._get_target = None  # it and the confirms refer back to here
+        self.confirms = None
+        self._publications = {}
 
     def get_target(self) -> Target091:
         """The target that basic.get delivers through: it has no consumers and no limit."""
@@ -331,3 +337,10 @@ class Channel(IncomingChannel):
     def forget_target(self, target: Target091) -> None:
         """Its queue was deleted: the tag is free again."""
         self.targets.pop(target.tag, None)
+
+
+def _not_for_us(method: int, name: str) -> ProtocolError:
+    """A method that clients do not send on channels, or one that this broker does not have."""
+    if method >> 16 == c.TX_SELECT >> 16:
+        return ProtocolError(NOT_IMPLEMENTED, f"{name} is not implemented", method)
+    return ProtocolError(COMMAND_INVALID, f"{name} is no method for a client on a channel", method)

@@ -6,6 +6,7 @@ channels are in `channel091`. A peer's mistake ends at most its connection.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
@@ -16,7 +17,7 @@ from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import Handshake
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, DurableReply, LogBrake
-from broker.adapters.server import HELD_FOR_LOG, HELD_FOR_REPLY, Edge, Server
+from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, HELD_FOR_REPLY, Edge, Server
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
 
 CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
+CLOSE_START: Final = re.compile(rb"\x01\x00\x00....\x00\x0a\x00\x32", re.DOTALL)
 CLOSING_SECONDS: Final = 5
 FLUSH_BYTES_MIN: Final = 65536
+OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one huge message made larger is not kept
+UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond it nothing more is asked
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -66,6 +70,8 @@ class Connection091(Connection):
         self._handshake: Handshake | None = Handshake(self)
         self.publishes = False
         self.braked = False
+        self._holds: i64 = 0  # reasons for which frames are kept back
+        self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self._tail = b""
         self._dead = False
 
@@ -86,18 +92,43 @@ class Connection091(Connection):
         if self.state == CLOSING:
             self._await_close_ok(data)
             return
-        try:
-            self.wire.feed(data)
-        except ProtocolError as error:
-            self.fail(error)
-        except Exception:
-            _log.exception("internal error", peer=self.peer)
-            self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
-        self.end_turn()
+        self._take(data)
         if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.braked = True
             self.edge.hold(HELD_FOR_LOG)
             self.server.store.wait(LogBrake(self))
+
+    def _take(self, data: bytes | None) -> None:
+        """Handle the next bytes, or those that were kept back. Nothing that goes wrong leaves here."""
+        try:
+            if data is None:
+                self.wire.resume()
+            else:
+                self.wire.feed(data)
+        except ProtocolError as error:
+            self.fail(error)
+        except Exception:
+            self._internal_error()
+        self.end_turn()
+
+    def _internal_error(self) -> None:
+        """The broker's own mistake costs this connection and no other."""
+        _log.exception("internal error", peer=self.peer)
+        self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
+
+    def hold(self, reason: i64) -> None:
+        """Take no more frames, and read no more, until every reason for it has been released."""
+        self._holds |= reason
+        self.wire.suspend()
+        self.edge.hold(reason)
+
+    def release(self, reason: i64) -> None:
+        """Go on, unless there is another reason not to."""
+        if self._holds & reason:
+            self._holds &= ~reason
+            self.edge.release(reason)
+            if self._holds == 0:
+                self._take(None)
 
     def end_turn(self) -> None:
         """Confirm what can be confirmed and flush."""
@@ -106,7 +137,7 @@ class Connection091(Connection):
             self.owing = []
             for confirms in owing:
                 confirms.end_turn()
-        self.flush()
+        self.answer()
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
         """Take a method that is not the hot path (MethodSink)."""
@@ -123,7 +154,7 @@ class Connection091(Connection):
             incoming.on_method(method, payload)
         elif method == c.CHANNEL_OPEN:
             self._open_channel(channel)
-        else:
+        elif method != c.CHANNEL_CLOSE_OK:  # to a close that has crossed the peer's own, which ended it
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
     def _connection_method(self, method: int, payload: bytes) -> None:
@@ -170,34 +201,54 @@ class Connection091(Connection):
         """Deliver to this client, and write what that produced."""
         if self._dead or self.edge.is_closing():
             self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
-        super().pump(budget)
+        try:
+            super().pump(budget)
+        except Exception:  # a message that cannot be read back, say
+            self._internal_error()
         self.full = False
         if not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
             self.flush()  # else another turn follows at once, and one write will do for both
 
+    def set_blocked(self, blocked: bool) -> None:
+        """The transport is full (True), or takes data again (False)."""
+        super().set_blocked(blocked)
+        if not blocked:
+            self._unread = 0
+            self.flush()  # what was written meanwhile and got no turn
+            self.release(HELD_FOR_PEER)
+
     def flush(self) -> None:
         """Write what the turn has produced, once."""
-        if len(self.out) > 0:
+        size: i64 = len(self.out)
+        if size > 0:
             self.edge.write(self.out.getvalue())
-            self.out.truncate(0)
+            if size > OUTPUT_KEPT_MAX:
+                self.out = BytesWriter()
+            else:
+                self.out.truncate(0)
+
+    def answer(self) -> None:
+        """Flush answers. A peer that asks on and reads nothing is not listened to until it reads.
+
+        Deliveries do not count: they stop by themselves, and a client may be busy sending meanwhile.
+        """
+        size: i64 = len(self.out)
+        self.flush()
+        if self.blocked and size > 0:
+            self._unread += size
+            if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
+                self.hold(HELD_FOR_PEER)
 
     def await_durable(self, reply: bytes) -> None:
         """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
-        self.wire.suspend()
-        self.edge.hold(HELD_FOR_REPLY)
+        self.hold(HELD_FOR_REPLY)
         self.server.store.wait(DurableReply(self, reply))
 
     def reply_durable(self, reply: bytes) -> None:
         """Give the answer that waited for the log, and read on."""
-        if self._dead or self.state != OPEN:
-            return
-        self.out.write(reply)
-        self.edge.release(HELD_FOR_REPLY)
-        try:
-            self.wire.resume()
-        except ProtocolError as error:
-            self.fail(error)
-        self.end_turn()
+        if self.state == OPEN:
+            self.out.write(reply)
+            self.release(HELD_FOR_REPLY)
 
     # -- the end
 
@@ -223,8 +274,8 @@ class Connection091(Connection):
         self.wire.stop()
         self._let_go()
         self.out.write(methods.close(0, code, text, method))
-        self.edge.release(HELD_FOR_REPLY)
-        self.edge.release(HELD_FOR_LOG)
+        self._holds = 0
+        self.edge.release(HELD)
         self.edge.closing(CLOSING_SECONDS)
         self.flush()
 
@@ -253,12 +304,20 @@ class Connection091(Connection):
             self.state = CLOSED
             self.wire.stop()
             self._let_go()
+            self._handshake = None
+            self.out = BytesWriter()  # it may be long until the rest is collected
 
     def _await_close_ok(self, data: bytes) -> None:
         """After an error the stream may be out of step, so look for the one frame that matters."""
-        self._tail = (self._tail + data)[-len(CLOSE_OK_FRAME) :]
-        if CLOSE_OK_FRAME in self._tail or CLOSE_OK_FRAME in data:
-            self.state = CLOSED
+        data = self._tail + data
+        self._tail = data[-len(CLOSE_OK_FRAME) :]
+        method = c.CONNECTION_CLOSE_OK if CLOSE_OK_FRAME in data else 0
+        if CLOSE_START.search(data):  # it crossed ours; a peer may wait for the answer instead of giving one
+            method = c.CONNECTION_CLOSE
+            self.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
+            self.flush()
+        if method:
+            self.state = advance(self.state, method)
             self.edge.close()
 
     def _closed_by_peer(self, method: int) -> None:

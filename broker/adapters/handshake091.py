@@ -8,6 +8,7 @@ import structlog
 from mypy_extensions import i64
 from pamqp import base, commands
 
+from broker.adapters.server import HELD_FOR_REPLY
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, advance
@@ -59,7 +60,7 @@ class Handshake:
         except ProtocolError as e:
             self._refuse(e.text)
             return
-        connection.wire.suspend()
+        connection.hold(HELD_FOR_REPLY)  # nothing is kept for a stranger
         connection.server.access.authenticate(
             connection.user, password, connection.loopback, self._authenticated
         )
@@ -76,11 +77,7 @@ class Handshake:
         connection.state = advance(connection.state, AUTHENTICATED)
         server = connection.server
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
-        try:
-            connection.wire.resume()
-        except ProtocolError as error:
-            connection.fail(error)
-        connection.end_turn()
+        connection.release(HELD_FOR_REPLY)
 
     def _refuse(self, why: str) -> None:
         """Close 403 if the client understands that before tune, else hang up.

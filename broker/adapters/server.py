@@ -13,6 +13,8 @@ from broker.core.ports import MessageStore
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of its own
 HELD_FOR_LOG: Final = 4
+HELD_FOR_PEER: Final = 8  # it does not read the answers to what it asks
+HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER
 
 Answer = Callable[[bool], None]
 
@@ -33,10 +35,10 @@ class Edge(Protocol):
         """Whether writing is pointless."""
 
     def hold(self, reason: int) -> None:
-        """Stop reading until every reason to has been released."""
+        """Stop reading until every reason for it has been released."""
 
     def release(self, reason: int) -> None:
-        """Take a reason not to read back."""
+        """Take back one or more reasons for not reading."""
 
     def closing(self, seconds: int) -> None:
         """Close-ok is awaited; give up after `seconds`."""

@@ -11,7 +11,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.message import Address, Message
+from broker.core.message import Address
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
 from protocol.amqp091.content import largest_frame, write_content, write_split
@@ -46,24 +46,33 @@ class Target091(ConsumerTarget):
         """Write one basic.deliver with its content."""
         channel = self.channel
         message = entry.message
+        content = message.content
+        if content is None:
+            content = self._load(consumer, entry)
         if message.address is not self._address:
             self._compose(message.address)
         out = channel.connection.out
         out.write(self._prefix)
         write_i64_be(out, channel.unacked.skip() if self.no_ack else channel.unacked.add(entry, consumer))
         out.write(self._suffix_redelivered if entry.redelivered else self._suffix)
-        content = message.content
         if (
-            content is not None
-            and len(content) <= FRAME_MIN_SIZE
+            len(content) <= FRAME_MIN_SIZE
             and content[2] == self._channel_low
             and content[1] == self._channel_high
         ):
             out.write(content)  # as received, on the same channel number
         else:
-            write_message(out, channel, message)
+            write_message(out, channel, content)
         if len(out) >= OUTPUT_BYTES_MAX:
             channel.connection.full = True
+
+    def _load(self, consumer: QueueConsumer, entry: QueueEntry) -> bytes:
+        """The content of a message that is on disk only. Raises what MessageStore.load raises."""
+        try:
+            return self.channel.server.store.load(entry.message)
+        except Exception:
+            self.channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
+            raise
 
     def share(self, window: Credit) -> None:
         """Count in the channel's window too; the caller adds to it what is out already."""
@@ -77,6 +86,7 @@ class Target091(ConsumerTarget):
         """The queue was deleted: tell a client that understands it. [RabbitMQ consumer_cancel_notify]"""
         channel = self.channel
         self.consumer = None
+        self.close()
         channel.forget_target(self)
         if channel.connection.client_capabilities.get("consumer_cancel_notify") is True:
             channel.connection.out.write(methods.basic_cancel(channel.number, self.tag))
@@ -100,11 +110,8 @@ class Target091(ConsumerTarget):
         self._suffix_redelivered = b"\x01" + address.encoded + bytes([FRAME_END])
 
 
-def write_message(out: BytesWriter, channel: Channel, message: Message) -> None:
+def write_message(out: BytesWriter, channel: Channel, content: bytes) -> None:
     """Write a message's content for `channel`, as received or split anew for a smaller frame_max."""
-    content = message.content
-    if content is None:
-        content = channel.server.store.load(message)
     frame_max = channel.connection.frame_max
     if len(content) > FRAME_MIN_SIZE and len(content) > frame_max and largest_frame(content) > frame_max:
         write_split(out, content, channel.number, frame_max)

@@ -23,6 +23,7 @@ class Unacked:
         self.base: i64 = 1
         self.entries: list[QueueEntry | None] = []
         self.consumers: list[QueueConsumer | None] = []
+        self.taken_from: QueueConsumer | None = None
         self._first: i64 = 0  # nothing before it is outstanding
         self._trim_at: i64 = TRIM
 
@@ -52,6 +53,18 @@ class Unacked:
         self.entries.append(None)
         self.consumers.append(None)
         return self.base + count
+
+    def take(self, tag: i64) -> QueueEntry | None:
+        """Settle one delivery: its entry, and its consumer in `taken_from`; None if it is not outstanding."""
+        index = tag - self.base
+        if index < 0 or index >= len(self.entries):
+            return None
+        entry = self.entries[index]
+        if entry is not None:
+            self.taken_from = self.consumers[index]
+            self.entries[index] = None
+            self.consumers[index] = None
+        return entry
 
     def find(self, tag: i64) -> i64:
         """Index of an outstanding delivery, -1 if the tag is unknown or settled."""

@@ -1,5 +1,7 @@
 """Messages and where they were sent."""
 
+from __future__ import annotations
+
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
@@ -33,6 +35,15 @@ class Message:
     holds them and memory does not (`MessageStore.load` brings them back). `size` is the body in bytes.
     """
 
+    # the log's book-keeping, untouched by anybody else; defaults of the class: most messages need no other
+    sequence: i64 = 0  # its number in the log; 0: not logged
+    references: i64 = 0  # durable queues that still hold it
+    segment: i64 = 0  # where its content lies: segment number,
+    offset: i64 = 0  # offset of the content in the segment's file,
+    length: i64 = 0  # and length of the content in bytes
+    log_previous: Message | None = None  # live messages of one segment are linked, oldest first
+    log_next: Message | None = None
+
     def __init__(
         self, address: Address, content: bytes | None, size: i64, persistent: bool, priority: i64
     ) -> None:
@@ -41,11 +52,3 @@ class Message:
         self.size = size
         self.persistent = persistent
         self.priority = priority
-        # the log's book-keeping, untouched by anybody else
-        self.sequence: i64 = 0  # its number in the log; 0: not logged
-        self.references: i64 = 0  # durable queues that still hold it
-        self.segment: i64 = 0  # where its content lies: segment number,
-        self.offset: i64 = 0  # offset of the content in the segment's file,
-        self.length: i64 = 0  # and length of the content in bytes
-        self.log_previous: Message | None = None  # live messages of one segment are linked, oldest first
-        self.log_next: Message | None = None

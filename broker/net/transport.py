@@ -14,20 +14,22 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.connection091 import Connection091
-from broker.adapters.server import Server
+from broker.adapters.server import HELD_FOR_PEER, Server
 from broker.core.connection import Scheduler
 from protocol.amqp091.constants import HEARTBEAT_FRAME
 from protocol.sniff import AMQP_0_9_1, HEADER_BYTES, sniff
 
-READ_BYTES: Final = 65536
+READ_BYTES: Final = 262144
 WRITE_HIGH_BYTES: Final = 1 << 20
 WRITE_LOW_BYTES: Final = 1 << 18
 TICKS_PER_SECOND: Final = 2
+LINGER_SECONDS: Final = 30  # for a peer to take what was written before its connection was closed
 
 _BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so it is free again on return
 _VIEW: Final = memoryview(_BUFFER)
 
 PAUSED_FULL: Final = 1  # a reason for not reading, beside those of the connection
+EXCUSED: Final = PAUSED_FULL | HELD_FOR_PEER  # a peer is to be heard of all the same
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -60,6 +62,7 @@ class Transport:
         self._age_ticks: i64 = 0
         self._handshake_ticks: i64 = int(server.handshake_seconds * TICKS_PER_SECOND)
         self._closing_ticks: i64 = -1  # -1: not closing
+        self._unsent: i64 = 0  # bytes that a peer who is held for not reading has yet to take
 
     # -- called by the event loop
 
@@ -112,6 +115,7 @@ class Transport:
         if connection is not None:
             connection.lost("" if error is None else str(error))
         self._socket = None
+        self.connection = None
         self._server.counters.connections_closed += 1
         self._gone(self)
 
@@ -125,6 +129,8 @@ class Transport:
 
     def close(self) -> None:
         """Close after what was written has been sent."""
+        if self._closing_ticks < 0:
+            self._closing_ticks = LINGER_SECONDS * TICKS_PER_SECOND
         if self._socket is not None:
             self._socket.close()
 
@@ -138,11 +144,11 @@ class Transport:
         return self._socket is None or self._socket.is_closing()
 
     def hold(self, reason: int) -> None:
-        """Stop reading until every reason to has been released."""
+        """Stop reading until every reason for it has been released."""
         self._pause(reason)
 
     def release(self, reason: int) -> None:
-        """Take a reason not to read back."""
+        """Take back one or more reasons for not reading."""
         self._unpause(reason)
 
     def closing(self, seconds: int) -> None:
@@ -184,10 +190,15 @@ class Transport:
             self._mute_ticks += 1
         if seconds == 0:
             return
+        if self._pauses & HELD_FOR_PEER and self._socket is not None:
+            unsent: i64 = self._socket.get_write_buffer_size()
+            if unsent < self._unsent:
+                self._silent_ticks = 0  # it cannot be heard, but it reads
+            self._unsent = unsent
         if self._mute_ticks * 2 >= seconds * TICKS_PER_SECOND:
             self._mute_ticks = 0
             self.write(HEARTBEAT_FRAME)
-        if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & ~PAUSED_FULL == 0:
+        if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & ~EXCUSED == 0:
             _log.warning("missed heartbeats", peer=self.peer, heartbeat_s=seconds)
             self.abort()
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, final
+from typing import final
 
-from librt.strings import BytesWriter, write_i16_be, write_i32_be, write_i64_be
-from mypy_extensions import i16, i32, i64
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i64
 
 from broker.core.message import Message
 from broker.store.format import (
@@ -22,13 +22,15 @@ from broker.store.format import (
 )
 from broker.store.segment import Segment
 
-if TYPE_CHECKING:
-    from broker.core.queue import Queue
-
 
 def encode_json(value: object) -> bytes:
     """Compact JSON in UTF-8."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def encode_queues(numbers: list[int]) -> bytes:
+    """How many queues and their numbers, as a message record has them."""
+    return b"".join([len(numbers).to_bytes(2, "big"), *[number.to_bytes(8, "big") for number in numbers]])
 
 
 @final
@@ -65,37 +67,19 @@ class Batch:
             self.offset,
         )
 
-    def add_message(self, message: Message, queues: list[Queue]) -> None:
-        """Append an enqueue on `queues`; the message has its sequence."""
-        self._message_head(message, len(queues))
-        writer = self.writer
-        for queue in queues:
-            write_i64_be(writer, queue.number)
-        content = message.content
-        assert content is not None, "only the content of durable messages leaves memory"
-        self._message_tail(message, content)
-
-    def add_copy(self, message: Message, content: bytes, numbers: list[int]) -> None:
-        """Append a message again, with the queues that still hold it."""
-        self._message_head(message, len(numbers))
-        for number in numbers:
-            write_i64_be(self.writer, number)
-        self._message_tail(message, content)
-
-    def _message_head(self, message: Message, queues: i64) -> None:
+    def add_message(self, message: Message, content: bytes, queues: bytes) -> None:
+        """Append an enqueue, or a copy, on `queues` (`encode_queues`); the message has its sequence."""
         writer = self.writer
         self.count += 1
         writer.append(MESSAGE)
         write_i64_be(writer, message.sequence)
         writer.append(message.priority)
-        write_i16_be(writer, i16(queues if queues < 32768 else queues - 65536))
-
-    def _message_tail(self, message: Message, content: bytes) -> None:
-        writer = self.writer
-        length: i64 = len(content)
+        writer.write(queues)
         writer.write(message.address.encoded)
-        write_i32_be(writer, i32(message.size))
-        write_i32_be(writer, i32(length))
+        size: int = message.size
+        write_i32_be(writer, size)
+        length = len(content)
+        write_i32_be(writer, length)
         message.offset = self.offset + HEADER_BYTES + len(writer)
         message.length = length
         writer.write(content)
@@ -128,7 +112,7 @@ class Batch:
         writer = self.writer
         self.count += 1
         writer.append(kind)
-        write_i32_be(writer, i32(len(text)))
+        write_i32_be(writer, len(text))
         writer.write(text)
 
     def add_removed(self, segment: i64) -> None:

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
-from broker.store.batch import Batch
+from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader
 from broker.store.disk import Disk
 from broker.store.disk_full import Room
@@ -65,6 +65,8 @@ class Log(SegmentedCommit):
         self.reader = ContentReader(disk, files)
         self.content_bytes: i64 = 0  # content of live messages that is in memory
         self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
+        self.last_queues: list[Queue] = []
+        self.last_encoded = b""
         self.full = False
         self.space = Space(self)
         self.room = Room(self)
@@ -82,7 +84,12 @@ class Log(SegmentedCommit):
         self.next_sequence = sequence + 1
         message.sequence = sequence
         message.references = len(queues)
-        batch.add_message(message, queues)
+        if queues is not self.last_queues:  # routes keep their list, so the same one comes again and again
+            self.last_queues = queues
+            self.last_encoded = encode_queues([queue.number for queue in queues])
+        content = message.content
+        assert content is not None, "only the content of durable messages leaves memory"
+        batch.add_message(message, content, self.last_encoded)
         batch.segment.link(message)
         self.content_bytes += message.length
 

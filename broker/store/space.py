@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.message import Message
-from broker.store.batch import Move
+from broker.store.batch import Move, encode_queues
 from broker.store.format import END, MALFORMED, MESSAGE, SETTLE, Records
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment
@@ -198,5 +198,5 @@ class Space:
             message.content = content
             log.content_bytes += message.length
         victim.unlink(message)
-        filling.add_copy(message, content, queues)
+        filling.add_message(message, content, encode_queues(queues))
         filling.segment.link(message)
