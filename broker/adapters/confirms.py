@@ -49,9 +49,13 @@ class Confirms(DurableWaiter):
             self.channel.connection.owing.append(self)
 
     def refuse(self) -> None:
-        """One more message was published and could not be kept: nack it at once."""
+        """Nack one more message, which could not be kept, once what came before it has its answer.
+
+        The log has failed, so that nothing has to be waited for.
+        """
+        self.end_turn()
         self.published += 1
-        self._nack(self.published, False)
+        self._nack()
 
     def end_turn(self) -> None:
         """Answer what this turn published, or arrange to do so when the log is synced."""
@@ -59,10 +63,7 @@ class Confirms(DurableWaiter):
         if self.ended:
             return
         if self._logged_batch <= self.store.durable:
-            if self._waiting_batch == 0:
-                self._ack(self.published)
-            else:
-                self._waiting_upto = self.published
+            self._ack(self.published)
         elif self.store.failure:
             self.on_store_failed(self.store.failure)
         elif self._waiting_batch == self._logged_batch:
@@ -89,7 +90,7 @@ class Confirms(DurableWaiter):
         self._waiting_batch = 0
         self._logged_batch = 0
         if not self.ended and self.answered < self.published:
-            self._nack(self.published, self.published - self.answered > 1)
+            self._nack()
             self.channel.connection.flush()
 
     def _ack(self, upto: i64) -> None:
@@ -102,8 +103,9 @@ class Confirms(DurableWaiter):
             channel.server.counters.confirmed += count
             self.answered = upto
 
-    def _nack(self, upto: i64, multiple: bool) -> None:
+    def _nack(self) -> None:
+        """Refuse all that has no answer yet."""
         channel = self.channel
-        channel.connection.out.write(methods.settle(channel.number, BASIC_NACK, upto, 1 if multiple else 0))
-        if multiple or self.answered == upto - 1:
-            self.answered = upto
+        bits = 1 if self.published - self.answered > 1 else 0
+        channel.connection.out.write(methods.settle(channel.number, BASIC_NACK, self.published, bits))
+        self.answered = self.published

@@ -1,0 +1,238 @@
+"""A connection of the broker without a socket: bytes in by hand, bytes out in a list, a store that waits."""
+
+import itertools
+import struct
+from collections import deque
+from typing import Final
+
+from pamqp import base
+from pamqp import frame as pamqp_frame
+from pamqp.commands import Basic, Channel, Connection
+from pamqp.common import FieldTable
+
+from broker.adapters.connection091 import Connection091
+from broker.adapters.server import Answer, Server
+from broker.core.broker import Broker
+from broker.core.connection import Connection as CoreConnection
+from broker.core.connection import Scheduler
+from broker.core.counters import Counters
+from broker.core.message import Message
+from broker.core.ports import DurableWaiter, MessageStore
+from broker.core.queue import Queue
+from tests.frames import FRAME_OVERHEAD, METHOD, body_frames, header_bytes, method_bytes
+
+CAPABILITIES: Final[FieldTable] = {"authentication_failure_close": True, "consumer_cancel_notify": True}
+PERSISTENT: Final = b"\x10\x00\x02"
+
+
+class HandStore(MessageStore):
+    """Makes batches durable when told to, and fails when told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sequences = itertools.count(1)
+        self.appended: list[Message] = []
+        self.settled: list[Message] = []
+        self.unreadable = False
+        self.contents: dict[int, bytes] = {}
+        self._waiters: list[DurableWaiter] = []
+        self._in_flight: list[DurableWaiter] = []
+
+    def append_message(self, message: Message, queues: list[Queue]) -> None:
+        message.sequence = next(self.sequences)
+        message.references = len(queues)
+        self.appended.append(message)
+
+    def append_settle(self, message: Message, queue: Queue) -> None:
+        self.settled.append(message)
+
+    def load(self, message: Message) -> bytes:
+        if self.unreadable:
+            raise OSError("the disk does not give it back")
+        return self.contents[message.sequence]
+
+    def wait(self, waiter: DurableWaiter) -> None:
+        if self.failure:
+            waiter.on_store_failed(self.failure)
+        else:
+            self._waiters.append(waiter)
+
+    def seal(self) -> None:
+        """The batch being filled is on its way; another one is being filled."""
+        assert not self._in_flight
+        self._in_flight, self._waiters = self._waiters, []
+        self.batch += 1
+
+    def sync(self) -> None:
+        """The batch on its way is on disk."""
+        self.durable = self.batch - 1
+        waiters, self._in_flight = self._in_flight, []
+        for waiter in waiters:
+            waiter.on_durable(self.durable)
+
+    def complete(self) -> None:
+        """Seal and sync."""
+        self.seal()
+        self.sync()
+
+    def fail(self, reason: str) -> None:
+        """Stop for good."""
+        self.failure = reason
+        waiters = self._in_flight + self._waiters
+        self._in_flight, self._waiters = [], []
+        for waiter in waiters:
+            waiter.on_store_failed(reason)
+
+    def drop_contents(self) -> None:
+        """What was appended is on disk only."""
+        for message in self.appended:
+            if message.content is not None:
+                self.contents[message.sequence] = message.content
+                message.content = None
+
+
+class Turns(Scheduler):
+    """Connections that wait for their turn."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[CoreConnection] = deque()
+
+    def schedule(self, connection: CoreConnection) -> None:
+        self.waiting.append(connection)
+
+    def run(self) -> None:
+        """Give turns until nobody waits."""
+        while self.waiting:
+            self.waiting.popleft().pump(256)
+
+
+class Wall:
+    """An Edge without a socket."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.holds = 0
+        self.closed = False
+        self.room = 1 << 40  # bytes after which a socket is full
+        self.connection: Connection091 | None = None
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        if len(self.written) > self.room and self.connection is not None:
+            self.connection.set_blocked(True)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def hold(self, reason: int) -> None:
+        self.holds |= reason
+
+    def release(self, reason: int) -> None:
+        self.holds &= ~reason
+
+    def closing(self, seconds: int) -> None:
+        assert seconds > 0
+
+
+class Door:
+    """An Access that lets everybody in, when told to."""
+
+    def __init__(self) -> None:
+        self.at_once = True
+        self.asked: list[Answer] = []
+
+    def authenticate(self, user: str, password: str, loopback: bool, answer: Answer) -> None:
+        if self.at_once:
+            answer(password == "guest")
+        else:
+            self.asked.append(answer)
+
+    def may_access(self, user: str, vhost: str) -> bool:
+        return True
+
+
+class House:
+    """A broker whose parts are all moved by hand."""
+
+    def __init__(self) -> None:
+        self.store = HandStore()
+        numbers = itertools.count(1)
+        self.broker = Broker(self.store, Counters(), lambda: f"{next(numbers)}")
+        self.broker.declare_vhost("/")
+        self.turns = Turns()
+        self.door = Door()
+        self.server = Server(
+            self.broker, self.store, self.door, "0", lambda prefix: f"{prefix}{next(numbers)}"
+        )
+
+    def connect(self) -> "Wired":
+        """A client that has sent its protocol header."""
+        return Wired(self)
+
+    def open(self) -> "Wired":
+        """A client with an open connection and channel 1."""
+        client = self.connect()
+        client.send(Connection.StartOk({"capabilities": CAPABILITIES}, "PLAIN", "\0guest\0guest"))
+        client.send(Connection.TuneOk(2047, 131072, 0))
+        client.send(Connection.Open("/"))
+        client.send(Channel.Open(), 1)
+        client.frames()
+        return client
+
+
+class Wired:
+    """One client."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.edge = Wall()
+        self.connection = Connection091(house.server, house.turns, self.edge, "peer", True)
+        self.edge.connection = self.connection
+        self.connection.start()
+
+    def send(self, command: base.Frame, channel: int = 0) -> None:
+        """One method, in a turn of its own."""
+        self.connection.receive(method_bytes(command, channel))
+
+    def publish(self, key: str, body: bytes = b"", persistent: bool = False, mandatory: bool = False) -> None:
+        """One message on channel 1."""
+        self.connection.receive(publish_bytes(key, body, persistent, mandatory))
+
+    def frames(self) -> list[base.Frame]:
+        """The methods that were written since the last call; content is passed over."""
+        data = bytes(self.edge.written)
+        self.edge.written.clear()
+        methods = []
+        position = 0
+        while position < len(data):
+            kind, _, size = struct.unpack_from(">BHI", data, position)
+            end = position + size + FRAME_OVERHEAD
+            if kind == METHOD:
+                command = pamqp_frame.unmarshal(data[position:end])[2]
+                assert isinstance(command, base.Frame)
+                methods.append(command)
+            position = end
+        return methods
+
+    def told(self) -> list[tuple[str, int | None, bool | None]]:
+        """The confirms that were written: name, tag, multiple."""
+        answers: list[tuple[str, int | None, bool | None]] = []
+        for command in self.frames():
+            assert isinstance(command, (Basic.Ack, Basic.Nack)), command
+            answers.append((command.name.removeprefix("Basic."), command.delivery_tag, command.multiple))
+        return answers
+
+
+def publish_bytes(
+    key: str, body: bytes = b"", persistent: bool = False, mandatory: bool = False, channel: int = 1
+) -> bytes:
+    """A message to the default exchange."""
+    command = Basic.Publish(routing_key=key, mandatory=mandatory)
+    head = header_bytes(len(body), PERSISTENT if persistent else None, channel)
+    return b"".join([method_bytes(command, channel), head, *body_frames(body, channel, 4096)])
