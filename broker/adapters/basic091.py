@@ -8,11 +8,11 @@ from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters.confirms import Confirms
+from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
 from broker.adapters.topology091 import Handler, queue_named
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
 from broker.core.errors import NotAllowed, PreconditionFailed
 from broker.core.queue import Queue
 from protocol.amqp091 import constants as c
@@ -33,7 +33,7 @@ def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
     [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
     """
     if frame.global_:
-        channel.limit(frame.prefetch_count, frame.prefetch_size)
+        _limit(channel, frame.prefetch_count, frame.prefetch_size)
     else:
         channel.prefetch_count = frame.prefetch_count
         channel.prefetch_bytes = frame.prefetch_size
@@ -41,6 +41,25 @@ def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
             if not target.no_ack:
                 target.credit.resize(frame.prefetch_count, frame.prefetch_size)
     channel.reply(methods.method_frame(channel.number, c.BASIC_QOS_OK))
+
+
+def _limit(channel: Channel, count: i64, size: i64) -> None:
+    """basic.qos for the whole channel: one window for its consumers, those that it has included."""
+    window = channel.window
+    if window is None:
+        if count == 0 and size == 0:
+            return  # never limited: its consumers need not count
+        window = channel.window = Credit()
+        for target in channel.targets.values():
+            if not target.no_ack:
+                target.share(window)
+        unacked = channel.unacked
+        for i in unacked.up_to(0):
+            entry = unacked.entries[i]
+            consumer = unacked.consumers[i]
+            if entry is not None and consumer is not None and consumer.target.session_credit is not None:
+                window.use(entry.message.size)
+    window.resize(count, size)
 
 
 def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
@@ -129,12 +148,12 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
 
 def reject(channel: Channel, frame: commands.Basic.Reject) -> None:
     """basic.reject. [amqp-0-9-1 1.8.3.14]"""
-    channel.give_back(frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
+    give_back(channel, frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
 
 
 def nack(channel: Channel, frame: commands.Basic.Nack) -> None:
     """basic.nack. [RabbitMQ negative acknowledgements]"""
-    channel.give_back(frame.delivery_tag or 0, frame.multiple, frame.requeue, c.BASIC_NACK)
+    give_back(channel, frame.delivery_tag or 0, frame.multiple, frame.requeue, c.BASIC_NACK)
 
 
 def recover_async(channel: Channel, frame: commands.Basic.RecoverAsync) -> None:
@@ -146,35 +165,6 @@ def recover(channel: Channel, frame: commands.Basic.Recover) -> None:
     """basic.recover. [amqp-0-9-1 1.8.3.16]"""
     recover_deliveries(channel, frame.requeue)
     channel.reply(methods.method_frame(channel.number, c.BASIC_RECOVER_OK))
-
-
-def recover_deliveries(channel: Channel, requeue: bool) -> None:
-    """Requeue everything unacked, or send it again to the consumers that have it.
-
-    What has no consumer any more (basic.get, cancelled) is requeued in either case.
-    """
-    unacked = channel.unacked
-    indices = unacked.up_to(0)
-    if requeue:
-        channel.requeue(indices)
-        return
-    again: list[tuple[Target091, QueueConsumer, QueueEntry]] = []
-    orphaned: list[i64] = []
-    for i in indices:
-        entry = unacked.entries[i]
-        consumer = unacked.consumers[i]
-        if entry is None or consumer is None:
-            continue
-        target = consumer.target
-        if isinstance(target, Target091) and target.consumer is consumer:
-            unacked.remove(i)
-            again.append((target, consumer, entry))
-        else:
-            orphaned.append(i)
-    channel.requeue(orphaned)
-    for target, consumer, entry in again:
-        entry.redelivered = entry.redelivered or consumer.acquires
-        target.deliver(consumer, entry)
 
 
 def flow(channel: Channel, frame: commands.Channel.Flow) -> None:

@@ -15,12 +15,11 @@ from broker.adapters import basic091, topology091
 from broker.adapters.confirms import Confirms
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
+from broker.adapters.settling import known, take_back
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import Handler
 from broker.adapters.unacked import Unacked
-from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
-from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, StoreFailed
 from broker.core.message import Message
 from broker.core.session import Session
@@ -158,7 +157,7 @@ class Channel(IncomingChannel):
         """Take one basic.ack (IncomingChannel). [amqp-0-9-1 1.8.3.13]"""
         unacked = self.unacked
         if multiple:
-            if self._known(tag, True, -1, c.BASIC_ACK):
+            if known(self, tag, True, c.BASIC_ACK):
                 base = unacked.base
                 for i in unacked.up_to(tag):
                     self.on_ack(base + i, False)
@@ -166,7 +165,7 @@ class Channel(IncomingChannel):
         entry = unacked.take(tag)
         consumer = unacked.taken_from
         if entry is None or consumer is None:
-            self._known(tag, False, -1, c.BASIC_ACK)
+            known(self, tag, False, c.BASIC_ACK)
             return
         size = entry.message.size
         if consumer.acquires:
@@ -176,71 +175,7 @@ class Channel(IncomingChannel):
         if target.session_credit is not None:
             target.session_credit.restore(size)
 
-    def _known(self, tag: i64, multiple: bool, index: i64, method: int) -> bool:
-        """Whether a settlement names something outstanding; the channel ends with 406 if not."""
-        if index >= 0 or (multiple and 0 <= tag < self.unacked.next_tag()):
-            return True
-        self.fail(PRECONDITION_FAILED, f"unknown delivery tag {tag}", method)
-        return False
-
-    def give_back(self, tag: i64, multiple: bool, requeue: bool, method: int) -> None:
-        """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
-        unacked = self.unacked
-        index = unacked.find(tag)
-        if not self._known(tag, multiple, index, method):
-            return
-        indices = unacked.up_to(tag) if multiple else [index]
-        if requeue:
-            self.requeue(indices)
-            return
-        for i in indices:
-            entry = unacked.entries[i]
-            consumer = unacked.consumers[i]
-            unacked.remove(i)
-            if entry is not None and consumer is not None:
-                size = entry.message.size
-                if consumer.acquires:
-                    consumer.queue.discard(entry)
-                consumer.target.restore_credit(size)
-
-    def requeue(self, indices: list[i64]) -> None:
-        """Release deliveries, all of one consumer at once: the earliest is the first to go out again."""
-        for consumer, held in self._take(indices).items():
-            sizes = [entry.message.size for entry in held]
-            if consumer.acquires:
-                consumer.queue.release(held, consumer)
-            for size in sizes:
-                consumer.target.restore_credit(size)
-
-    def _take(self, indices: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
-        """Forget deliveries; returns them by the consumer that had them."""
-        unacked = self.unacked
-        taken: dict[QueueConsumer, list[QueueEntry]] = {}
-        for i in indices:
-            entry = unacked.entries[i]
-            consumer = unacked.consumers[i]
-            unacked.remove(i)
-            if entry is not None and consumer is not None:
-                taken.setdefault(consumer, []).append(entry)
-        return taken
-
     # -- everything else
-
-    def limit(self, count: i64, size: i64) -> None:
-        """basic.qos for the whole channel: one window for its consumers, those that it has included."""
-        if self.window is None:
-            if count == 0 and size == 0:
-                return  # never limited: its consumers need not count
-            self.window = Credit()
-            for target in self.targets.values():
-                if not target.no_ack:
-                    target.share(self.window)
-            for i in self.unacked.up_to(0):
-                entry = self.unacked.entries[i]
-                consumer = self.unacked.consumers[i]
-                if entry is not None and consumer is not None and consumer.target.session_credit is not None:
-                    self.window.use(entry.message.size)
-        self.window.resize(count, size)
 
     def on_method(self, method: int, payload: bytes) -> None:
         """Take a method that is not on the hot path. Raises ProtocolError."""
@@ -311,7 +246,7 @@ class Channel(IncomingChannel):
 
     def let_go(self) -> None:
         """Give back every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
-        held = self._take(self.unacked.up_to(0))
+        held = take_back(self.unacked, self.unacked.up_to(0))
         targets = self.targets
         self.targets = {}
         for target in targets.values():

@@ -6,13 +6,13 @@ channels are in `channel091`. A peer's mistake ends at most its connection.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final, final
 
 import structlog
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from broker.adapters import ending
 from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import Handshake
@@ -21,6 +21,7 @@ from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, HELD_FOR_R
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
+from protocol.amqp091.closing import CloseWatch
 from protocol.amqp091.connection import CLOSED, CLOSING, ERROR, OPEN, STARTING, advance
 from protocol.amqp091.wire import Wire
 from protocol.errors import (
@@ -28,15 +29,12 @@ from protocol.errors import (
     CONNECTION_FORCED,
     INTERNAL_ERROR,
     NOT_ALLOWED,
-    REPLY_NAMES,
     ProtocolError,
 )
 
 if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
 
-CLOSE_OK_FRAME: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
-CLOSE_START: Final = re.compile(rb"\x01\x00\x00....\x00\x0a\x00\x32", re.DOTALL)
 CLOSING_SECONDS: Final = 5
 FLUSH_BYTES_MIN: Final = 65536
 OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one huge message made larger is not kept
@@ -72,7 +70,7 @@ class Connection091(Connection):
         self.braked = False
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
-        self._tail = b""
+        self._close_watch = CloseWatch()
         self._dead = False
 
     def is_open(self) -> bool:
@@ -90,7 +88,7 @@ class Connection091(Connection):
     def receive(self, data: bytes) -> None:
         """Take the next bytes from the socket; ends the turn with one write."""
         if self.state == CLOSING:
-            self._await_close_ok(data)
+            ending.await_close_ok(self, self._close_watch.feed(data))
             return
         self._take(data)
         if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
@@ -164,7 +162,7 @@ class Connection091(Connection):
         frame = methods.decode_method(method, payload)
         state = advance(self.state, method)
         if state == CLOSED:
-            self._closed_by_peer(method)
+            ending.closed_by_peer(self, method)
         elif method == c.CONNECTION_UPDATE_SECRET:
             self.out.write(methods.method_frame(0, c.CONNECTION_UPDATE_SECRET_OK))
         elif self._handshake is not None:
@@ -256,14 +254,7 @@ class Connection091(Connection):
         """A connection error: say why, let everything go, wait for close-ok. [amqp-0-9-1 1.4.2.9]"""
         if self._dead or self.state in (CLOSING, CLOSED):
             return
-        _log.warning(
-            "connection error",
-            peer=self.peer,
-            user=self.user,
-            code=error.code,
-            name=REPLY_NAMES[error.code],
-            reason=error.text,
-        )
+        ending.tell(self, error)
         self.close(error.code, error.reply_text, error.method)
 
     def close(self, code: int, text: str, method: int = 0) -> None:
@@ -272,7 +263,7 @@ class Connection091(Connection):
             return
         self.state = advance(self.state, ERROR)
         self.wire.stop()
-        self._let_go()
+        ending.let_go(self)
         self.out.write(methods.close(0, code, text, method))
         self._holds = 0
         self.edge.release(HELD)
@@ -303,43 +294,6 @@ class Connection091(Connection):
                 )
             self.state = CLOSED
             self.wire.stop()
-            self._let_go()
+            ending.let_go(self)
             self._handshake = None
             self.out = BytesWriter()  # it may be long until the rest is collected
-
-    def _await_close_ok(self, data: bytes) -> None:
-        """After an error the stream may be out of step, so look for the one frame that matters."""
-        data = self._tail + data
-        self._tail = data[-len(CLOSE_OK_FRAME) :]
-        method = c.CONNECTION_CLOSE_OK if CLOSE_OK_FRAME in data else 0
-        if CLOSE_START.search(data):  # it crossed ours; a peer may wait for the answer instead of giving one
-            method = c.CONNECTION_CLOSE
-            self.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
-            self.flush()
-        if method:
-            self.state = advance(self.state, method)
-            self.edge.close()
-
-    def _closed_by_peer(self, method: int) -> None:
-        self.state = CLOSED
-        self.wire.stop()
-        self._let_go()
-        if method == c.CONNECTION_CLOSE:
-            self.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
-        self.flush()
-        self.edge.close()
-
-    def _let_go(self) -> None:
-        """Everything that the channels hold goes back, with every consumer silenced first.
-
-        Otherwise the first channel's messages would go to the second channel of the same dying connection.
-        """
-        channels = [channel for channel in self.wire.channels if isinstance(channel, Channel)]
-        for channel in channels:
-            channel.silence()
-        for channel in channels:
-            channel.let_go()
-            self.channel_closed(channel.number)
-        self.owing = []
-        if self.virtual_host is not None:
-            self.virtual_host.delete_exclusive_queues(self)

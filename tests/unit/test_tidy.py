@@ -14,7 +14,6 @@ COROUTINES = ("broker/daemon.py", "broker/net/", "broker/admin/", "broker/bench/
 
 # Exceptions may be removed and may not be added; the tests fail for one that is no longer needed.
 LONG_FILES = {
-    "broker/adapters/channel091.py",
     "broker/core/queue.py",
     "tests/simulation/store_machine.py",
     "tests/unit/test_store_failures.py",

@@ -1,0 +1,68 @@
+"""How connections end: everything that they hold goes back. [amqp-0-9-1 1.4.2.9, 1.4.2.10]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from broker.adapters.channel091 import Channel
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.connection import CLOSED, advance
+from protocol.errors import REPLY_NAMES, ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.connection091 import Connection091
+
+
+_log = structlog.get_logger("amqpd.connection")
+
+
+def tell(connection: Connection091, error: ProtocolError) -> None:
+    """Log why a connection is ended from this side."""
+    _log.warning(
+        "connection error",
+        peer=connection.peer,
+        user=connection.user,
+        code=error.code,
+        name=REPLY_NAMES[error.code],
+        reason=error.text,
+    )
+
+
+def await_close_ok(connection: Connection091, method: int) -> None:
+    """Take what a CloseWatch has found after this end has sent close; 0 for nothing."""
+    if method == c.CONNECTION_CLOSE:
+        connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
+        connection.flush()
+    if method:
+        connection.state = advance(connection.state, method)
+        connection.edge.close()
+
+
+def closed_by_peer(connection: Connection091, method: int) -> None:
+    """The peer has sent close or close-ok."""
+    connection.state = CLOSED
+    connection.wire.stop()
+    let_go(connection)
+    if method == c.CONNECTION_CLOSE:
+        connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
+    connection.flush()
+    connection.edge.close()
+
+
+def let_go(connection: Connection091) -> None:
+    """Everything that the channels hold goes back, with every consumer silenced first.
+
+    Otherwise the first channel's messages would go to the second channel of the same dying connection.
+    """
+    channels = [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
+    for channel in channels:
+        channel.silence()
+    for channel in channels:
+        channel.let_go()
+        connection.channel_closed(channel.number)
+    connection.owing = []
+    if connection.virtual_host is not None:
+        connection.virtual_host.delete_exclusive_queues(connection)

@@ -1,0 +1,105 @@
+"""Deliveries that go back: nacked, rejected, recovered, or left behind by a channel. [amqp-0-9-1 1.8.3]
+
+Single acknowledgements are the hot path, and are in `channel091`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from broker.adapters.target091 import Target091
+from broker.adapters.unacked import Unacked
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+from protocol.errors import PRECONDITION_FAILED
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+
+def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
+    """Whether a settlement names something that is, or for `multiple` was, outstanding.
+
+    The channel ends with 406 if not.
+    """
+    unacked = channel.unacked
+    if unacked.find(tag) >= 0 or (multiple and 0 <= tag < unacked.next_tag()):
+        return True
+    shown: int = tag
+    if shown < 0:
+        shown += 1 << 64
+    channel.fail(PRECONDITION_FAILED, f"unknown delivery tag {shown}", method)
+    return False
+
+
+def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
+    """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
+    unacked = channel.unacked
+    if not known(channel, tag, multiple, method):
+        return
+    indices = unacked.up_to(tag) if multiple else [unacked.find(tag)]
+    if to_queue:
+        requeue(unacked, indices)
+        return
+    for i in indices:
+        entry = unacked.entries[i]
+        consumer = unacked.consumers[i]
+        unacked.remove(i)
+        if entry is not None and consumer is not None:
+            size = entry.message.size
+            if consumer.acquires:
+                consumer.queue.discard(entry)
+            consumer.target.restore_credit(size)
+
+
+def requeue(unacked: Unacked, indices: list[i64]) -> None:
+    """Release deliveries, all of one consumer at once: the earliest is the first to go out again."""
+    for consumer, held in take_back(unacked, indices).items():
+        sizes = [entry.message.size for entry in held]
+        if consumer.acquires:
+            consumer.queue.release(held, consumer)
+        for size in sizes:
+            consumer.target.restore_credit(size)
+
+
+def take_back(unacked: Unacked, indices: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
+    """Forget deliveries; returns them by the consumer that had them."""
+    taken: dict[QueueConsumer, list[QueueEntry]] = {}
+    for i in indices:
+        entry = unacked.entries[i]
+        consumer = unacked.consumers[i]
+        unacked.remove(i)
+        if entry is not None and consumer is not None:
+            taken.setdefault(consumer, []).append(entry)
+    return taken
+
+
+def recover_deliveries(channel: Channel, to_queue: bool) -> None:
+    """Requeue everything unacked, or send it again to the consumers that have it.
+
+    What has no consumer any more (basic.get, cancelled) is requeued in either case.
+    """
+    unacked = channel.unacked
+    indices = unacked.up_to(0)
+    if to_queue:
+        requeue(unacked, indices)
+        return
+    again: list[tuple[Target091, QueueConsumer, QueueEntry]] = []
+    orphaned: list[i64] = []
+    for i in indices:
+        entry = unacked.entries[i]
+        consumer = unacked.consumers[i]
+        if entry is None or consumer is None:
+            continue
+        target = consumer.target
+        if isinstance(target, Target091) and target.consumer is consumer:
+            unacked.remove(i)
+            again.append((target, consumer, entry))
+        else:
+            orphaned.append(i)
+    requeue(unacked, orphaned)
+    for target, consumer, entry in again:
+        entry.redelivered = entry.redelivered or consumer.acquires
+        target.deliver(consumer, entry)
