@@ -1,4 +1,4 @@
-"""Arguments of queues, exchanges and bindings: what is allowed, and what counts as the same on redeclaration."""
+"""Arguments of queues, exchanges and bindings: what is allowed, and what redeclaration finds the same."""
 
 import pytest
 
