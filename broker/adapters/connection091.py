@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
 
 CLOSING_SECONDS: Final = 5
-FLUSH_BYTES_MIN: Final = 65536
+FLUSH_BYTES_MIN: Final = 262144
 OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one huge message made larger is not kept
 UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond it nothing more is asked
 

@@ -19,7 +19,7 @@ from protocol.amqp091.content import largest_frame, write_content, write_split
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
 
-OUTPUT_BYTES_MAX: Final = 262144  # then the connection flushes before it delivers more
+OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
 @final

@@ -12,8 +12,8 @@ from typing import Final, final
 
 from broker.core.connection import Connection, Scheduler
 
-SLICE_SECONDS: Final = 0.005  # then sockets, timers and acknowledgements get their turn
-QUANTUM: Final = 256  # messages for one connection before the next one's turn
+SLICE_SECONDS: Final = 0.008  # then sockets, timers and acknowledgements get their turn
+QUANTUM: Final = 1024  # messages for one connection before the next one's turn
 
 
 @final

@@ -19,7 +19,7 @@ from broker.core.connection import Scheduler
 from protocol.amqp091.constants import HEARTBEAT_FRAME
 from protocol.sniff import AMQP_0_9_1, HEADER_BYTES, sniff
 
-READ_BYTES: Final = 131072
+READ_BYTES: Final = 262144
 WRITE_HIGH_BYTES: Final = 1 << 20
 WRITE_LOW_BYTES: Final = 1 << 18
 TICKS_PER_SECOND: Final = 2

@@ -41,7 +41,7 @@ def test_the_readme_gives_the_two_commands() -> None:
     commands = re.findall(r"^python3 -m venv .*$", README, flags=re.MULTILINE)
 
     assert commands == [
-        "python3 -m venv .venv && .venv/bin/pip install -q . && .venv/bin/amqpd serve",
+        "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/amqpd serve",
         "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && .venv/bin/python -m pytest",
     ]
 
