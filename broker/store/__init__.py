@@ -25,8 +25,8 @@ and loses the rest.
 
 **Where space comes back.** Every segment begins with a checkpoint of the definitions and of the segments
 that exist, so recovery reads only those. A segment whose messages are all settled is removed once no older
-segment needs its settle records; one that is mostly dead is copied forward first. See `segment.Segment` and
-`space.Space`.
+segment needs its settle records; one that is mostly dead is copied forward first. Its file is used for
+the next segment, or deleted. See `segment.Segment`, `space.Space` and `files.Files`.
 
 **Where the time goes.** `Log.append_message` and `append_settle` only write into one buffer. The CRC, the
 write and everything about space happen once per batch.

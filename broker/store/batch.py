@@ -10,6 +10,7 @@ from mypy_extensions import i64
 
 from broker.core.message import Message
 from broker.store.format import (
+    BLANK,
     CHECKPOINT,
     CLOSED,
     DEFINITION,
@@ -52,6 +53,11 @@ class Batch:
         self.end: i64 = 0  # once sealed: where the next one begins,
         self.header = b""
         self.payload = b""
+
+    def parts(self) -> list[bytes]:
+        """What to write, once sealed: never more than the batch needs where room on the disk is not sure."""
+        room = self.segment.room - self.end
+        return [self.header, self.payload, BLANK[:room]] if room > 0 else [self.header, self.payload]
 
     def seal(self, identity: int) -> None:
         """Fix what has been appended as `header` and `payload`."""

@@ -1,7 +1,7 @@
 """The bytes of the log, format version 1. All integers are unsigned and big-endian.
 
-A segment file is a row of batches and nothing else; what follows the last one is empty or zeros
-(preallocated).
+A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
+there: the file may be longer, preallocated or with old batches of the dead segment that it was before.
 
     batch    magic "AMQL" 4 | format version 2 | zero 2 | log identity 8 | batch number 8 | first sequence 8
              | number of records 4 | bytes of records 4 | CRC-32 4 | records
@@ -37,6 +37,7 @@ from mypy_extensions import i64
 FORMAT_VERSION: Final = 1
 MAGIC: Final = b"AMQL"
 HEADER_BYTES: Final = 44
+BLANK: Final = bytes(HEADER_BYTES)
 
 MESSAGE: Final = 1
 SETTLE: Final = 2

@@ -158,7 +158,9 @@ class Log(SegmentedCommit):
         Raises LogDamaged, LogVersionUnknown, LogLocked; OSError as it comes.
         """
         self.syncer.attach(self.files.directory, self)
-        return recover(self, sink)
+        report = recover(self, sink)
+        self.files.recycles = True
+        return report
 
     def prepared(self, name: str, reason: str) -> None:
         """A spare or reserve file is ready, or could not be made."""
@@ -173,7 +175,7 @@ class Log(SegmentedCommit):
     def tick(self) -> None:
         """Try whether there is room again; to be called every second or so."""
         if not self.stopped:
-            self.files.ask()
+            self._ask_for_files()
 
     def close(self) -> None:
         """Write and sync what is left, mark a clean stop, let go of everything. Blocks.
@@ -243,8 +245,14 @@ class Log(SegmentedCommit):
             return
         if segment is not self.filling.segment:
             self.files.retire(segment)
-            self.files.ask()
         self.space.step()
+        self._ask_for_files()
+
+    def _ask_for_files(self) -> None:
+        """Have the next segment's file prepared when it is time: a segment may die that it can be made of."""
+        segment = self.filling.segment
+        if self.full or segment.end * 2 >= segment.limit:
+            self.files.ask()
 
     def _drop(self, message: Message) -> None:
         """The last queue has let go of the message."""

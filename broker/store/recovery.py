@@ -84,15 +84,22 @@ class Reading:
         listed = self.listed(numbers, newest)
         for number in listed:
             if number not in numbers:
-                self.missing(number)
+                self.missing(number, newest)
         for number in numbers:
             if number in listed or number == newest:
                 self.segment(number, listed.get(number, -1))
             else:
                 self.leftovers.append(segment_name(number))
 
-    def missing(self, number: int) -> None:
-        """A segment that must exist does not."""
+    def missing(self, number: int, newest: int) -> None:
+        """A segment that must exist does not, unless what says that it is removed does not read back."""
+        scanner = self.scanner(newest, self.identity)
+        try:
+            while scanner.next():
+                pass
+            scanner.refuse_damage()
+        finally:
+            self.log.disk.close(scanner.fd)
         raise LogDamaged(self.log.files.path(segment_name(number)), 0, "the file is missing")
 
     def _find_identity(self, numbers: list[int]) -> int:
@@ -114,7 +121,7 @@ class Reading:
                 if number != numbers[-1] or scanner.skip_damage():
                     raise LogDamaged(scanner.path, 0, "the first batch does not read back")
                 scanner.position = 0
-                if not scanner.rest_is_empty():
+                if not scanner.at_blank():
                     self.torn(scanner)
             finally:
                 self.log.disk.close(scanner.fd)
@@ -162,10 +169,8 @@ class Reading:
                     raise LogDamaged(scanner.path, scanner.position, f"{length} bytes had been synced")
                 return
             self.tail_segment = segment
-            if not scanner.rest_is_empty():
-                position = scanner.position
-                if scanner.skip_damage():
-                    raise LogDamaged(scanner.path, position, "valid batches follow")
+            scanner.refuse_damage()
+            if not scanner.at_blank():
                 self.torn(scanner)
         finally:
             self.log.disk.close(scanner.fd)

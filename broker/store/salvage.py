@@ -97,7 +97,7 @@ class Salvage(Reading):
             self.log.disk.close(scanner.fd)
             segment.forget_all()
 
-    def missing(self, number: int) -> None:
+    def missing(self, number: int, newest: int) -> None:
         """A segment that must exist does not: what only it held is lost, and nobody knows what that was."""
         self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
 
@@ -126,9 +126,11 @@ class Salvage(Reading):
             self.last_batch = max(self.last_batch, scanner.number)
             segment.end = segment.good = scanner.position
             if (length >= 0 and scanner.position < length) or number != self.numbers[-1]:
-                if not scanner.rest_is_empty() or scanner.position < length:
+                if scanner.position < length:
+                    self._damaged(scanner, scanner.position, length)
+                elif not scanner.rest_is_empty():
                     self._damaged(scanner, scanner.position, scanner.size)
-            elif not scanner.rest_is_empty():
+            elif not scanner.at_blank():
                 self.torn(scanner)
         finally:
             self.log.disk.close(scanner.fd)

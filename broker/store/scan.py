@@ -5,8 +5,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.store.disk import Disk
-from broker.store.errors import LogVersionUnknown
+from broker.store.errors import LogDamaged, LogVersionUnknown
 from broker.store.format import (
+    BLANK,
     FORMAT_VERSION,
     HEADER_BYTES,
     MAGIC,
@@ -102,6 +103,14 @@ class SegmentScanner:
                 return -1
         return index
 
+    def at_blank(self) -> bool:
+        """Whether the log ends at `position` as it should: no batch has been begun there."""
+        length = min(i64(HEADER_BYTES), self.size - self.position)
+        if length <= 0:
+            return True
+        index = self._window(self.position, length)
+        return self.data[index : index + length] == BLANK[:length]
+
     def rest_is_empty(self) -> bool:
         """Whether there is nothing but zeros from `position` on."""
         at = self.position
@@ -114,6 +123,13 @@ class SegmentScanner:
                 return False
             at += len(rest)
         return True
+
+    def refuse_damage(self) -> None:
+        """Raise LogDamaged if `position`, where no valid batch begins, is followed by valid ones."""
+        position = self.position
+        if not self.rest_is_empty() and self.skip_damage():
+            raise LogDamaged(self.path, position, "valid batches follow")
+        self.position = position
 
     def skip_damage(self) -> bool:
         """Move `position` to the next valid batch; false if there is none."""

@@ -38,6 +38,7 @@ class Segment:
         self.name = segment_name(number)
         self.limit = limit  # the segment is left when it is this long
         self.fd: int = -1
+        self.room: i64 = 0  # length of the file that it was made of, with whatever was in it; 0: a new file
         self.end: i64 = 0  # where the next batch begins
         self.good: i64 = 0  # up to here everything has been written
         self.entry_synced = False  # the directory entry is durable

@@ -73,20 +73,19 @@ class SegmentedCommit(GroupCommit):
             return
         batch = self._seal()
         segment = batch.segment
-        parts = [batch.header, batch.payload]
         inline = len(batch.payload) <= INLINE_WRITE_MAX
         try:
             if segment.fd < 0:
                 self.make_file(segment)
             if inline:
-                self.disk.write(segment.fd, parts, batch.offset)
+                self.disk.write(segment.fd, batch.parts(), batch.offset)
         except OSError as error:
             self.written(error)
             return
         if inline:
             self.written(None)
         else:
-            self.syncer.write(segment.fd, parts, batch.offset)
+            self.syncer.write(segment.fd, batch.parts(), batch.offset)
 
     def written(self, error: BaseException | None) -> None:
         """The batch in flight is in the file; it becomes durable by a sync."""
@@ -160,7 +159,7 @@ class SegmentedCommit(GroupCommit):
         segment.end = batch.end
         if segment.fd < 0:
             self.make_file(segment)
-        self.disk.write(segment.fd, [batch.header, batch.payload], batch.offset)
+        self.disk.write(segment.fd, batch.parts(), batch.offset)
         segment.good = batch.end
         self.begin()
         self.disk.sync(segment.fd)

@@ -64,8 +64,9 @@ class Space:
         for segment in log.segments.all():
             if 0 < segment.removal <= log.durable:
                 log.segments.remove(segment)
-                log.files.close(segment)
-                log.syncer.remove(segment.name)
+                if log.full or not log.files.recycle(segment):
+                    log.files.close(segment)
+                    log.syncer.remove(segment.name)
 
     def _remove_dead(self) -> None:
         log = self.log

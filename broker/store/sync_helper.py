@@ -10,11 +10,13 @@ SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answ
     S flags [descriptor]    fdatasync. Flag 1: the file is attached, and stays the current one; 2: fsync the
                             folder afterwards.                                            Answer: S error
     P size name             create `name` in the folder and preallocate `size` bytes.     Answer: P error name
+    C size name 0 new name  make `name` into `new name`, `size` bytes long and blank at its beginning.
+                                                                                      Answer: P error new name
     R name                  delete `name` and fsync the folder.                           Answer: R error name
 
 Flags are one byte, sizes eight, errors (an errno, 0: done) four, big-endian. Syncs are asked for on SOCKET;
-P and R on CHORES, which a second thread serves, because freeing or allocating a large file must not delay a
-sync. All answers go to SOCKET. It ends when its sockets are closed, that is with the broker, however that
+P, C and R on CHORES, which a second thread serves, because freeing or allocating a large file must not delay
+a sync. All answers go to SOCKET. It ends when its sockets are closed, that is with the broker, however that
 ends; the terminal's SIGINT and a service manager's SIGTERM, which reach the whole group, are ignored.
 """
 
@@ -28,6 +30,7 @@ import sys
 NEW_FILE = 1
 FOLDER = 2
 PACKET_MAX = 4096
+BLANK = bytes(44)  # the length of a batch's header
 
 
 def answer(sock: socket.socket, kind: bytes, error: OSError | None, name: bytes = b"") -> None:
@@ -62,6 +65,17 @@ def prepare(path: str, size: int) -> None:
         os.close(fd)
 
 
+def recycle(path: str, new_path: str, size: int) -> None:
+    """Make a dead segment's file one for the next segment."""
+    os.rename(path, new_path)
+    fd = os.open(new_path, os.O_RDWR)
+    try:
+        os.ftruncate(fd, size)
+        os.pwrite(fd, BLANK, 0)
+    finally:
+        os.close(fd)
+
+
 def remove(folder: str, path: str) -> None:
     """Delete a file for good."""
     if os.path.exists(path):
@@ -70,23 +84,26 @@ def remove(folder: str, path: str) -> None:
 
 
 def serve_chores(folder: str, chores: socket.socket, answers: socket.socket) -> None:
-    """Preallocate and delete files."""
+    """Preallocate, recycle and delete files."""
     while True:
         request = chores.recv(PACKET_MAX)
         if not request:
             return
         kind = request[:1]
-        name = request[9:] if kind == b"P" else request[1:]
+        size = int.from_bytes(request[1:9], "big")
+        old_name, _, name = request[9:].rpartition(b"\0") if kind != b"R" else (b"", b"", request[1:])
         path = os.path.join(folder, name.decode())
+        problem: OSError | None = None
         try:
             if kind == b"P":
-                prepare(path, int.from_bytes(request[1:9], "big"))
+                prepare(path, size)
+            elif kind == b"C":
+                recycle(os.path.join(folder, old_name.decode()), path, size)
             else:
                 remove(folder, path)
         except OSError as error:
-            answer(answers, kind, error, name)
-        else:
-            answer(answers, kind, None, name)
+            problem = error
+        answer(answers, b"R" if kind == b"R" else b"P", problem, name)
 
 
 def serve_syncs(folder: str, sock: socket.socket) -> None:

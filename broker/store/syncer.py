@@ -7,6 +7,7 @@ from typing import final
 from mypy_extensions import mypyc_attr
 
 from broker.store.disk import Disk
+from broker.store.format import BLANK
 from broker.store.group_commit import GroupCommit
 
 Work = Callable[[], None]
@@ -36,6 +37,13 @@ class Syncer:
 
     def prepare(self, name: str, size: int) -> None:
         """Create file `name` with `size` zero bytes that have their room; answered by `prepared`."""
+        raise NotImplementedError
+
+    def recycle(self, name: str, new_name: str, size: int) -> None:
+        """Make file `name` the file `new_name` of `size` bytes, blank at its beginning.
+
+        Answered by `prepared` for the new name.
+        """
         raise NotImplementedError
 
     def remove(self, name: str) -> None:
@@ -108,6 +116,21 @@ class DiskSyncer(Syncer):
         except OSError:
             self.disk.unlink(path)
             raise
+        finally:
+            self.disk.close(fd)
+
+    def recycle(self, name: str, new_name: str, size: int) -> None:
+        """Rename and cut off the loop."""
+        path = os.path.join(self.directory, name)
+        new_path = os.path.join(self.directory, new_name)
+        self.run_off_loop(lambda: self._recycle(path, new_path, size), _Report(self, new_name, True).done)
+
+    def _recycle(self, path: str, new_path: str, size: int) -> None:
+        self.disk.rename(path, new_path)
+        fd = self.disk.open(new_path)
+        try:
+            self.disk.truncate(fd, size)
+            self.disk.write(fd, [BLANK], 0)
         finally:
             self.disk.close(fd)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.store.disk import RealDisk
+from broker.store.files import READY
 from broker.store.helper import HelperSyncer
 from broker.store.log import Log
 from broker.store.syncer import run_inline
@@ -87,7 +88,8 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
     while len(list(bench.folder.glob("*.log"))) > bench.log.segment_count:
         bench.await_answer()
     assert bench.log.segment_count < 10
-    while bench.log.files.spare != 2:
+    while bench.log.files.spare != READY:
+        bench.log.files.ask()
         bench.await_answer()
     assert (bench.folder / "spare").stat().st_size == 4096
     assert (bench.folder / "reserve").stat().st_size == 8192
