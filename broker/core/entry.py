@@ -39,14 +39,13 @@ class QueueEntry:
     `waiters`: consumers to look at again when the entry stops being AVAILABLE; None most of the time.
     """
 
-    state: u8 = AVAILABLE
-    redelivered: bool = False
-    delivery_count: i64 = 0
-    owner: QueueConsumer | None = None
-    prev: QueueEntry | None = None
-    next: QueueEntry | None = None
-    waiters: list[QueueConsumer] | None = None
-
     def __init__(self, message: Message, order: i64) -> None:
         self.order: i64 = order
         self.message: Message = message
+        self.state: u8 = AVAILABLE
+        self.redelivered: bool = False
+        self.delivery_count: i64 = 0
+        self.owner: QueueConsumer | None = None
+        self.prev: QueueEntry | None = None
+        self.next: QueueEntry | None = None
+        self.waiters: list[QueueConsumer] | None = None
