@@ -73,19 +73,19 @@ class Batch:
             self.offset,
         )
 
-    def add_message(self, message: Message, content: bytes, queues: bytes) -> None:
-        """Append an enqueue, or a copy, on `queues` (`encode_queues`); the message has its sequence."""
+    def add_message(self, message: Message, content: bytes, destination: bytes) -> None:
+        """Append an enqueue, or a copy; the message has its sequence.
+
+        `destination`: the queues (`encode_queues`) and the encoded address.
+        """
         writer = self.writer
         self.count += 1
         writer.append(MESSAGE)
         write_i64_be(writer, message.sequence)
         writer.append(message.priority)
-        writer.write(queues)
-        writer.write(message.address.encoded)
-        size: int = message.size
-        write_i32_be(writer, size)
+        writer.write(destination)
         length = len(content)
-        write_i32_be(writer, length)
+        write_i64_be(writer, message.size << 32 | length)
         message.offset = self.offset + HEADER_BYTES + len(writer)
         message.length = length
         writer.write(content)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
-from broker.core.message import Message
+from broker.core.message import Address, Message
 from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader
 from broker.store.disk import Disk
@@ -66,7 +66,8 @@ class Log(SegmentedCommit):
         self.content_bytes: i64 = 0  # content of live messages that is in memory
         self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
         self.last_queues: list[Queue] = []
-        self.last_encoded = b""
+        self.last_address: Address | None = None
+        self.destination = b""  # as a message record has those two
         self.full = False
         self.space = Space(self)
         self.room = Room(self)
@@ -80,16 +81,17 @@ class Log(SegmentedCommit):
         batch = self.filling
         if batch.count == 0:
             self.wants_commit()
-        sequence = self.next_sequence
-        self.next_sequence = sequence + 1
-        message.sequence = sequence
+        message.sequence = self.next_sequence
+        self.next_sequence += 1
         message.references = len(queues)
-        if queues is not self.last_queues:  # routes keep their list, so the same one comes again and again
+        address = message.address
+        if queues is not self.last_queues or address is not self.last_address:  # a route has its own of each
             self.last_queues = queues
-            self.last_encoded = encode_queues([queue.number for queue in queues])
+            self.last_address = address
+            self.destination = encode_queues([queue.number for queue in queues]) + address.encoded
         content = message.content
         assert content is not None, "only the content of durable messages leaves memory"
-        batch.add_message(message, content, self.last_encoded)
+        batch.add_message(message, content, self.destination)
         batch.segment.link(message)
         self.content_bytes += message.length
 
@@ -118,11 +120,10 @@ class Log(SegmentedCommit):
 
     def forget(self, message: Message) -> None:
         """A queue that held the message was deleted; the definition change is the record of that."""
-        if message.sequence == 0:
-            return
-        message.references -= 1
-        if message.references == 0:
-            self._drop(message)
+        if message.sequence != 0:
+            message.references -= 1
+            if message.references == 0:
+                self._drop(message)
 
     def append_delivered(self, message: Message, queue: Queue) -> None:
         """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
@@ -132,11 +133,10 @@ class Log(SegmentedCommit):
 
     def append_definition(self, change: dict[str, object]) -> None:
         """Append a change of the durable topology. Raises TypeError if it cannot be JSON."""
-        if self.stopped:
-            return
-        self.definitions_cache = None
-        self._touch()
-        self.filling.add_definition(change)
+        if not self.stopped:
+            self.definitions_cache = None
+            self._touch()
+            self.filling.add_definition(change)
 
     def load(self, message: Message) -> bytes:
         """The content of a message whose `content` is None. The caller leaves `message.content` as it is.
@@ -256,7 +256,9 @@ class Log(SegmentedCommit):
 
     def _drop(self, message: Message) -> None:
         """The last queue has let go of the message."""
-        segment = self.segments.holding(message)
+        segment = self.filling.segment
+        if segment.number != message.segment:
+            segment = self.segments.holding(message)
         segment.unlink(message)
         if segment.live == 0:
             self.space.changed = True

@@ -199,5 +199,5 @@ class Space:
             message.content = content
             log.content_bytes += message.length
         victim.unlink(message)
-        filling.add_message(message, content, encode_queues(queues))
+        filling.add_message(message, content, encode_queues(queues) + message.address.encoded)
         filling.segment.link(message)
