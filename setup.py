@@ -29,6 +29,7 @@ HOT = [
     "broker/net/transport.py",
     "broker/net/pump.py",
     "protocol/amqp091/incoming.py",
+    "protocol/amqp091/repeat.py",
     "protocol/amqp091/wire.py",
     "protocol/amqp091/content.py",
 ]

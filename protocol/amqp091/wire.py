@@ -18,6 +18,7 @@ from protocol.amqp091.constants import (
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
+    FRAME_MIN_SIZE,
     FRAME_OVERHEAD,
 )
 from protocol.amqp091.content import PERSISTENT, body_size, scan
@@ -29,6 +30,7 @@ from protocol.amqp091.incoming import (
     IncomingChannel,
     check_publish,
 )
+from protocol.amqp091.repeat import LEARNS, NEVER, UNLIKE_MAX, Repeat
 from protocol.errors import CHANNEL_ERROR, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
 
 DELIVERY_MODE_ONLY: Final = 0x10  # first octet of the property flags, a common case
@@ -65,6 +67,8 @@ class Wire:
         self._chunks: list[bytes] = []  # what has arrived of an incomplete frame
         self._have: i64 = 0
         self._need: i64 = 0  # bytes without which no progress is possible
+        self._repeat: Repeat | None = None  # what the next publish may be like
+        self._unlike: i64 = 0 if LEARNS else NEVER  # publishes to be parsed before that is learnt
 
     def channel(self, number: i64) -> IncomingChannel | None:
         """The open channel of that number, if it is open."""
@@ -97,29 +101,50 @@ class Wire:
         """
         if self.stopped:
             return
-        if self._have > 0 or self.suspended:
-            self._chunks.append(data)
-            self._have += len(data)
-            if self.suspended or self._have < self._need:
+        kept = self._have
+        p: i64 = 0
+        if kept > 0 or self.suspended:
+            chunks = self._chunks
+            if self.suspended or kept + len(data) < self._need:
+                chunks.append(data)
+                self._have = kept + len(data)
                 return
-            data = b"".join(self._chunks)
             self._chunks = []
             self._have = 0
-        p = self._parse(data)
+            p = self._bridge(chunks, data, kept) - kept
+            if p < 0:
+                data = b"".join([*chunks, data])
+                p += kept
+        p = self._parse(data, p)
         left: i64 = len(data) - p
         if left > 0 and not self.stopped:
             self._chunks.append(data[p:] if p > 0 else data)
             self._have = left
 
-    def _parse(self, data: bytes) -> i64:
-        """Make the calls of every whole frame; returns the offset of the first byte not used."""
-        p: i64 = 0
+    def _bridge(self, chunks: list[bytes], data: bytes, kept: i64) -> i64:
+        """Parse the `kept` bytes with the first ones of `data`, so that not all of it has to be joined.
+
+        Returns how many were used: `kept` or more, unless what was incomplete is longer than it seemed.
+        """
+        first = self._need - kept + FRAME_MIN_SIZE
+        if kept >= self._need or first > len(data) // 2:
+            return 0
+        return self._parse(b"".join([*chunks, data[:first]]), 0)
+
+    def _parse(self, data: bytes, p: i64) -> i64:
+        """Make the calls of every whole frame from `p` on; returns the offset of the first byte not used."""
         n: i64 = len(data)
         self._need = 7
         channels = self.channels
         while n - p >= 7:
             if self._halted:
                 break
+            repeat = self._repeat
+            if repeat is not None:
+                behind = repeat.publish(data, p)
+                if behind > 0:
+                    p = behind
+                    continue
             channel: int = read_i16_be(data, p + 1)
             size: int = read_i32_be(data, p + 3)
             end: i64 = p + 7 + size
@@ -135,7 +160,7 @@ class Wire:
                 method: int = read_i32_be(data, p + 7)
                 incoming = channels[channel] if channel < len(channels) else None
                 if incoming is None:
-                    self.sink.on_method(channel, method, data[p + 7 : end])
+                    self._other_method(channel, method, data[p + 7 : end])
                 elif incoming.expecting != EXPECT_METHOD:
                     self._unexpected_method(incoming, channel, method, data[p + 7 : end])
                 elif method == BASIC_PUBLISH:
@@ -150,7 +175,7 @@ class Wire:
                 elif method == BASIC_ACK and size == 13:
                     incoming.on_ack(read_i64_be(data, p + 11), data[p + 19] & 1 != 0)
                 else:
-                    self.sink.on_method(channel, method, data[p + 7 : end])
+                    self._other_method(channel, method, data[p + 7 : end])
             else:
                 self._other_frame(data, p, channel, size)
             p = end + 1
@@ -201,8 +226,26 @@ class Wire:
             traits = PERSISTENT if data[h + 21] == 2 else 0
         elif size != 14 or data[h + 19] != 0 or data[h + 20] != 0:
             traits = scan(data, h, size)
-        incoming.on_publish(data[p + 11 : end], data[h : bend + 1], length, traits)
+        arguments = data[p + 11 : end]
+        if self._unlike > 0:
+            self._unlike -= 1
+        else:
+            start = data[p : bend - length]
+            self._learn(Repeat(incoming, start, arguments, h - p, bend - p, length, traits))
+        incoming.on_publish(arguments, data[h : bend + 1], length, traits)
         return bend + 1
+
+    def _learn(self, repeat: Repeat) -> None:
+        """Expect more like this publish; or, if another one was expected, nothing for a while."""
+        if self._repeat is None:
+            self._repeat = repeat
+        else:
+            self._repeat = None
+            self._unlike = UNLIKE_MAX
+
+    def _other_method(self, channel: i64, method: i64, payload: bytes) -> None:
+        self._repeat = None  # afterwards the channel may be another one, or frame_max
+        self.sink.on_method(channel, method, payload)
 
     def _check_start(self, kind: i64, size: i64) -> None:
         """Refuse a frame whose first 7 bytes are enough to see that it will never be valid."""
@@ -220,7 +263,7 @@ class Wire:
     ) -> None:
         if incoming.expecting != DISCARD:
             raise ProtocolError(UNEXPECTED_FRAME, "expected content frame, got method frame instead", method)
-        self.sink.on_method(channel, method, payload)
+        self._other_method(channel, method, payload)
 
     def _other_frame(self, data: bytes, p: i64, channel: i64, size: i64) -> None:
         kind: i64 = data[p]

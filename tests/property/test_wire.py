@@ -94,6 +94,20 @@ publishes = st.builds(
 )
 
 
+alike = st.builds(  # publishes that differ in their bodies at most
+    lambda size, count, persistent: [
+        Publish(1, "q", bytes([i]) * size, 4088, persistent, None) for i in range(count)
+    ],
+    size=st.sampled_from([0, 1, 300, 4088, 5000]),
+    count=st.integers(2, 20),
+    persistent=st.booleans(),
+)
+
+
+def flat(lists: list[list[Publish]]) -> list[Publish]:
+    return [message for some in lists for message in some]
+
+
 def interleaved(messages: list[Publish], order: list[int]) -> bytes:
     """The frames of all messages, those of one channel in sequence, channels mixed as `order` says."""
     by_channel: dict[int, list[bytes]] = {}
@@ -109,9 +123,9 @@ def interleaved(messages: list[Publish], order: list[int]) -> bytes:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    messages=st.lists(publishes, max_size=6),
+    messages=st.lists(st.lists(publishes, min_size=1, max_size=1) | alike, max_size=6).map(flat),
     order=st.lists(st.integers(0, 5), max_size=60),
-    cuts=st.lists(st.integers(1, 5000), max_size=40),
+    cuts=st.lists(st.integers(1, 5000) | st.integers(5000, 40000), max_size=40),
 )
 def test_any_fragmentation_and_interleaving_gives_the_same_calls(
     messages: list[Publish], order: list[int], cuts: list[int]
