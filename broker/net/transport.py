@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from socket import SO_SNDBUF, SOL_SOCKET
 from typing import Final, final
 
 import structlog
@@ -22,6 +24,7 @@ from protocol.sniff import AMQP_0_9_1, HEADER_BYTES, sniff
 READ_BYTES: Final = 262144
 WRITE_HIGH_BYTES: Final = 1 << 20
 WRITE_LOW_BYTES: Final = 1 << 18
+LOOPBACK_SEND_BYTES: Final = 262144  # what waits longer in the kernel for a process beside it only grows cold
 TICKS_PER_SECOND: Final = 2
 LINGER_SECONDS: Final = 30  # for a peer to take what was written before its connection was closed
 
@@ -75,6 +78,9 @@ class Transport:
             host = str(peer[0])
             self.peer = f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
             self._loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
+        if self._loopback:
+            with suppress(OSError):  # some systems refuse it for a socket that is gone already
+                socket.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, LOOPBACK_SEND_BYTES)
         self._server.counters.connections_opened += 1
 
     def get_buffer(self, size_hint: int) -> memoryview:
