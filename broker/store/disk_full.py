@@ -116,7 +116,7 @@ class Room:
         log.fail_waiters()
         log.commit()
         if not log.stopped:
-            log.files.ask()
+            log.files.ask(True)
 
     def _undo_moves(self, moves: list[Move]) -> None:
         log = self.log

@@ -47,6 +47,7 @@ class Files:
         self.spare: i64 = ABSENT
         self.spare_bytes: i64 = 0
         self.reserve: i64 = ABSENT
+        self.wants_spare = False
         self.recycles = False
         self.lock_fd: int = -1
         self.opened: list[Segment] = []
@@ -94,15 +95,17 @@ class Files:
         self.disk.rename(self.path(RESERVE), path)
         segment.fd = self.disk.open(path)
         segment.limit = self.reserve_bytes
+        segment.room = 0
 
-    def ask(self) -> None:
-        """Have the reserve, then the spare prepared, unless they are there or on their way."""
+    def ask(self, spare: bool) -> None:
+        """Have the reserve prepared, then the spare if it is wanted, unless it is there or on its way."""
+        self.wants_spare = spare
         if self.reserve == ASKED or self.spare == ASKED:
             return
         if self.reserve == ABSENT:
             self.reserve = ASKED
             self.syncer.prepare(RESERVE, self.reserve_bytes)
-        elif self.spare == ABSENT:
+        elif self.spare == ABSENT and spare:
             self.spare = ASKED
             self.spare_bytes = self.next_bytes
             self.syncer.prepare(SPARE, self.spare_bytes)
@@ -128,7 +131,7 @@ class Files:
         else:
             self.spare = state
         if not reason:
-            self.ask()
+            self.ask(self.wants_spare)
 
     def readable(self, segment: Segment) -> int:
         """A descriptor to read an old segment by. Raises OSError."""

@@ -170,7 +170,7 @@ class Log(SegmentedCommit):
     def removed(self, name: str, reason: str) -> None:
         """A segment's file is gone: there is room again."""
         if self.full:
-            self.files.ask()
+            self.files.ask(True)
 
     def tick(self) -> None:
         """Try whether there is room again; to be called every second or so."""
@@ -251,8 +251,7 @@ class Log(SegmentedCommit):
     def _ask_for_files(self) -> None:
         """Have the next segment's file prepared when it is time: a segment may die that it can be made of."""
         segment = self.filling.segment
-        if self.full or segment.end * 2 >= segment.limit:
-            self.files.ask()
+        self.files.ask(self.full or segment.end * 2 >= segment.limit)
 
     def _drop(self, message: Message) -> None:
         """The last queue has let go of the message."""

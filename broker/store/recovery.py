@@ -291,4 +291,4 @@ def _take_over(log: Log, reading: Reading) -> None:
     for name in dead:
         log.syncer.remove(name)
     reading.report.removed += dead
-    log.files.ask()
+    log.files.ask(True)

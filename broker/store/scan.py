@@ -136,7 +136,7 @@ class SegmentScanner:
         pattern = search_pattern(self.identity)
         at = self.position + 1
         while self.size - at >= HEADER_BYTES:
-            index = self._window(at, min(i64(WINDOW), self.size - at))
+            index = self._window(at, HEADER_BYTES)  # reads on only when what it has is used up
             if index < 0:
                 return False
             found: i64 = self.data.find(pattern, index)

@@ -91,6 +91,7 @@ class Wire:
         """Ignore everything that comes from now on."""
         self.stopped = True
         self._halted = True
+        self._repeat = None
         self._chunks = []
         self._have = 0
 

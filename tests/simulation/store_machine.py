@@ -81,6 +81,7 @@ class Machine:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.segment_bytes = self.rng.choice([4096, 16384])  # of equal ones, many are used again
         self.disk = SimDisk(self.rng)
         self.deferred = Deferred()
         self.base = State()  # as of the last recovery
@@ -354,7 +355,7 @@ class Machine:
             sink,
             self.deferred,
             definitions,
-            segment_bytes=16384,
+            segment_bytes=self.segment_bytes,
             first_segment_bytes=4096,
             reserve_bytes=8192,
             memory_budget=self.rng.choice([0, 5000, 1 << 40]),

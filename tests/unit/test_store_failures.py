@@ -7,6 +7,7 @@ from typing import final
 import pytest
 
 from broker.core.errors import StoreFailed
+from broker.store.files import READY
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
@@ -347,4 +348,52 @@ def test_a_full_disk_at_the_start_without_a_reserve_is_an_error() -> None:
     disk.capacity = 1 << 40
     log, sequences = reopened(disk)
     assert sequences == []
+    log.let_go()
+
+
+def test_a_reserve_that_could_not_be_made_is_made_when_there_is_room() -> None:
+    """However little is logged: the next full disk must not stop the log."""
+    disk = BadDisk()
+    disk.capacity = 10_000
+    deferred = Deferred()
+    log, _ = open_log(FOLDER, disk, deferred=deferred, segment_bytes=1 << 20, first_segment_bytes=1 << 20)
+    deferred.run_all()
+    assert log.files.reserve != READY
+    disk.capacity = 1 << 40
+    log.tick()
+    deferred.run_all()
+    assert log.files.reserve == READY
+    disk.capacity = disk.used() + 50
+    publish(log, [logged_queue(1)], content_of(1, 3000))
+    log.commit()
+    deferred.run_all()
+    assert (log.full, log.stopped) == (True, False)
+    log.let_go()
+
+
+def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
+    """Nothing more than a batch is written where the room for more may not be there."""
+    disk = BadDisk()
+    deferred = Deferred()
+    log, _ = open_log(FOLDER, disk, deferred=deferred)
+    queue = logged_queue(1)
+    deferred.run_all()
+    while log.files.spare != READY or log.filling.segment.end == 0:
+        publish(log, [queue], content_of(1, 3000))
+        log.commit()
+        deferred.run_all()
+        log.files.ask(True)
+        deferred.run_all()
+    number = log.filling.segment.number
+    while log.filling.segment.number == number:
+        publish(log, [queue], content_of(1, 3000))
+        log.commit()
+        if log.filling.segment.number == number:
+            deferred.run_all()
+    disk.capacity = disk.used()
+    publish(log, [queue], content_of(2, 200_000))  # the first batch of a segment that is made of the spare
+    deferred.run_all()
+    assert (log.full, log.stopped) == (True, False)
+    assert log.filling.segment.number == number + 1
+    assert log.filling.segment.room == 0
     log.let_go()

@@ -89,7 +89,7 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
         bench.await_answer()
     assert bench.log.segment_count < 10
     while bench.log.files.spare != READY:
-        bench.log.files.ask()
+        bench.log.files.ask(True)
         bench.await_answer()
     assert (bench.folder / "spare").stat().st_size == 4096
     assert (bench.folder / "reserve").stat().st_size == 8192

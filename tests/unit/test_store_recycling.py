@@ -7,11 +7,13 @@ import pytest
 
 from broker.core.queue import Queue
 from broker.store.check import check
-from broker.store.disk import RealDisk
+from broker.store.disk import Disk, RealDisk
 from broker.store.errors import LogDamaged
 from broker.store.files import READY
-from broker.store.format import BLANK, HEADER_BYTES, MAGIC
+from broker.store.format import BLANK, HEADER_BYTES, MAGIC, encode_header
 from broker.store.log import Log
+from broker.store.scan import SegmentScanner
+from broker.store.segment import segment_name
 from tests.storing import Deferred, Sink, content_of, logged_queue, open_log, publish
 
 DISK = RealDisk()
@@ -84,7 +86,7 @@ def test_the_first_batch_of_a_recycled_file_is_no_torn_end(tmp_path: Path) -> No
     log, queue = busy_log(tmp_path / "a")
     number = log.filling.segment.number
     while log.files.spare != READY:
-        log.files.ask()
+        log.files.ask(True)
     past = (tmp_path / "a" / "spare").read_bytes()
     assert MAGIC in past, "the file has no past: the test is about nothing"
     while log.filling.segment.number == number:
@@ -133,7 +135,7 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
     """The spare has become a segment by name, and not one byte of its first batch is there."""
     log, _ = busy_log(tmp_path / "a")
     while log.files.spare != READY:
-        log.files.ask()
+        log.files.ask(True)
     number = log.filling.segment.number
     live = [message.sequence for message in _live(log)]
     crashed(log, tmp_path / "a", tmp_path / "b")
@@ -166,3 +168,42 @@ def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
     log.files.spare = 0
     assert not log.files.recycle(log.filling.segment)
     log.let_go()
+
+
+class Counting(Disk):
+    """One file for reading; counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+
+    def size(self, fd: int) -> int:
+        """The length."""
+        return DISK.size(fd)
+
+    def read(self, fd: int, length: int, offset: int) -> bytes:
+        """Read."""
+        data = DISK.read(fd, length, offset)
+        self.bytes_read += len(data)
+        return data
+
+
+def test_thousands_of_old_batches_behind_the_end_are_read_once(tmp_path: Path) -> None:
+    size = 12 * 1024 * 1024  # three windows of the scanner
+    file = tmp_path / segment_name(9)
+    identity = 77
+    with file.open("wb") as out:
+        out.write(encode_header(identity, 500_000, 1, 0, b"", 9, 0) + BLANK)
+        offset = out.tell()
+        number = 0
+        while offset < size:
+            number += 1
+            offset += out.write(encode_header(identity, number % 400_000, 1, 1, b"\x07" * 400, 3, offset))
+            offset += out.write(b"\x07" * 400)
+    disk = Counting()
+    scanner = SegmentScanner(disk, DISK.open(str(file)), str(file), 9, identity)
+    assert scanner.next()
+    assert not scanner.next()
+    scanner.refuse_damage()
+    assert scanner.at_blank()
+    assert disk.bytes_read < 3 * size
+    DISK.close(scanner.fd)
