@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from array import array
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +17,7 @@ from broker.store.group_commit import GroupCommit
 from broker.store.sync_helper import FOLDER, NEW_FILE, PACKET_MAX
 from broker.store.syncer import DiskSyncer, RunOffLoop
 
+CHORES_MAX: Final = 16  # asked for at a time: requests and answers always fit into the sockets' buffers
 EXIT_SECONDS: Final = 10.0  # what a sync that is under way may still take when the log is closed
 
 
@@ -41,6 +43,8 @@ class HelperSyncer(DiskSyncer):
         self.current = -1  # the file that the helper has
         self.unwatch: Callable[[int], None] = ignore
         self.syncing = False
+        self.doing: int = 0  # chores that have been asked for and not answered
+        self.waiting: deque[bytes] = deque()  # and those that have not been asked for yet
 
     def attach(self, directory: str, target: GroupCommit) -> None:
         """Start the helper. Raises OSError."""
@@ -100,8 +104,13 @@ class HelperSyncer(DiskSyncer):
         self._ask(b"R" + name.encode())
 
     def _ask(self, request: bytes) -> None:
+        """Ask for a chore, or do so when one before it is done: neither side may ever wait for the other."""
         if self.chores is None:
             return
+        if self.doing >= CHORES_MAX:
+            self.waiting.append(request)
+            return
+        self.doing += 1
         try:
             self.chores.send(request)
         except OSError as error:
@@ -126,6 +135,10 @@ class HelperSyncer(DiskSyncer):
         target = self.target
         if target is None:
             return
+        if packet[:1] != b"S":
+            self.doing -= 1
+            if self.waiting:
+                self._ask(self.waiting.popleft())
         number = int.from_bytes(packet[1:5], "big")
         reason = os.strerror(number) if number else ""
         if packet[:1] == b"S":

@@ -196,3 +196,24 @@ def test_the_helper_imports_nothing_big() -> None:
         check=True,
     )
     assert int(listed.stdout) < 80
+
+
+def test_any_number_of_files_can_go_at_once(bench: Bench) -> None:
+    """Requests and answers have room for a few hundred: broker and helper must not wait for each other."""
+    names = [f"old-{number}" for number in range(3000)]
+    for name in names:
+        (bench.folder / name).touch()
+
+    def too_late(*_: object) -> None:
+        raise AssertionError("the broker waits for the helper")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(int(PATIENCE))
+    try:
+        for name in names:
+            bench.syncer.remove(name)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    while any(bench.folder.glob("old-*")):
+        bench.await_answer()
