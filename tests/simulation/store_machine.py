@@ -1,8 +1,6 @@
-"""A seeded random life of a log on a simulated disk, and a model of what each accident must leave."""
+"""A seeded random life of a log on a simulated disk, held against the model of what accidents may leave."""
 
-import copy
 import random
-from dataclasses import dataclass
 
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
@@ -10,70 +8,10 @@ from broker.core.queue import Queue
 from broker.store.log import Log
 from broker.store.recovery import RecoveryReport
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.storing import Deferred, Sink, content_of, logged_queue, new_message, open_log
+from tests.simulation.store_model import Event, Model, State, TopologySink, difference
+from tests.storing import Deferred, content_of, logged_queue, new_message, open_log
 
 FOLDER = "/data"
-
-
-@dataclass
-class Event:
-    """A change: publish or settle of a sequence, declare or delete of a queue."""
-
-    kind: str
-    number: int
-    queues: tuple[int, ...] = ()
-    content: bytes = b""
-
-
-class State:
-    """What the log amounts to: messages with their content and the queues that hold them, and the queues."""
-
-    def __init__(self) -> None:
-        self.messages: dict[int, tuple[bytes, set[int]]] = {}  # by sequence
-        self.queues: set[int] = set()
-
-    def apply(self, event: "Event") -> None:
-        if event.kind == "publish":
-            self.messages[event.number] = (event.content, set(event.queues))
-        elif event.kind == "settle":
-            self._settle(event.number, event.queues[0])
-        elif event.kind == "declare":
-            self.queues.add(event.number)
-        else:
-            self.queues.discard(event.number)
-            for sequence in list(self.messages):
-                self._settle(sequence, event.number)
-
-    def _settle(self, sequence: int, queue: int) -> None:
-        _, queues = self.messages[sequence]
-        queues.discard(queue)
-        if not queues:
-            del self.messages[sequence]
-
-    def described(self) -> list[tuple[int, bytes, list[int]]]:
-        return [(s, content, sorted(queues)) for s, (content, queues) in sorted(self.messages.items())]
-
-
-class TopologySink(Sink):
-    """A sink that knows which queues the definitions leave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queues: set[int] = set()
-
-    def apply(self, change: dict[str, object]) -> None:
-        number = change["number"]
-        assert isinstance(number, int)
-        if change["kind"] == "queue":
-            self.queues.add(number)
-        else:
-            self.queues.discard(number)
-
-    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
-        taken = [queue for queue in queues if queue in self.queues]
-        if taken:
-            self.messages.append((message, taken, redelivered))
-        return len(taken)
 
 
 class Machine:
@@ -84,8 +22,7 @@ class Machine:
         self.segment_bytes = self.rng.choice([4096, 16384])  # of equal ones, many are used again
         self.disk = SimDisk(self.rng)
         self.deferred = Deferred()
-        self.base = State()  # as of the last recovery
-        self.events: list[tuple[int, Event]] = []  # with the batch that each is in
+        self.model = Model()
         self.queues: dict[int, Queue] = {}
         self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
         self.next_queue = 1
@@ -151,7 +88,7 @@ class Machine:
         self.log.append_message(message, [self.queues[number] for number in chosen])
         self.held[self.next_message] = (message, set(chosen))
         self.next_message += 1
-        self.events.append((batch, Event("publish", message.sequence, tuple(chosen), content)))
+        self.model.add(batch, Event("publish", message.sequence, tuple(chosen), content))
 
     def _settle(self) -> None:
         if not self.held:
@@ -163,11 +100,11 @@ class Machine:
         number = self.rng.choice(sorted(queues))
         sequence = message.sequence
         if sequence and self.rng.random() < 0.1:
-            assert self._load(message) == self._content(sequence)
+            assert self._load(message) == self.model.content(sequence)
         self._let_go(key, number)
         if sequence:
             if not self.log.stopped:
-                self.events.append((self.log.batch, Event("settle", sequence, (number,))))
+                self.model.add(self.log.batch, Event("settle", sequence, (number,)))
             self.log.append_settle(message, self.queues[number])
 
     def _load(self, message: Message) -> bytes:
@@ -175,11 +112,6 @@ class Machine:
         content = self.log.load(message) if message.content is None else message.content
         self.disk.rotten_reads = rotten
         return content
-
-    def _content(self, sequence: int) -> bytes:
-        if sequence in self.base.messages:
-            return self.base.messages[sequence][0]
-        return next(e.content for _, e in self.events if e.kind == "publish" and e.number == sequence)
 
     def _let_go(self, key: int, queue: int) -> None:
         _, queues = self.held[key]
@@ -194,11 +126,11 @@ class Machine:
             number = self.next_queue
             self.next_queue += 1
             self.queues[number] = logged_queue(number)
-            self.events.append((self.log.batch, Event("declare", number)))
+            self.model.add(self.log.batch, Event("declare", number))
             self.log.append_definition({"kind": "queue", "number": number})
             return
         number = self.rng.choice(sorted(self.queues))
-        self.events.append((self.log.batch, Event("delete", number)))
+        self.model.add(self.log.batch, Event("delete", number))
         self.log.append_definition({"kind": "queue.delete", "number": number})
         del self.queues[number]
         for key in [key for key, (_, queues) in self.held.items() if number in queues]:
@@ -218,22 +150,13 @@ class Machine:
     # --- accidents
 
     def _notice_failure(self) -> None:
-        """After a full disk, what the failed batches said of older messages is in the batch after them."""
         if not self.log.failure or self.refused:
             self.refused = 1 if self.log.failure else 0
             return
         self.refused = 1
         if self.log.stopped:
             return
-        durable = self.log.durable
-        gone = {e.number for batch, e in self.events if batch > durable and e.kind == "publish"}
-        moved = self.log.in_flight or self.log.batch
-        self.events = [
-            (batch if batch <= durable else moved, event)
-            for batch, event in self.events
-            if batch <= durable or event.kind != "publish"
-        ]
-        self.events = [(b, e) for b, e in self.events if not (e.kind == "settle" and e.number in gone)]
+        gone = self.model.refuse(self.log.durable, self.log.in_flight or self.log.batch)
         for message, _ in self.held.values():
             assert message.sequence not in gone
 
@@ -261,7 +184,7 @@ class Machine:
             self.clean = self.interrupted = True  # the mark may have reached the disk
             self._crash()
             return
-        self.events = [(min(batch, last), event) for batch, event in self.events]
+        self.model.close(last)
         self.clean = True
         self._restart()
 
@@ -279,23 +202,7 @@ class Machine:
     # --- recovery and what it must give
 
     def _possible(self) -> list[State]:
-        """As of the last durable batch, or with the one that was on its way."""
-        if self.fresh:
-            return [State()]
-        return [self._state(self.log.durable), self._state(self._on_its_way())]
-
-    def _state(self, last: int) -> State:
-        state = copy.deepcopy(self.base)
-        for batch, event in self.events:
-            if batch <= last:
-                state.apply(event)
-        return state
-
-    def _on_its_way(self) -> int:
-        """The batch that may be on the disk without anybody knowing."""
-        if self.log.in_flight or not self.log.stopped:
-            return self.log.in_flight
-        return min((batch for batch, _ in self.events if batch > self.log.durable), default=0)
+        return [State()] if self.fresh else self.model.possible(self.log)
 
     def recover(self) -> None:
         possible = self._possible()
@@ -327,11 +234,10 @@ class Machine:
         assert sequences == sorted(sequences)
         assert any(
             found.described() == state.described() and found.queues == state.queues for state in possible
-        ), self._difference(found, possible)
+        ), f"after recovery {self.recoveries}: {difference(found, possible)}"
         assert report.clean == clean or (clean and self.interrupted)
         self.log = log
-        self.base = found
-        self.events = []
+        self.model.recovered(found)
         self.queues = {number: logged_queue(number) for number in sink.queues}
         self.held = {}
         for message, taken, _ in sink.messages:
@@ -362,13 +268,3 @@ class Machine:
         )
         self.log_is_new = False
         return result
-
-    def _difference(self, found: State, possible: list[State]) -> str:
-        lines = [f"after recovery {self.recoveries}: queues {found.queues}"]
-        have = {s: (c[:12], q) for s, c, q in found.described()}
-        for state in possible:
-            want = {s: (c[:12], q) for s, c, q in state.described()}
-            lost = {s: want[s] for s in want if have.get(s) != want[s]}
-            extra = {s: have[s] for s in have if want.get(s) != have[s]}
-            lines.append(f"or: queues {state.queues} lost {lost} extra {extra}")
-        return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""A disk that can be made to fail, a log on it, and what is left of the log afterwards."""
+
+import random
+from typing import final
+
+from broker.store.log import Log
+from tests.simulation.sim_disk import SimDisk
+from tests.storing import Deferred, Sink, open_log
+
+FOLDER = "/log"
+
+
+@final
+class BadDisk(SimDisk):
+    """A disk whose next writes, or truncates, fail with an errno, and where one byte may read wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(7))
+        self.write_errors: list[int] = []
+        self.truncate_error = 0
+        self.rotten_at = -1
+
+    def write(self, fd: int, parts: list[bytes], offset: int) -> None:
+        if self.write_errors:
+            error = OSError(self.write_errors.pop(0), "write")
+            super().write(fd, [b"".join(parts)[:30]], offset)
+            raise error
+        super().write(fd, parts, offset)
+
+    def read(self, fd: int, length: int, offset: int) -> bytes:
+        data = bytearray(super().read(fd, length, offset))
+        if 0 <= self.rotten_at - offset < len(data):
+            data[self.rotten_at - offset] ^= 1
+        return bytes(data)
+
+    def truncate(self, fd: int, length: int) -> None:
+        if self.truncate_error:
+            raise OSError(self.truncate_error, "truncate")
+        super().truncate(fd, length)
+
+
+def reopened(disk: SimDisk) -> tuple[Log, list[int]]:
+    """The log after its process was killed, and the sequences of the messages that came back."""
+    disk.kill()
+    sink = Sink()
+    log, _ = open_log(FOLDER, disk, sink)
+    return log, [message.sequence for message, _, _ in sink.messages]
+
+
+def log_on_bad_disk() -> tuple[BadDisk, Log, Deferred]:
+    """An empty log, its reserve made, on a disk that does as it should until the test spoils it."""
+    disk = BadDisk()
+    deferred = Deferred()
+    log, _ = open_log(FOLDER, disk, deferred=deferred)
+    deferred.run_all()
+    return disk, log, deferred

@@ -1,0 +1,137 @@
+"""What a log amounts to, and what may be left of it after each accident."""
+
+import copy
+from dataclasses import dataclass
+
+from broker.core.message import Message
+from broker.store.log import Log
+from tests.storing import Sink
+
+
+@dataclass
+class Event:
+    """A change: publish or settle of a sequence, declare or delete of a queue."""
+
+    kind: str
+    number: int
+    queues: tuple[int, ...] = ()
+    content: bytes = b""
+
+
+class State:
+    """What the log amounts to: messages with their content and the queues that hold them, and the queues."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, tuple[bytes, set[int]]] = {}  # by sequence
+        self.queues: set[int] = set()
+
+    def apply(self, event: Event) -> None:
+        if event.kind == "publish":
+            self.messages[event.number] = (event.content, set(event.queues))
+        elif event.kind == "settle":
+            self._settle(event.number, event.queues[0])
+        elif event.kind == "declare":
+            self.queues.add(event.number)
+        else:
+            self.queues.discard(event.number)
+            for sequence in list(self.messages):
+                self._settle(sequence, event.number)
+
+    def _settle(self, sequence: int, queue: int) -> None:
+        _, queues = self.messages[sequence]
+        queues.discard(queue)
+        if not queues:
+            del self.messages[sequence]
+
+    def described(self) -> list[tuple[int, bytes, list[int]]]:
+        return [(s, content, sorted(queues)) for s, (content, queues) in sorted(self.messages.items())]
+
+
+class TopologySink(Sink):
+    """A sink that knows which queues the definitions leave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queues: set[int] = set()
+
+    def apply(self, change: dict[str, object]) -> None:
+        number = change["number"]
+        assert isinstance(number, int)
+        if change["kind"] == "queue":
+            self.queues.add(number)
+        else:
+            self.queues.discard(number)
+
+    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+        taken = [queue for queue in queues if queue in self.queues]
+        if taken:
+            self.messages.append((message, taken, redelivered))
+        return len(taken)
+
+
+class Model:
+    """What was done to a log since its last recovery, batch by batch, and so what the next may give."""
+
+    def __init__(self) -> None:
+        self.base = State()  # as of the last recovery
+        self.events: list[tuple[int, Event]] = []  # with the batch that each is in
+
+    def add(self, batch: int, event: Event) -> None:
+        self.events.append((batch, event))
+
+    def recovered(self, found: State) -> None:
+        """Begin again with what the log gave."""
+        self.base = found
+        self.events = []
+
+    def refuse(self, durable: int, moved: int) -> set[int]:
+        """After a full disk, what the failed batches said of older messages is in the batch after them.
+
+        Gives the sequences of the messages that these batches published, which are gone.
+        """
+        gone = {e.number for batch, e in self.events if batch > durable and e.kind == "publish"}
+        self.events = [
+            (batch if batch <= durable else moved, event)
+            for batch, event in self.events
+            if batch <= durable or event.kind != "publish"
+        ]
+        self.events = [(b, e) for b, e in self.events if not (e.kind == "settle" and e.number in gone)]
+        return gone
+
+    def close(self, last: int) -> None:
+        """Nothing is in a later batch than the one that closing the log has written."""
+        self.events = [(min(batch, last), event) for batch, event in self.events]
+
+    def content(self, sequence: int) -> bytes:
+        if sequence in self.base.messages:
+            return self.base.messages[sequence][0]
+        return next(e.content for _, e in self.events if e.kind == "publish" and e.number == sequence)
+
+    def possible(self, log: Log) -> list[State]:
+        """As of the last durable batch, or with the one that was on its way."""
+        return [self._state(log.durable), self._state(self._on_its_way(log))]
+
+    def _state(self, last: int) -> State:
+        state = copy.deepcopy(self.base)
+        for batch, event in self.events:
+            if batch <= last:
+                state.apply(event)
+        return state
+
+    def _on_its_way(self, log: Log) -> int:
+        """The batch that may be on the disk without anybody knowing."""
+        if log.in_flight or not log.stopped:
+            return log.in_flight
+        return min((batch for batch, _ in self.events if batch > log.durable), default=0)
+
+
+def difference(found: State, possible: list[State]) -> str:
+    """What was found and how it differs from each state that was possible, to be read by people."""
+    lines = [f"queues {found.queues}"]
+    have = {s: (c[:12], q) for s, c, q in found.described()}
+    for state in possible:
+        want = {s: (c[:12], q) for s, c, q in state.described()}
+        lost = {s: want[s] for s in want if have.get(s) != want[s]}
+        extra = {s: have[s] for s in have if want.get(s) != have[s]}
+        lines.append(f"or: queues {state.queues} lost {lost} extra {extra}")
+    return "\n".join(lines)
