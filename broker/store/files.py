@@ -25,8 +25,8 @@ class Files:
 
     The spare saves the first writer of a segment the price of growing a file. Once `recycles` is set it is
     made of a dead segment, if one is there in time: its blocks are written and its pages are in memory, so
-    that writing and syncing the next segment costs less than half. The reserve is room that only settles and
-    copies may use, when the disk is full: they are what makes room.
+    that writing and syncing the next segment costs a fifth to three fifths of it. The reserve is room that
+    only settles and copies may use, when the disk is full: they are what makes room.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class Files:
     def recycle(self, segment: Segment) -> bool:
         """Have the spare made of a dead segment's file, if there is none and the file is long enough.
 
-        Every byte of it will be written over before the segment made of it is left.
+        The segment made of it is left when it is written to the end of the file or past it: `format` says
+        what stands behind the last batch until then.
         """
         if not self.recycles or self.spare != ABSENT or segment.end < self.next_bytes:
             return False

@@ -1,7 +1,8 @@
 """The bytes of the log, format version 1. All integers are unsigned and big-endian.
 
 A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
-there: the file may be longer, preallocated or with old batches of the dead segment that it was before.
+there (less if the file ends within it): the file may be longer, preallocated or with old batches of the dead
+segment that it was before.
 
     batch    magic "AMQL" 4 | format version 2 | zero 2 | log identity 8 | batch number 8 | first sequence 8
              | number of records 4 | bytes of records 4 | CRC-32 4 | records

@@ -132,13 +132,13 @@ class HelperSyncer(DiskSyncer):
             self._report(packet)
 
     def _report(self, packet: bytes) -> None:
-        target = self.target
-        if target is None:
-            return
         if packet[:1] != b"S":
             self.doing -= 1
             if self.waiting:
                 self._ask(self.waiting.popleft())
+        target = self.target
+        if target is None:
+            return
         number = int.from_bytes(packet[1:5], "big")
         reason = os.strerror(number) if number else ""
         if packet[:1] == b"S":

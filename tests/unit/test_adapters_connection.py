@@ -248,15 +248,20 @@ def test_the_second_connection_gets_back_what_the_first_held(house: House) -> No
     assert got.redelivered
 
 
-def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: House) -> None:
-    client: Wired = house.open()
-    client.send(Basic.Qos(0, 2, False), 1)
+def consume_three(house: House, client: Wired) -> None:
+    """Three messages are on their way to a consumer of the queue q."""
     client.send(Queue.Declare(queue="q"), 1)
     client.send(Basic.Consume(queue="q"), 1)
     for _ in range(3):
         client.publish("q")
     house.turns.run()
     client.frames()
+
+
+def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: House) -> None:
+    client: Wired = house.open()
+    client.send(Basic.Qos(0, 2, False), 1)
+    consume_three(house, client)
     client.send(Basic.Recover(False), 1)
     house.turns.run()
     again = client.frames()
@@ -274,12 +279,7 @@ def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: House) -> No
 
 def test_a_window_for_the_channel_counts_what_is_out_already(house: House) -> None:
     client = house.open()
-    client.send(Queue.Declare(queue="q"), 1)
-    client.send(Basic.Consume(queue="q"), 1)
-    for _ in range(3):
-        client.publish("q")
-    house.turns.run()
-    client.frames()
+    consume_three(house, client)
     client.send(Basic.Qos(0, 3, True), 1)
     client.publish("q")
     house.turns.run()

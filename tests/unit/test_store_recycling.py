@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from broker.core.message import Message
 from broker.core.queue import Queue
-from broker.store.check import check
+from broker.store import sync_helper
+from broker.store.check import check, repair
 from broker.store.disk import Disk, RealDisk
 from broker.store.errors import LogDamaged
-from broker.store.files import READY
+from broker.store.files import ASKED, READY
 from broker.store.format import BLANK, HEADER_BYTES, MAGIC, encode_header
 from broker.store.log import Log
 from broker.store.scan import SegmentScanner
@@ -72,8 +74,8 @@ def test_old_batches_behind_the_end_are_neither_replayed_nor_called_torn(tmp_pat
     log.let_go()
 
 
-def _live(log: Log) -> list:  # type: ignore[type-arg]
-    found = []
+def _live(log: Log) -> list[Message]:
+    found: list[Message] = []
     for segment in log.segments.all():
         message = segment.first
         while message is not None:
@@ -149,8 +151,29 @@ def test_a_crash_right_after_the_first_write_leaves_nothing_torn(tmp_path: Path)
 
 def test_a_file_is_recycled_off_the_loop(tmp_path: Path) -> None:
     deferred = Deferred()
-    log, _ = busy_log(tmp_path, deferred)
+    log, queue = busy_log(tmp_path, deferred)
+    number = log.filling.segment.number
+    while log.filling.segment.number == number:
+        publish(log, [queue], content_of(1, 300))
+        log.commit()
+        deferred.run_all()
+    for message in _live(log):
+        log.append_settle(message, queue)
+    while log.files.spare != ASKED:
+        publish(log, [queue], content_of(2, 10))
+        log.commit()
+        while log.in_flight:
+            deferred.step()
+    assert not (tmp_path / "spare").exists(), "made here and now"
+    deferred.run_all()
+    assert log.files.spare == READY
+    assert MAGIC in (tmp_path / "spare").read_bytes(), "it was not a segment before"
     log.let_go()
+
+
+def test_the_helper_blanks_what_the_log_takes_for_the_end() -> None:
+    """It imports nothing of the broker, so it says the length of a header itself."""
+    assert sync_helper.BLANK == BLANK
 
 
 def test_a_segment_that_is_left_has_nothing_of_another_one_behind_its_end(tmp_path: Path) -> None:
@@ -163,11 +186,25 @@ def test_a_segment_that_is_left_has_nothing_of_another_one_behind_its_end(tmp_pa
 
 
 def test_nothing_is_recycled_for_a_repair(tmp_path: Path) -> None:
-    log, _ = busy_log(tmp_path)
-    log.files.recycles = False
-    log.files.spare = 0
-    assert not log.files.recycle(log.filling.segment)
+    """A damaged file is kept as it was, although it is dead, long enough, and the next one is wanted."""
+    mib = 1 << 20
+    log, _ = open_log(str(tmp_path), DISK, segment_bytes=32 * mib, first_segment_bytes=32 * mib)
+    queue = logged_queue(1)
+    log.append_definition({"kind": "queue", "name": "q", "vhost": "/", "number": 1})
+    for number, length in enumerate([mib] * 5 + [25 * mib, mib, mib, mib]):
+        publish(log, [queue], content_of(number, length))
+        log.commit()
+    assert log.segment_count == 2
+    first = tmp_path / log.segments.all()[0].name
     log.let_go()
+    data = bytearray(first.read_bytes())
+    assert len(data) > 4 * mib
+    data[6 * mib] ^= 1
+    first.write_bytes(data)
+    assert repair(str(tmp_path), DISK).repaired
+    assert (tmp_path / (first.name + ".damaged")).read_bytes() == data
+    spare = tmp_path / "spare"
+    assert not spare.exists() or MAGIC not in spare.read_bytes()
 
 
 class Counting(Disk):
