@@ -29,6 +29,7 @@ from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.flavour import FLAVOUR
+from broker.net.alarm_clock import AlarmClock
 from broker.net.listener import Listener, ListenError
 from broker.net.pump import Pump
 from broker.store.disk import RealDisk
@@ -89,7 +90,7 @@ class Daemon:
             memory_budget=settings.memory_budget,
         )
         self.log.wants_commit = self._wants_commit
-        self.broker = Broker(self.log, Counters(), self._unique)
+        self.broker = Broker(self.log, Counters(), self._unique, AlarmClock(loop).schedule)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.definitions)

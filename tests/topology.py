@@ -14,6 +14,7 @@ from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.session import Session
 from broker.core.vhost import VirtualHost
+from tests.clock import HandClock
 
 
 class RecordingStore(MessageStore):
@@ -50,7 +51,7 @@ class RecordingStore(MessageStore):
 def new_broker(store: MessageStore | None = None) -> Broker:
     """A broker whose generated names count up."""
     numbers = itertools.count(1)
-    return Broker(store or RecordingStore(), Counters(), lambda: str(next(numbers)))
+    return Broker(store or RecordingStore(), Counters(), lambda: str(next(numbers)), HandClock().schedule)
 
 
 def new_vhost(store: MessageStore | None = None) -> VirtualHost:
@@ -87,7 +88,9 @@ def publish(
     route = vhost.route(exchange, key)
     message = Message(route.address, b"", 0, persistent, 0)
     if route.by_headers:
-        return vhost.publish_with_headers(route, message, headers or {}, immediate)
+        return vhost.publish_with_headers(
+            route, message, [route.address.routing_key], headers or {}, immediate
+        )
     return vhost.publish(route, message, immediate)
 
 

@@ -19,6 +19,7 @@ from broker.core.counters import Counters
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queue import Queue
+from tests.clock import HandClock
 from tests.frames import FRAME_OVERHEAD, METHOD, body_frames, header_bytes, method_bytes
 
 CAPABILITIES: Final[FieldTable] = {"authentication_failure_close": True, "consumer_cancel_notify": True}
@@ -163,7 +164,8 @@ class House:
     def __init__(self) -> None:
         self.store = HandStore()
         numbers = itertools.count(1)
-        self.broker = Broker(self.store, Counters(), lambda: f"{next(numbers)}")
+        self.clock = HandClock()
+        self.broker = Broker(self.store, Counters(), lambda: f"{next(numbers)}", self.clock.schedule)
         self.broker.declare_vhost("/")
         self.turns = Turns()
         self.door = Door()

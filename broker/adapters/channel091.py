@@ -16,6 +16,7 @@ from broker.adapters.confirms import Confirms
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
 from broker.adapters.settling import known, take_back
+from broker.adapters.special import publish_special
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import Handler
 from broker.adapters.unacked import Unacked
@@ -27,7 +28,7 @@ from broker.core.vhost import NEEDS_HEADERS
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
-from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, headers_table
+from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, SPECIAL
 from protocol.amqp091.incoming import DISCARD, IncomingChannel
 from protocol.errors import (
     COMMAND_INVALID,
@@ -84,8 +85,8 @@ class Channel(IncomingChannel):
         route = publication.route
         message = Message(route.address, content, size, traits & PERSISTENT != 0, traits >> PRIORITY_SHIFT)
         try:
-            if publication.special:
-                taken = self._publish_special(publication, message)
+            if publication.special or traits & SPECIAL != 0:
+                taken = publish_special(self, publication, message, traits)
             else:
                 taken = self.virtual_host.publish(route, message)
         except BrokerError as error:
@@ -112,16 +113,6 @@ class Channel(IncomingChannel):
         self._publications[arguments] = publication
         self.connection.publishes = True
         return publication
-
-    def _publish_special(self, publication: Publication, message: Message) -> i64:
-        """A publish that is routed by its headers, or must be delivered at once. [amqp-0-9-1 immediate]"""
-        route = publication.route
-        if not route.by_headers:
-            return self.virtual_host.publish(route, message, publication.immediate)
-        assert message.content is not None
-        table = headers_table(message.content)
-        headers = methods.decode_table(table) if table else {}
-        return self.virtual_host.publish_with_headers(route, message, headers, publication.immediate)
 
     def _not_taken(self, publication: Publication, message: Message) -> None:
         """No queue took it: give it back if the publisher asked for that. [amqp-0-9-1 1.8.3.8]"""

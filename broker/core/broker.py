@@ -14,6 +14,7 @@ from broker.core.names import check_length
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.schedule import Schedule
 from broker.core.vhost import VirtualHost
 
 VHOST: Final = "vhost"
@@ -32,9 +33,12 @@ class Broker:
     kind who applies it, and each of `definers` gives the changes that make its part again.
     """
 
-    def __init__(self, store: MessageStore, counters: Counters, names: Callable[[], str]) -> None:
+    def __init__(
+        self, store: MessageStore, counters: Counters, names: Callable[[], str], schedule: Schedule
+    ) -> None:
         self.store = store
         self.counters = counters
+        self.schedule = schedule
         self.vhosts: dict[str, VirtualHost] = {}
         self.appliers: dict[str, Callable[[Change], None]] = {}
         self.definers: list[Callable[[], list[Change]]] = []
@@ -133,7 +137,7 @@ class Broker:
         return vhost if vhost is not None else self._add_vhost(name)
 
     def _add_vhost(self, name: str) -> VirtualHost:
-        vhost = VirtualHost(name, self.store, self.counters, self._names, self._numbers)
+        vhost = VirtualHost(name, self.store, self.counters, self._names, self._numbers, self.schedule)
         self.vhosts[name] = vhost
         return vhost
 

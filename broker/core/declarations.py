@@ -25,6 +25,7 @@ from broker.core.names import check_name, is_predeclared, refuse_default
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.schedule import Schedule
 from broker.core.topology import Topology
 
 _GENERATED_PREFIX: Final = "amq.gen-"
@@ -40,8 +41,9 @@ class Declarations(Topology):
         counters: Counters,
         names: Callable[[], str],
         numbers: QueueNumbers,
+        schedule: Schedule,
     ) -> None:
-        super().__init__(name, store, counters, numbers)
+        super().__init__(name, store, counters, numbers, schedule)
         self._names = names
 
     def declare_exchange(

@@ -79,16 +79,20 @@ class Resolution:
     def run(
         self,
         source: Exchange,
-        routing_key: str,
+        keys: list[str],
         headers: dict[str, object],
         exchanges: dict[str, Exchange],
     ) -> None:
-        """Walk from `source`. An exchange without any match passes the message to its alternate exchange."""
+        """Walk from `source` with every routing key of the message.
+
+        An exchange without any match passes the message to its alternate exchange.
+        """
         self.visit(source)
         while self._pending:
             exchange = self._pending.pop()
             self.matched = False
-            exchange.match(routing_key, headers, self)
+            for key in keys:
+                exchange.match(key, headers, self)
             if not self.matched and exchange.alternate is not None:
                 alternate = exchanges.get(exchange.alternate)
                 if alternate is not None:  # an absent alternate exchange is no error

@@ -15,6 +15,7 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.schedule import Schedule
 
 PREDECLARED: Final = (
     ("amq.direct", DIRECT),
@@ -32,8 +33,11 @@ class Topology:
     clients' requests (`Declarations`) and recovery (`definitions.apply_change`).
     """
 
-    def __init__(self, name: str, store: MessageStore, counters: Counters, numbers: QueueNumbers) -> None:
+    def __init__(
+        self, name: str, store: MessageStore, counters: Counters, numbers: QueueNumbers, schedule: Schedule
+    ) -> None:
         self.name = name
+        self.schedule = schedule
         self.store = store
         self.counters = counters
         self.numbers = numbers

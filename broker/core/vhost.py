@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.binding import Binding, binding_key
-from broker.core.counters import Counters
 from broker.core.declarations import Declarations
 from broker.core.definitions import binding_change, binding_deleted
 from broker.core.errors import AccessRefused, StoreFailed
 from broker.core.exchange import Exchange
 from broker.core.message import Address, Message
 from broker.core.names import check_length, refuse_default
-from broker.core.ports import MessageStore
 from broker.core.queue import Queue
-from broker.core.queue_numbers import QueueNumbers
 from broker.core.route import Resolution, Route
 
 NEEDS_HEADERS: Final[i64] = -1  # answer of `publish`: nothing was done, `publish_with_headers` has to be used
@@ -28,19 +24,8 @@ class VirtualHost(Declarations):
     """A name space of exchanges and queues.
 
     `epoch` grows with every change of them; a `Route` of an older epoch is stale. `names` gives the random
-    part of the names of queues that the broker names, `numbers` those of logged queues (by default this
-    virtual host has its own).
+    part of the names of queues that the broker names, `numbers` those of logged queues.
     """
-
-    def __init__(
-        self,
-        name: str,
-        store: MessageStore,
-        counters: Counters,
-        names: Callable[[], str],
-        numbers: QueueNumbers | None = None,
-    ) -> None:
-        super().__init__(name, store, counters, names, QueueNumbers() if numbers is None else numbers)
 
     def bind_queue(
         self,
@@ -166,9 +151,16 @@ class VirtualHost(Declarations):
         return taken
 
     def publish_with_headers(
-        self, route: Route, message: Message, headers: dict[str, object], immediate: bool = False
+        self,
+        route: Route,
+        message: Message,
+        keys: list[str],
+        headers: dict[str, object],
+        immediate: bool = False,
     ) -> i64:
-        """Put a message into the queues that its route and its headers lead to; like `publish` otherwise.
+        """Put a message into the queues that all its routing keys and its headers lead to, each once.
+
+        Like `publish` otherwise. `keys` are the route's own and those that the publisher has added.
 
         Raises:
             NotFound, AccessRefused: the route was stale, as for `refresh`.
@@ -177,7 +169,7 @@ class VirtualHost(Declarations):
         if route.epoch != self.epoch:
             self.refresh(route)
         found = Resolution()
-        found.run(route.exchange, route.address.routing_key, headers, self.exchanges)
+        found.run(route.exchange, keys, headers, self.exchanges)
         queues = list(found.queues)
         self.counters.published += 1
         if message.persistent:
@@ -217,7 +209,7 @@ class VirtualHost(Declarations):
 
     def _resolve(self, route: Route) -> None:
         found = Resolution()
-        found.run(route.exchange, route.address.routing_key, {}, self.exchanges)
+        found.run(route.exchange, [route.address.routing_key], {}, self.exchanges)
         queues = list(found.queues)
         route.queues = queues
         route.logged = [queue for queue in queues if queue.logged]

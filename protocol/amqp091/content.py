@@ -44,8 +44,19 @@ _DELIVERY_MODE: Final = 3
 _PRIORITY: Final = 4
 _HEADERS: Final = 2
 
-PERSISTENT: Final = 1  # bit of the traits that `scan` returns
+# bits of the traits that `scan` returns
+PERSISTENT: Final = 1
+EXPIRES: Final = 2  # it has an expiration
+NAMES_USER: Final = 4  # it has a user-id
+COPIES: Final = 8  # its headers seem to have CC or BCC
+REPLIES: Final = 16  # its reply-to is the pseudo-queue of direct replies
+SPECIAL: Final = EXPIRES | NAMES_USER | COPIES | REPLIES  # what needs more than the hot path looks at
 PRIORITY_SHIFT: Final = 8  # and where the priority octet lies in them
+DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
+_SHORT_TRAITS: Final = bytes(
+    [0, 0, 0, 0, 0, 0, REPLIES, EXPIRES, 0, 0, 0, NAMES_USER, 0, 0]
+)  # that a short string has by being there; REPLIES only with that value
+_DIRECT_REPLY_TO: Final = b"\x15amq.rabbitmq.reply-to"
 HEADER_PREFIX_BYTES: Final = 7 + 12  # frame header; class id, weight, body size
 
 
@@ -68,7 +79,7 @@ def body_size(frame: bytes, start: i64, size: i64) -> i64:
 
 
 def scan(frame: bytes, start: i64, size: i64) -> i64:
-    """Traits of the header frame at `start`: PERSISTENT, and the priority shifted by PRIORITY_SHIFT.
+    """Traits of the header frame at `start`: PERSISTENT, those of SPECIAL, and the priority shifted.
 
     Walks the property list without decoding it, so a list that overruns its frame is refused here and never
     reaches a consumer. Raises ProtocolError(SYNTAX_ERROR).
@@ -88,6 +99,9 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
             flags ^= mask
             kind: i64 = _LAYOUT[15 - bit] if bit >= 2 else 0
             if kind == _SHORT:
+                trait: i64 = _SHORT_TRAITS[15 - bit]
+                if trait != REPLIES or frame.startswith(_DIRECT_REPLY_TO, p):
+                    traits |= trait
                 p += 1 + frame[p]
             elif kind == _OCTET:
                 if bit == 15 - _DELIVERY_MODE:
@@ -102,6 +116,8 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
                 length: int = read_i32_be(frame, p) if p + 4 <= end else -1
                 if length < 0:
                     raise ProtocolError(SYNTAX_ERROR, "content header: headers table overruns the frame")
+                if _names_copies(frame, p, p + 4 + length):
+                    traits |= COPIES
                 p += 4 + length
             else:
                 raise ProtocolError(SYNTAX_ERROR, f"content header: property flag {bit} is not defined")
@@ -111,20 +127,9 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
     return traits
 
 
-def headers_table(content: bytes) -> bytes:
-    """The headers table of some content, encoded with its length; b"" when it has none."""
-    p: i64 = HEADER_PREFIX_BYTES
-    flags: int = read_i16_be(content, p)
-    flags &= 0xFFFF
-    p += 2
-    if not flags & 1 << (15 - _HEADERS):
-        return b""
-    if flags & 1 << 15:
-        p += 1 + content[p]
-    if flags & 1 << 14:
-        p += 1 + content[p]
-    length: int = read_i32_be(content, p)
-    return content[p : p + 4 + length]
+def _names_copies(frame: bytes, start: i64, end: i64) -> bool:
+    """Whether there may be a header CC or BCC: somewhere the bytes of such a name stand."""
+    return frame.find(b"\x02CC", start, end) >= 0 or frame.find(b"\x03BCC", start, end) >= 0
 
 
 def header_frame_bytes(content: bytes) -> i64:

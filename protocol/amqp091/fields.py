@@ -34,6 +34,7 @@ _NUMBERS: Final = {
 _LENGTH: Final = struct.Struct(">I")
 _DECIMAL: Final = struct.Struct(">BI")
 _TIME: Final = struct.Struct(">Q")
+_OTHER_BYTES: Final = {ord("t"): 1, ord("T"): 8, ord("D"): 5, ord("V"): 0, 0: 0}
 _SECONDS_MAX: Final = 0xFFFFFFFF  # a timestamp above it, in 2106, is taken to be in milliseconds
 
 
@@ -130,6 +131,19 @@ class Reader:
             case "V" | "\0":
                 return None
         raise ValueError(f"unknown type of field value {bytes([kind])!r}")
+
+    def skip_value(self) -> None:
+        """Go past one field value without decoding what is in it."""
+        kind = self.take(1)[0]
+        fixed = _FIXED.get(kind)
+        if fixed is not None:
+            self.take(fixed.size)
+        elif kind in b"SFAx":
+            self.take(self._number(_LENGTH))
+        elif kind in _OTHER_BYTES:
+            self.take(_OTHER_BYTES[kind])
+        else:
+            raise ValueError(f"unknown type of field value {bytes([kind])!r}")
 
     def _array(self) -> list[object]:
         end, outer = self._enter()

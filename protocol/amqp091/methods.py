@@ -33,14 +33,6 @@ def decode_method(method: int, payload: bytes) -> base.Frame:
     return frame
 
 
-def decode_table(encoded: bytes) -> dict[str, object]:
-    """A field table with its length in front. Raises ProtocolError(SYNTAX_ERROR)."""
-    try:
-        return Reader(encoded).table()
-    except ValueError as e:
-        raise ProtocolError(SYNTAX_ERROR, f"malformed field table: {e}") from e
-
-
 def short_string(text: str) -> bytes:
     """A short string; what is longer than 255 bytes is cut at a character."""
     raw = text.encode()

@@ -206,10 +206,10 @@ def test_a_kept_route_says_when_it_has_come_to_need_headers() -> None:
     vhost.bind_queue("q", "amq.headers", "", {"a": 1})
     assert vhost.publish(route, message) == NEEDS_HEADERS
     assert vhost.counters.published == 1, "nothing was done"
-    assert vhost.publish_with_headers(route, message, {"a": 1}) == 1
+    assert vhost.publish_with_headers(route, message, [""], {"a": 1}) == 1
     assert queue.ready == 1
     vhost.delete_queue("q", if_unused=False, if_empty=False)
-    assert vhost.publish_with_headers(route, message, {"a": 1}) == 0
+    assert vhost.publish_with_headers(route, message, [""], {"a": 1}) == 0
     assert (vhost.counters.published, vhost.counters.unroutable) == (3, 2)
 
 

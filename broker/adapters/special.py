@@ -1,0 +1,62 @@
+"""Publishes of which more has to be known than the hot path looks at: their headers or other properties."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from broker.core.errors import PreconditionFailed
+from broker.core.field_values import type_name
+from broker.core.message import Message
+from protocol.amqp091.content import COPIES, NAMES_USER, SPECIAL
+from protocol.amqp091.properties import USER_ID, Properties
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+    from broker.adapters.publication import Publication
+
+
+def publish_special(channel: Channel, publication: Publication, message: Message, traits: i64) -> i64:
+    """Publish a message that is immediate, routed by its headers, or whose `traits` are SPECIAL.
+
+    Returns what VirtualHost.publish does, and raises what that raises; PreconditionFailed for a property
+    that the publisher may not set so; ProtocolError for one that does not decode.
+    """
+    route = publication.route
+    virtual_host = channel.virtual_host
+    if traits & SPECIAL == 0 and not route.by_headers:
+        return virtual_host.publish(route, message, publication.immediate)
+    assert message.content is not None
+    properties = Properties(message.content)
+    headers = properties.headers()
+    if traits & NAMES_USER != 0:
+        _check_user(channel, properties.text(USER_ID))
+    keys = [route.address.routing_key]
+    if traits & COPIES != 0:
+        keys += _keys(headers, "CC") + _keys(headers, "BCC")
+        if "BCC" in headers:
+            properties.set_fields([field for field in properties.fields() if field[0] != b"BCC"])
+            message.content = properties.content()
+    if len(keys) == 1 and not route.by_headers:
+        return virtual_host.publish(route, message, publication.immediate)
+    return virtual_host.publish_with_headers(route, message, keys, headers, publication.immediate)
+
+
+def _check_user(channel: Channel, name: str) -> None:
+    """A publisher names itself or nobody. [RabbitMQ validated user-id]"""
+    user = channel.connection.user
+    if name != user:
+        raise PreconditionFailed(f"user_id property set to '{name}' but authenticated user was '{user}'")
+
+
+def _keys(headers: dict[str, object], name: str) -> list[str]:
+    """The routing keys that a header adds. [RabbitMQ sender-selected distribution]"""
+    value = headers.get(name)
+    if name not in headers:
+        return []
+    if not isinstance(value, list):
+        raise PreconditionFailed(
+            f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(value)}}}'
+        )
+    return [key for key in value if isinstance(key, str)]

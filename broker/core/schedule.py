@@ -1,0 +1,108 @@
+"""What is to happen when: one heap for the whole broker, woken by one timer of whoever runs it.
+
+The core has no clock. It is told the time by two functions: `clock` counts milliseconds and never goes back
+(what is left of a wait is measured by it), `calendar` gives milliseconds since 1970 (what is written down
+for clients, or for after a restart, is a date).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+STALE_MIN: Final = 64  # so many dead marks are not worth sweeping
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Alarm:
+    """Something with a time. `due`: when it rings, on the schedule's clock; 0: it is not set."""
+
+    def __init__(self) -> None:
+        self.due: i64 = 0
+
+    def ring(self) -> None:
+        """It is time. May set itself again; must not take long: what is a lot of work is done in slices."""
+        raise NotImplementedError
+
+
+@final
+class Schedule:
+    """The alarms that are set.
+
+    `wake` asks for a call of `run` at a time of the clock, instead of any call that was asked for before.
+    Setting, moving and cancelling an alarm cost O(log n) amortised, however many there are.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        calendar: Callable[[], int],
+        wake: Callable[[int], None],
+    ) -> None:
+        self._clock = clock
+        self._calendar = calendar
+        self._wake = wake
+        self._woken: i64 = 0  # when `run` will be called; 0: nobody was asked
+        self._marks: list[tuple[int, int, Alarm]] = []  # due, number of the mark, alarm; some are dead
+        self._numbers: i64 = 0
+        self._set: i64 = 0  # alarms that are set
+
+    def now(self) -> i64:
+        """The time on the clock, in milliseconds."""
+        return self._clock()
+
+    def date(self) -> i64:
+        """The time of day, in milliseconds since 1970."""
+        return self._calendar()
+
+    def set(self, alarm: Alarm, due: i64) -> None:
+        """Have `alarm` ring at `due`, or at once if that is past, instead of when it would have rung."""
+        due = max(due, 1)
+        if alarm.due == due:
+            return
+        if alarm.due == 0:
+            self._set += 1
+        alarm.due = due
+        self._numbers += 1
+        marks = self._marks
+        heappush(marks, (due, self._numbers, alarm))
+        if len(marks) > 2 * self._set + STALE_MIN:
+            self._marks = [mark for mark in marks if mark[2].due == mark[0]]
+            heapify(self._marks)
+        if self._woken == 0 or due < self._woken:
+            self._woken = due
+            self._wake(due)
+
+    def cancel(self, alarm: Alarm) -> None:
+        """`alarm` is not to ring."""
+        if alarm.due != 0:
+            alarm.due = 0
+            self._set -= 1
+
+    def run(self) -> None:
+        """Ring what is due. What is set meanwhile rings the next time, however early it is due."""
+        self._woken = 0
+        now = self._clock()
+        last = self._numbers
+        later: list[tuple[int, int, Alarm]] = []
+        try:
+            while self._marks and self._marks[0][0] <= now:
+                mark = heappop(self._marks)
+                alarm = mark[2]
+                if alarm.due != mark[0]:
+                    continue
+                if mark[1] > last:
+                    later.append(mark)
+                    continue
+                alarm.due = 0
+                self._set -= 1
+                alarm.ring()
+        finally:  # one that fails must not stop the others for good
+            for mark in later:
+                heappush(self._marks, mark)
+            if self._marks and (self._woken == 0 or self._marks[0][0] < self._woken):
+                self._woken = self._marks[0][0]
+                self._wake(self._marks[0][0])

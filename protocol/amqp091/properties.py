@@ -1,0 +1,140 @@
+"""The properties of a content header, read and changed value by value. [amqp-0-9-1 4.2.6.1]
+
+Values are kept as they were sent and written back as they are: what is not changed goes out byte for byte as
+it came in, duplicate keys and types of integers included.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from protocol.amqp091.content import HEADER_PREFIX_BYTES, header_frame_bytes
+from protocol.amqp091.fields import Reader
+from protocol.errors import SYNTAX_ERROR, ProtocolError
+
+CONTENT_TYPE: Final = 0
+CONTENT_ENCODING: Final = 1
+HEADERS: Final = 2
+DELIVERY_MODE: Final = 3
+PRIORITY: Final = 4
+CORRELATION_ID: Final = 5
+REPLY_TO: Final = 6
+EXPIRATION: Final = 7
+MESSAGE_ID: Final = 8
+TIMESTAMP: Final = 9
+TYPE: Final = 10
+USER_ID: Final = 11
+APP_ID: Final = 12
+CLUSTER_ID: Final = 13
+_COUNT: Final = 14
+_FIXED_BYTES: Final = {DELIVERY_MODE: 1, PRIORITY: 1, TIMESTAMP: 8}
+
+_FRAME: Final = struct.Struct(">BHI")
+
+Field = tuple[bytes, bytes]
+"""Name and value of one header as they stand in the table: the value begins with the octet of its type."""
+
+
+class Properties:
+    """The property list of some content, made from its header frame.
+
+    Raises ProtocolError(SYNTAX_ERROR) where a value does not decode; `content.scan` has checked the list.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._values: list[bytes | None] = [None] * _COUNT
+        reader = Reader(content, HEADER_PREFIX_BYTES)
+        try:
+            flags = int.from_bytes(reader.take(2), "big")
+            for index in range(_COUNT):
+                if flags & 1 << (15 - index):
+                    self._values[index] = self._take(reader, index)
+        except ValueError as e:
+            raise ProtocolError(SYNTAX_ERROR, f"malformed content header: {e}") from e
+
+    def _take(self, reader: Reader, index: int) -> bytes:
+        start = reader.position
+        if index == HEADERS:
+            size = 4 + int.from_bytes(reader.take(4), "big")
+        elif index in _FIXED_BYTES:
+            size = _FIXED_BYTES[index]
+        else:
+            size = 1 + reader.take(1)[0]
+        reader.position = start
+        return reader.take(size)
+
+    def text(self, index: int) -> str:
+        """A property that is a short string, "" if it is absent. Raises ProtocolError if it is not UTF-8."""
+        value = self._values[index]
+        if value is None:
+            return ""
+        try:
+            return value[1:].decode()
+        except UnicodeDecodeError as e:
+            raise ProtocolError(SYNTAX_ERROR, f"a property of the content header is not UTF-8: {e}") from e
+
+    def number(self, index: int) -> int | None:
+        """Delivery mode, priority or timestamp in seconds; None if it is absent."""
+        value = self._values[index]
+        return None if value is None else int.from_bytes(value, "big")
+
+    def set_text(self, index: int, text: str) -> None:
+        """Set a short string; it must not be longer than 255 bytes."""
+        raw = text.encode()
+        self._values[index] = bytes([len(raw)]) + raw
+
+    def drop(self, index: int) -> None:
+        """Remove a property."""
+        self._values[index] = None
+
+    def headers(self) -> dict[str, object]:
+        """The headers, decoded; of several with one name the last one. Raises ProtocolError."""
+        value = self._values[HEADERS]
+        if value is None:
+            return {}
+        try:
+            return Reader(value).table()
+        except ValueError as e:
+            raise ProtocolError(SYNTAX_ERROR, f"malformed headers: {e}") from e
+
+    def fields(self) -> list[Field]:
+        """The headers as they stand in the table. Raises ProtocolError."""
+        value = self._values[HEADERS]
+        found: list[Field] = []
+        if value is None:
+            return found
+        reader = Reader(value, 4)
+        try:
+            while reader.position < reader.end:
+                name = reader.take(reader.take(1)[0])
+                start = reader.position
+                reader.skip_value()
+                found.append((name, value[start : reader.position]))
+        except ValueError as e:
+            raise ProtocolError(SYNTAX_ERROR, f"malformed headers: {e}") from e
+        return found
+
+    def set_fields(self, fields: list[Field]) -> None:
+        """Replace the headers. Without any the property goes too."""
+        if not fields:
+            self._values[HEADERS] = None
+            return
+        table = b"".join([bytes([len(name)]) + name + value for name, value in fields])
+        self._values[HEADERS] = len(table).to_bytes(4, "big") + table
+
+    def content(self) -> bytes:
+        """The content with these properties; its body frames are what they were."""
+        flags = 0
+        for index, value in enumerate(self._values):
+            if value is not None:
+                flags |= 1 << (15 - index)
+        content = self._content
+        values = b"".join([value for value in self._values if value is not None])
+        kind, channel, _ = _FRAME.unpack_from(content)
+        head = _FRAME.pack(kind, channel, HEADER_PREFIX_BYTES - _FRAME.size + 2 + len(values))
+        rest = content[header_frame_bytes(content) - 1 :]  # the frame end octet and the body
+        return b"".join(
+            (head, content[_FRAME.size : HEADER_PREFIX_BYTES], flags.to_bytes(2, "big"), values, rest)
+        )

@@ -1,0 +1,30 @@
+"""Time that is moved by hand."""
+
+from broker.core.schedule import Schedule
+
+
+class HandClock:
+    """A clock, a calendar, and a schedule that they drive."""
+
+    def __init__(self, now: int = 1_000, date: int = 1_700_000_000_000) -> None:
+        self.now = now
+        self.offset = date - now
+        self.wakes: list[int] = []
+        self.schedule = Schedule(self.time, self.date, self.wakes.append)
+
+    def time(self) -> int:
+        """Milliseconds that never go back."""
+        return self.now
+
+    def date(self) -> int:
+        """Milliseconds since 1970."""
+        return self.now + self.offset
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass; whatever becomes due happens at its own time."""
+        end = self.now + milliseconds
+        while self.wakes and self.wakes[-1] <= end:
+            self.now = max(self.now, self.wakes[-1])
+            self.wakes.clear()
+            self.schedule.run()
+        self.now = end

@@ -1,0 +1,117 @@
+"""Alarms ring at their time, once, in order."""
+
+import random
+
+import pytest
+
+from broker.core.schedule import STALE_MIN, Alarm
+from tests.clock import HandClock
+
+
+class Bell(Alarm):
+    """Notes when it rang."""
+
+    def __init__(self, clock: HandClock, name: str = "", every: int = 0) -> None:
+        super().__init__()
+        self.clock = clock
+        self.name = name
+        self.every = every
+        self.rung: list[int] = []
+
+    def ring(self) -> None:
+        self.rung.append(self.clock.now)
+        if self.every:
+            self.clock.schedule.set(self, self.clock.now + self.every)
+
+
+def test_an_alarm_rings_once_at_its_time() -> None:
+    clock = HandClock()
+    bell = Bell(clock)
+    clock.schedule.set(bell, 1_500)
+    assert clock.wakes == [1_500]
+    clock.advance(499)
+    assert bell.rung == []
+    clock.advance(1)
+    assert bell.rung == [1_500]
+    assert bell.due == 0
+    clock.advance(10_000)
+    assert bell.rung == [1_500]
+
+
+def test_an_alarm_moves_and_is_cancelled() -> None:
+    clock = HandClock()
+    earlier, later, never = Bell(clock), Bell(clock), Bell(clock)
+    for bell in (earlier, later, never):
+        clock.schedule.set(bell, 2_000)
+    clock.schedule.set(earlier, 1_200)
+    clock.schedule.set(later, 3_000)
+    clock.schedule.cancel(never)
+    clock.schedule.cancel(never)
+    clock.advance(5_000)
+    assert (earlier.rung, later.rung, never.rung) == ([1_200], [3_000], [])
+
+
+def test_one_that_is_set_again_at_the_same_time_after_a_cancel_rings_once() -> None:
+    clock = HandClock()
+    bell = Bell(clock)
+    clock.schedule.set(bell, 2_000)
+    clock.schedule.cancel(bell)
+    clock.schedule.set(bell, 2_000)
+    clock.advance(5_000)
+    assert bell.rung == [2_000]
+
+
+def test_what_sets_itself_again_for_now_does_not_keep_the_others_waiting() -> None:
+    clock = HandClock()
+
+    class Greedy(Bell):
+        def ring(self) -> None:
+            super().ring()
+            if len(self.rung) < 5:
+                clock.schedule.set(self, 0)
+
+    greedy, other = Greedy(clock), Bell(clock)
+    clock.schedule.set(greedy, 1_100)
+    clock.schedule.set(other, 1_100)
+    clock.now = 1_100
+    clock.wakes.clear()
+    clock.schedule.run()
+    assert (len(greedy.rung), len(other.rung)) == (1, 1)
+    assert clock.wakes, "it is to be called again"
+    clock.advance(0)
+    assert len(greedy.rung) == 5
+
+
+def test_one_that_fails_does_not_stop_the_others() -> None:
+    clock = HandClock()
+
+    class Broken(Bell):
+        def ring(self) -> None:
+            raise RuntimeError("broken")
+
+    broken, other = Broken(clock), Bell(clock)
+    clock.schedule.set(broken, 1_100)
+    clock.schedule.set(other, 1_100)
+    with pytest.raises(RuntimeError):
+        clock.advance(200)
+    clock.advance(200)
+    assert other.rung == [1_100]
+
+
+def test_moving_alarms_leaves_no_heap_of_dead_marks() -> None:
+    clock = HandClock()
+    bells = [Bell(clock, every=50) for _ in range(10)]
+    rng = random.Random(5)
+    for _ in range(10_000):
+        bell = rng.choice(bells)
+        if rng.random() < 0.1:
+            clock.schedule.cancel(bell)
+        else:
+            clock.schedule.set(bell, clock.now + rng.randrange(1, 1000))
+        if rng.random() < 0.2:
+            clock.advance(rng.randrange(20))
+        assert len(clock.schedule._marks) <= 2 * len(bells) + STALE_MIN + 1
+    assert all(bell.rung for bell in bells)
+    assert all(
+        later > earlier for bell in bells for earlier, later in zip(bell.rung, bell.rung[1:], strict=False)
+    )
