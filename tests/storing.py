@@ -26,9 +26,11 @@ def content_of(number: int, length: int) -> bytes:
     return (mark * (length // len(mark) + 1))[: max(length, len(mark))]
 
 
-def new_message(content: bytes, address: Address = ADDRESS, priority: int = 0) -> Message:
+def new_message(content: bytes, address: Address = ADDRESS, priority: int = 0, date: int = 0) -> Message:
     """A persistent message that has not been logged."""
-    return Message(address, content, len(content), True, priority)
+    message = Message(address, content, len(content), True, priority)
+    message.date = date
+    return message
 
 
 class Sink(RecoverySink):

@@ -33,14 +33,18 @@ class Message:
 
     `content` is the content header and body frames as the publisher sent them, one slice; None once the log
     holds them and memory does not (`MessageStore.load` brings them back). `size` is the body in bytes.
+    `date`: from when on its time is counted, in milliseconds since 1970, kept in the log too; 0: nobody needs
+    it. Set before the message is appended, and not changed afterwards.
     """
 
-    # the log's book-keeping, untouched by anybody else; defaults of the class: most messages need no other
+    # the log's book-keeping (all but `date`), untouched by anybody else; defaults of the class: most messages
+    # need no other
     sequence: i64 = 0  # its number in the log; 0: not logged
     references: i64 = 0  # durable queues that still hold it
     segment: i64 = 0  # where its content lies: segment number,
     offset: i64 = 0  # offset of the content in the segment's file,
     length: i64 = 0  # and length of the content in bytes
+    date: i64 = 0
     log_previous: Message | None = None  # live messages of one segment are linked, oldest first
     log_next: Message | None = None
 

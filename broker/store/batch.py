@@ -13,6 +13,7 @@ from broker.store.format import (
     BLANK,
     CHECKPOINT,
     CLOSED,
+    DATED,
     DEFINITION,
     DELIVERED,
     HEADER_BYTES,
@@ -80,7 +81,11 @@ class Batch:
         """
         writer = self.writer
         self.count += 1
-        writer.append(MESSAGE)
+        if message.date == 0:
+            writer.append(MESSAGE)
+        else:
+            writer.append(DATED)
+            write_i64_be(writer, message.date)
         write_i64_be(writer, message.sequence)
         writer.append(message.priority)
         writer.write(destination)

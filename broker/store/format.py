@@ -1,4 +1,4 @@
-"""The bytes of the log, format version 1. All integers are unsigned and big-endian.
+"""The bytes of the log, format version 2. All integers are unsigned and big-endian.
 
 A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
 there (less if the file ends within it): the file may be longer, preallocated or with old batches of the dead
@@ -21,11 +21,13 @@ later batch may have.
     5 checkpoint  length 4 | JSON         {"segments": [[number, bytes] of older], "definitions": [changes]}
     6 removed     segment 8               its file is to be ignored, and deleted
     7 closed                              the last record of a clean stop
+    8 dated       date 8 | from the sequence on as a message record: a message with a date, ms since 1970
 
 A later message record with the same sequence is a copy and replaces the earlier one. Every segment begins
 with a checkpoint; the newest one decides which older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
+Version 1 has no kind 8. Every segment is of one version, a log may have segments of several.
 """
 
 from struct import Struct
@@ -39,7 +41,7 @@ try:  # the same CRC-32, five times as fast
 except ImportError:  # no wheel for this machine
     from zlib import crc32
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 MAGIC: Final = b"AMQL"
 HEADER_BYTES: Final = 44
 BLANK: Final = bytes(HEADER_BYTES)
@@ -51,6 +53,7 @@ DEFINITION: Final = 4
 CHECKPOINT: Final = 5
 REMOVED: Final = 6
 CLOSED: Final = 7
+DATED: Final = 8
 
 MALFORMED: Final = -1
 END: Final = 0
@@ -58,6 +61,7 @@ END: Final = 0
 _HEAD: Final = Struct(">4sHHQQQII")
 _PLACE: Final = Struct(">QQ")
 _CRC_AT: Final = 40
+_IDENTITY_AT: Final = 8
 
 
 def checksum(head: bytes, segment: int, offset: int, records: bytes | memoryview) -> int:
@@ -74,10 +78,13 @@ def encode_header(
 
 
 def search_pattern(identity: int) -> bytes:
-    """The bytes that every batch of the log begins with; just the magic if the identity is not known (0)."""
-    if not identity:
-        return MAGIC
-    return MAGIC + FORMAT_VERSION.to_bytes(2, "big") + b"\0\0" + identity.to_bytes(8, "big")
+    """Bytes of every batch of the log, `search_offset` behind its beginning; the magic for identity 0."""
+    return identity.to_bytes(8, "big") if identity else MAGIC
+
+
+def search_offset(identity: int) -> int:
+    """Where in a batch the bytes of `search_pattern` are."""
+    return _IDENTITY_AT if identity else 0
 
 
 @final
@@ -110,6 +117,7 @@ class Records:
         self.end: i64 = 0
         self.sequence: i64 = 0
         self.priority: i64 = 0
+        self.date: i64 = 0
         self.queue: i64 = 0  # of a settle or delivered record
         self.queues: i64 = 0  # how many queue numbers stand
         self.queues_at: i64 = 0  # from here
@@ -127,13 +135,17 @@ class Records:
         self.end = end
 
     def next(self) -> i64:
-        """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense."""
+        """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense.
+
+        The kind of a dated message is MESSAGE too; `date` is 0 for one without.
+        """
         at = self.position
         room = self.end - at
         if room <= 0:
             return END
         kind: i64 = self.data[at]
         if kind == MESSAGE:
+            self.date = 0
             return self._message(at)
         if kind == SETTLE or kind == DELIVERED:  # noqa: SIM109  compiled, comparing is faster
             if room < 17:
@@ -158,9 +170,13 @@ class Records:
         if kind == CLOSED:
             self.position = at + 1
             return kind
+        if kind == DATED and room >= 20:
+            self.date = read_i64_be(self.data, at + 1)
+            return self._message(at + 8)
         return MALFORMED
 
     def _message(self, at: i64) -> i64:
+        """A message record but for the octet of its kind, which is at `at`, or would be."""
         data = self.data
         end = self.end
         if end - at < 12:

@@ -122,6 +122,7 @@ class Replay:
         if message is None:
             message = Message(self._address(), None, records.size, True, records.priority)
             message.sequence = sequence
+            message.date = records.date
             self.page.messages[slot] = message
             if sequence >= self.next_sequence:
                 self.next_sequence = sequence + 1

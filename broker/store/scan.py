@@ -13,6 +13,7 @@ from broker.store.format import (
     MAGIC,
     Header,
     checksum,
+    search_offset,
     search_pattern,
 )
 
@@ -85,9 +86,9 @@ class SegmentScanner:
         with memoryview(self.data) as view:
             if checksum(header.head, self.segment, at, view[start : start + header.length]) != header.crc:
                 return None
-        if header.version != FORMAT_VERSION:
+        if not 0 < header.version <= FORMAT_VERSION:
             raise LogVersionUnknown(
-                f"{self.path}: format version {header.version}, this program reads {FORMAT_VERSION}"
+                f"{self.path}: format version {header.version}, this program reads 1 to {FORMAT_VERSION}"
             )
         return header
 
@@ -134,16 +135,17 @@ class SegmentScanner:
     def skip_damage(self) -> bool:
         """Move `position` to the next valid batch; false if there is none."""
         pattern = search_pattern(self.identity)
+        offset: i64 = search_offset(self.identity)
         at = self.position + 1
         while self.size - at >= HEADER_BYTES:
             index = self._window(at, HEADER_BYTES)  # reads on only when what it has is used up
             if index < 0:
                 return False
-            found: i64 = self.data.find(pattern, index)
+            found: i64 = self.data.find(pattern, index + offset)
             if found < 0:
-                at = self.shift + len(self.data) - len(pattern) + 1
+                at = self.shift + len(self.data) - offset - len(pattern) + 1
                 continue
-            at = self.shift + found
+            at = self.shift + found - offset
             if self._header(at) is not None:
                 self.position = at
                 return True

@@ -83,12 +83,13 @@ class Machine:
         chosen = self.rng.sample(sorted(self.queues), count)
         length = self.rng.choice([5, 40, 400, 3000]) if self.rng.random() < 0.99 else 300_000
         content = content_of(self.next_message, length)
-        message = new_message(content)
+        date = self.rng.choice([0, 0, 1, 1_700_000_000_000, (1 << 63) - 1])
+        message = new_message(content, date=date)
         batch = self.log.batch
         self.log.append_message(message, [self.queues[number] for number in chosen])
         self.held[self.next_message] = (message, set(chosen))
         self.next_message += 1
-        self.model.add(batch, Event("publish", message.sequence, tuple(chosen), content))
+        self.model.add(batch, Event("publish", message.sequence, tuple(chosen), content, date))
 
     def _settle(self) -> None:
         if not self.held:
@@ -229,7 +230,7 @@ class Machine:
             assert redelivered == (not report.clean)
             assert message.sequence not in found.messages, "a message comes back once"
             content = message.content or log.load(message)
-            found.messages[message.sequence] = (content, set(queues))
+            found.messages[message.sequence] = (content, set(queues), message.date)
         sequences = [message.sequence for message, _, _ in sink.messages]
         assert sequences == sorted(sequences)
         assert any(

@@ -16,18 +16,22 @@ class Event:
     number: int
     queues: tuple[int, ...] = ()
     content: bytes = b""
+    date: int = 0
+
+
+Found = tuple[bytes, set[int], int]
 
 
 class State:
-    """What the log amounts to: messages with their content and the queues that hold them, and the queues."""
+    """What the log amounts to: messages (content, queues that hold them, date), and the queues."""
 
     def __init__(self) -> None:
-        self.messages: dict[int, tuple[bytes, set[int]]] = {}  # by sequence
+        self.messages: dict[int, Found] = {}  # by sequence
         self.queues: set[int] = set()
 
     def apply(self, event: Event) -> None:
         if event.kind == "publish":
-            self.messages[event.number] = (event.content, set(event.queues))
+            self.messages[event.number] = (event.content, set(event.queues), event.date)
         elif event.kind == "settle":
             self._settle(event.number, event.queues[0])
         elif event.kind == "declare":
@@ -38,13 +42,13 @@ class State:
                 self._settle(sequence, event.number)
 
     def _settle(self, sequence: int, queue: int) -> None:
-        _, queues = self.messages[sequence]
+        queues = self.messages[sequence][1]
         queues.discard(queue)
         if not queues:
             del self.messages[sequence]
 
-    def described(self) -> list[tuple[int, bytes, list[int]]]:
-        return [(s, content, sorted(queues)) for s, (content, queues) in sorted(self.messages.items())]
+    def described(self) -> list[tuple[int, bytes, list[int], int]]:
+        return [(s, content, sorted(queues), d) for s, (content, queues, d) in sorted(self.messages.items())]
 
 
 class TopologySink(Sink):
@@ -128,9 +132,9 @@ class Model:
 def difference(found: State, possible: list[State]) -> str:
     """What was found and how it differs from each state that was possible, to be read by people."""
     lines = [f"queues {found.queues}"]
-    have = {s: (c[:12], q) for s, c, q in found.described()}
+    have = {s: (c[:12], *rest) for s, c, *rest in found.described()}
     for state in possible:
-        want = {s: (c[:12], q) for s, c, q in state.described()}
+        want = {s: (c[:12], *rest) for s, c, *rest in state.described()}
         lost = {s: want[s] for s in want if have.get(s) != want[s]}
         extra = {s: have[s] for s in have if want.get(s) != have[s]}
         lines.append(f"or: queues {state.queues} lost {lost} extra {extra}")
