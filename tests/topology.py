@@ -1,7 +1,11 @@
 """What the tests of the topology share: a broker on a store that remembers, and consumers that take."""
 
 import itertools
+from typing import Any
 
+from pamqp.commands import Basic
+
+from broker.adapters.view091 import View091
 from broker.core.broker import Broker
 from broker.core.connection import Connection, Scheduler
 from broker.core.consumer import QueueConsumer
@@ -14,7 +18,9 @@ from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.session import Session
 from broker.core.vhost import VirtualHost
+from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
+from tests.frames import header_bytes
 
 
 class RecordingStore(MessageStore):
@@ -83,15 +89,26 @@ def publish(
     persistent: bool = False,
     headers: dict[str, object] | None = None,
     immediate: bool = False,
+    **properties: object,
 ) -> int:
-    """Publish an empty message; returns how many queues took it."""
+    """Publish an empty message; returns what VirtualHost.publish does."""
     route = vhost.route(exchange, key)
-    message = Message(route.address, b"", 0, persistent, 0)
-    if route.by_headers:
-        return vhost.publish_with_headers(
-            route, message, [route.address.routing_key], headers or {}, immediate
-        )
+    content = content_of(headers=headers, **properties)
+    message = Message(route.address, content, 0, persistent, 0)
+    if route.by_message:
+        keys = [route.address.routing_key]
+        return vhost.publish_by_message(route, message, keys, View091(Properties(content)), immediate)
     return vhost.publish(route, message, immediate)
+
+
+def content_of(**properties: Any) -> bytes:
+    """The content of an empty message with these properties."""
+    return header_bytes(0, Basic.Properties(**properties), 1)
+
+
+def view_of(**properties: Any) -> View091:
+    """What routing sees of a message with these properties."""
+    return View091(Properties(content_of(**properties)))
 
 
 class _NeverScheduled(Scheduler):

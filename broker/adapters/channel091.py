@@ -24,7 +24,7 @@ from broker.core.credit import Credit
 from broker.core.errors import BrokerError, StoreFailed
 from broker.core.message import Message
 from broker.core.session import Session
-from broker.core.vhost import NEEDS_HEADERS
+from broker.core.vhost import BY_MESSAGE, NOT_NOW
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
@@ -92,12 +92,12 @@ class Channel(IncomingChannel):
         except BrokerError as error:
             self._refuse_publish(error)
             return
-        if taken == 0:
-            self._not_taken(publication, message)
-        elif taken == NEEDS_HEADERS:  # a binding made since has put a headers exchange on the way
-            publication.special = True
-            self.on_publish(arguments, content, size, traits)
-            return
+        if taken <= 0:
+            if taken == BY_MESSAGE:  # a binding made since asks for more than the key
+                publication.special = True
+                self.on_publish(arguments, content, size, traits)
+                return
+            self._not_taken(publication, message, taken)
         if self.confirms is not None:
             self.confirms.add(message)
 
@@ -114,9 +114,9 @@ class Channel(IncomingChannel):
         self.connection.publishes = True
         return publication
 
-    def _not_taken(self, publication: Publication, message: Message) -> None:
+    def _not_taken(self, publication: Publication, message: Message, taken: i64) -> None:
         """No queue took it: give it back if the publisher asked for that. [amqp-0-9-1 1.8.3.8]"""
-        if publication.mandatory and not (publication.immediate and publication.route.queues):
+        if publication.mandatory and taken != NOT_NOW:
             code = NO_ROUTE
         elif publication.immediate:
             code = NO_CONSUMERS

@@ -24,7 +24,7 @@ class Publication:
         self.route = route
         self.mandatory = mandatory
         self.immediate = immediate
-        self.special = immediate or route.by_headers
+        self.special = immediate or route.by_message
 
 
 def resolve(virtual_host: VirtualHost, arguments: bytes) -> Publication:

@@ -5,7 +5,6 @@ from typing import Final
 from broker.core import errors
 from protocol.errors import (
     ACCESS_REFUSED,
-    COMMAND_INVALID,
     INTERNAL_ERROR,
     NOT_ALLOWED,
     NOT_FOUND,
@@ -19,7 +18,6 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.AccessRefused: ACCESS_REFUSED,
     errors.NotAllowed: NOT_ALLOWED,
-    errors.CommandInvalid: COMMAND_INVALID,
     # a soft error: the connection's consumers go on while publishes are refused
     errors.StoreFailed: PRECONDITION_FAILED,
 }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from broker.adapters.view091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
 from broker.core.message import Message
@@ -18,29 +19,30 @@ if TYPE_CHECKING:
 
 
 def publish_special(channel: Channel, publication: Publication, message: Message, traits: i64) -> i64:
-    """Publish a message that is immediate, routed by its headers, or whose `traits` are SPECIAL.
+    """Publish a message that is immediate, routed by more than its key, or whose `traits` are SPECIAL.
 
     Returns what VirtualHost.publish does, and raises what that raises; PreconditionFailed for a property
     that the publisher may not set so; ProtocolError for one that does not decode.
     """
     route = publication.route
     virtual_host = channel.virtual_host
-    if traits & SPECIAL == 0 and not route.by_headers:
+    if traits & SPECIAL == 0 and not route.by_message:
         return virtual_host.publish(route, message, publication.immediate)
     assert message.content is not None
     properties = Properties(message.content)
-    headers = properties.headers()
+    view = View091(properties)
     if traits & NAMES_USER != 0:
         _check_user(channel, properties.text(USER_ID))
     keys = [route.address.routing_key]
     if traits & COPIES != 0:
+        headers = view.headers()
         keys += _keys(headers, "CC") + _keys(headers, "BCC")
         if "BCC" in headers:
             properties.set_fields([field for field in properties.fields() if field[0] != b"BCC"])
             message.content = properties.content()
-    if len(keys) == 1 and not route.by_headers:
+    if len(keys) == 1 and not route.by_message:
         return virtual_host.publish(route, message, publication.immediate)
-    return virtual_host.publish_with_headers(route, message, keys, headers, publication.immediate)
+    return virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
 
 
 def _check_user(channel: Channel, name: str) -> None:

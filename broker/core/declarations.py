@@ -20,7 +20,8 @@ from broker.core.definitions import (
     queue_deleted,
 )
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
-from broker.core.exchange import Exchange, check_kind, new_exchange
+from broker.core.exchange import Exchange
+from broker.core.exchange_kinds import check_kind, new_exchange
 from broker.core.names import check_name, is_predeclared, refuse_default
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
@@ -58,9 +59,9 @@ class Declarations(Topology):
         """Make an exchange, or find it as described.
 
         Raises:
-            CommandInvalid: there is no such kind.
             AccessRefused: the default exchange, or a name that begins with `amq.`.
-            PreconditionFailed: it exists with another property, or an argument is malformed.
+            PreconditionFailed: there is no such kind, it exists with another property, or an argument is
+                malformed.
             StoreFailed: it is durable and the log has stopped.
         """
         check_kind(kind)

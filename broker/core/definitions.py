@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.core.binding import Binding, binding_key
-from broker.core.exchange import Exchange, new_exchange
+from broker.core.exchange import Exchange
+from broker.core.exchange_kinds import new_exchange
 from broker.core.field_values import decode_table, encode_table
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
 from broker.core.queue import Queue

@@ -29,9 +29,5 @@ class NotAllowed(BrokerError):  # noqa: N818
     """The request breaks a rule of the connection."""
 
 
-class CommandInvalid(BrokerError):  # noqa: N818
-    """The request makes no sense here."""
-
-
 class StoreFailed(BrokerError):  # noqa: N818
     """The log has stopped accepting appends; nothing that was confirmed is lost."""

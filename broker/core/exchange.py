@@ -6,11 +6,11 @@ from typing import Final, final
 
 from broker.core.arguments import ALTERNATE_EXCHANGE
 from broker.core.binding import Binding, Destinations
-from broker.core.errors import CommandInvalid
 from broker.core.headers import HeaderPattern, check_headers_binding
 from broker.core.queue import Queue
 from broker.core.route import Resolution
 from broker.core.topic import TopicTrie
+from broker.core.view import MessageView
 
 DIRECT: Final = "direct"
 FANOUT: Final = "fanout"
@@ -18,11 +18,9 @@ TOPIC: Final = "topic"
 HEADERS: Final = "headers"
 
 
-class Exchange:
-    """Common to all kinds: the bindings from here, those that lead here, and the alternate exchange.
-
-    A kind says which bindings match (`match`) and keeps them in the shape that makes this quick (`_link`).
-    """
+@final
+class Description:
+    """What a declaration says of an exchange; the kind is one of `exchange_kinds.KINDS`."""
 
     def __init__(
         self,
@@ -39,7 +37,21 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments = arguments
-        self.needs_headers = kind == HEADERS
+
+
+class Exchange:
+    """Common to all kinds: the bindings from here, those that lead here, and the alternate exchange.
+
+    A kind says which bindings match (`match`) and keeps them in the shape that makes this quick (`_link`).
+    """
+
+    def __init__(self, described: Description) -> None:
+        self.name = described.name
+        self.kind = described.kind
+        self.durable = described.durable
+        self.auto_delete = described.auto_delete
+        self.internal = described.internal
+        self.arguments = arguments = described.arguments
         self.alternate: str | None = None
         alternate = arguments.get(ALTERNATE_EXCHANGE)
         if isinstance(alternate, str):
@@ -47,8 +59,8 @@ class Exchange:
         self.bindings: dict[tuple[str, str, str, str], Binding] = {}
         self.incoming: dict[Binding, None] = {}
 
-    def check(self, arguments: dict[str, object]) -> None:
-        """Check the arguments of a binding that is to be added.
+    def check(self, binding: Binding) -> None:
+        """Check a binding that is to be added.
 
         Raises:
             PreconditionFailed: this kind of exchange cannot do it.
@@ -64,8 +76,8 @@ class Exchange:
         del self.bindings[binding.key]
         self._unlink(binding)
 
-    def match(self, routing_key: str, headers: dict[str, object], found: Resolution) -> None:
-        """Add to `found` where a message with this key and these headers goes from here."""
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+        """Add to `found` where messages with these routing keys go from here, or the one in `view` does."""
         raise NotImplementedError
 
     def _link(self, binding: Binding) -> None:
@@ -80,31 +92,31 @@ class DefaultExchange(Exchange):
     """The exchange without a name: every queue is bound to it by its own name, and nothing else can be."""
 
     def __init__(self, queues: dict[str, Queue]) -> None:
-        super().__init__("", DIRECT, True, False, False, {})
+        super().__init__(Description("", DIRECT, True, False, False, {}))
         self._queues = queues
 
-    def match(self, routing_key: str, headers: dict[str, object], found: Resolution) -> None:
-        """The queue named by the key."""
-        queue = self._queues.get(routing_key)
-        if queue is not None:
-            found.take_queue(queue)
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+        """The queues named by the keys."""
+        for key in keys:
+            queue = self._queues.get(key)
+            if queue is not None:
+                found.take_queue(queue)
 
 
 @final
 class DirectExchange(Exchange):
     """Matches bindings whose key is the message's."""
 
-    def __init__(
-        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]
-    ) -> None:
-        super().__init__(name, DIRECT, durable, auto_delete, internal, arguments)
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
         self._by_key: dict[str, Destinations] = {}
 
-    def match(self, routing_key: str, headers: dict[str, object], found: Resolution) -> None:
-        """The destinations bound with exactly this key."""
-        destinations = self._by_key.get(routing_key)
-        if destinations is not None:
-            found.take(destinations)
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
+        """The destinations bound with exactly one of the keys."""
+        for key in keys:
+            destinations = self._by_key.get(key)
+            if destinations is not None:
+                found.take(destinations)
 
     def _link(self, binding: Binding) -> None:
         destinations = self._by_key.get(binding.routing_key)
@@ -124,13 +136,11 @@ class DirectExchange(Exchange):
 class FanoutExchange(Exchange):
     """Matches every binding."""
 
-    def __init__(
-        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]
-    ) -> None:
-        super().__init__(name, FANOUT, durable, auto_delete, internal, arguments)
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
         self._all = Destinations()
 
-    def match(self, routing_key: str, headers: dict[str, object], found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """All destinations."""
         if not self._all.empty():
             found.take(self._all)
@@ -146,15 +156,14 @@ class FanoutExchange(Exchange):
 class TopicExchange(Exchange):
     """Matches bindings whose key is a pattern of the message's: `*` is one word, `#` any number of words."""
 
-    def __init__(
-        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]
-    ) -> None:
-        super().__init__(name, TOPIC, durable, auto_delete, internal, arguments)
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
         self._trie = TopicTrie()
 
-    def match(self, routing_key: str, headers: dict[str, object], found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """The destinations of all patterns that match."""
-        self._trie.match(routing_key, found)
+        for key in keys:
+            self._trie.match(key, found)
 
     def _link(self, binding: Binding) -> None:
         self._trie.add(binding)
@@ -167,19 +176,20 @@ class TopicExchange(Exchange):
 class HeadersExchange(Exchange):
     """Matches bindings by the message's headers; routing keys do not matter."""
 
-    def __init__(
-        self, name: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]
-    ) -> None:
-        super().__init__(name, HEADERS, durable, auto_delete, internal, arguments)
+    def __init__(self, described: Description) -> None:
+        super().__init__(described)
         self._patterns: dict[Binding, HeaderPattern] = {}
 
-    def check(self, arguments: dict[str, object]) -> None:
+    def check(self, binding: Binding) -> None:
         """Refuse an unknown `x-match`."""
-        check_headers_binding(arguments)
+        check_headers_binding(binding.arguments)
 
-    def match(self, routing_key: str, headers: dict[str, object], found: Resolution) -> None:
+    def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """The destinations of all bindings whose fields the headers have."""
-        found.by_headers = True
+        found.by_message = True
+        if view is None:
+            return
+        headers = view.headers()
         for binding, pattern in self._patterns.items():
             if pattern.matches(headers):
                 found.take_binding(binding)
@@ -189,32 +199,3 @@ class HeadersExchange(Exchange):
 
     def _unlink(self, binding: Binding) -> None:
         del self._patterns[binding]
-
-
-def new_exchange(
-    name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, object]
-) -> Exchange:
-    """Make an exchange of a kind.
-
-    Raises:
-        CommandInvalid: there is no such kind.
-    """
-    if kind == DIRECT:
-        return DirectExchange(name, durable, auto_delete, internal, arguments)
-    if kind == FANOUT:
-        return FanoutExchange(name, durable, auto_delete, internal, arguments)
-    if kind == TOPIC:
-        return TopicExchange(name, durable, auto_delete, internal, arguments)
-    if kind == HEADERS:
-        return HeadersExchange(name, durable, auto_delete, internal, arguments)
-    raise CommandInvalid(f"unknown exchange type '{kind}'")
-
-
-def check_kind(kind: str) -> None:
-    """Check the name of a kind before anything else is looked at.
-
-    Raises:
-        CommandInvalid: there is no such kind.
-    """
-    if kind not in (DIRECT, FANOUT, TOPIC, HEADERS):
-        raise CommandInvalid(f"unknown exchange type '{kind}'")

@@ -6,6 +6,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
 
 X_MATCH: Final = "x-match"
+_STRINGS: Final = (str, bytes, bytearray)
 _MODES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
@@ -56,14 +57,20 @@ def check_headers_binding(arguments: dict[str, object]) -> None:
 
 
 def same_value(left: object, right: object) -> bool:
-    """Equality of field values: numbers by value whatever their width, but true is not 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
+    """Equality of field values, within one type only. [RabbitMQ since 3.13]
+
+    Integers are one type whatever their width, so are floats, and so are strings and binaries; an integer is
+    not a float and true is not 1.
+    """
+    if type(left) is type(right) and not isinstance(left, (list, dict)):
+        return left == right
+    if isinstance(left, _STRINGS) and isinstance(right, _STRINGS):
+        return _octets(left) == _octets(right)
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(left) == len(right) and all(same_value(a, b) for a, b in zip(left, right, strict=True))
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_value(left[name], right[name]) for name in left)
-    return _octets(left) == _octets(right)
+    return False
 
 
 def _octets(value: object) -> object:

@@ -12,6 +12,7 @@ from broker.core.queue import Queue
 
 if TYPE_CHECKING:
     from broker.core.exchange import Exchange
+    from broker.core.view import MessageView
 
 
 @final
@@ -20,9 +21,8 @@ class Route:
 
     Publishers keep routes: one is right while its `epoch` is that of its virtual host, and
     `VirtualHost.publish` resolves it again when it is not. `logged` are those of `queues` whose persistent
-    messages go to the log. `by_headers`: an exchange on the way looks at the headers, so that every message
-    has to be routed by itself, with `VirtualHost.publish_with_headers`; `queues` then are those of a message
-    without headers.
+    messages go to the log. `by_message`: something on the way looks at more than the key, so that every
+    message has to be routed by itself, with `VirtualHost.publish_by_message`; `queues` is then empty.
     """
 
     def __init__(self, address: Address, exchange: Exchange) -> None:
@@ -30,7 +30,7 @@ class Route:
         self.exchange = exchange
         self.queues: list[Queue] = []
         self.logged: list[Queue] = []
-        self.by_headers = False
+        self.by_message = False
         self.epoch: i64 = 0  # 0: stale
 
 
@@ -40,11 +40,15 @@ class Resolution:
 
     Exchanges are visited at most once, so that cycles of bindings end, and from a list, so that no depth of
     them reaches the end of the stack.
+
+    A walk is made for a key, whose messages all go the same way, or for one message, of which there is a
+    view then. In a walk for a key, an exchange that chooses by message sets `by_message` and does nothing
+    else: what such a walk finds is not used.
     """
 
     def __init__(self) -> None:
         self.queues: dict[Queue, None] = {}
-        self.by_headers = False
+        self.by_message = False
         self.matched = False  # whether the exchange being visited had a binding that matched
         self._pending: list[Exchange] = []
         self._seen: set[Exchange] = set()
@@ -80,7 +84,7 @@ class Resolution:
         self,
         source: Exchange,
         keys: list[str],
-        headers: dict[str, object],
+        view: MessageView | None,
         exchanges: dict[str, Exchange],
     ) -> None:
         """Walk from `source` with every routing key of the message.
@@ -91,8 +95,7 @@ class Resolution:
         while self._pending:
             exchange = self._pending.pop()
             self.matched = False
-            for key in keys:
-                exchange.match(key, headers, self)
+            exchange.match(keys, view, self)
             if not self.matched and exchange.alternate is not None:
                 alternate = exchanges.get(exchange.alternate)
                 if alternate is not None:  # an absent alternate exchange is no error

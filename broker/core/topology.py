@@ -10,7 +10,8 @@ from broker.core.arguments import priority_levels
 from broker.core.binding import Binding
 from broker.core.counters import Counters
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
-from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange, new_exchange
+from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
+from broker.core.exchange_kinds import new_exchange
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue

@@ -15,8 +15,11 @@ from broker.core.message import Address, Message
 from broker.core.names import check_length, refuse_default
 from broker.core.queue import Queue
 from broker.core.route import Resolution, Route
+from broker.core.view import MessageView
 
-NEEDS_HEADERS: Final[i64] = -1  # answer of `publish`: nothing was done, `publish_with_headers` has to be used
+# answers of `publish` instead of a number of queues
+BY_MESSAGE: Final[i64] = -1  # nothing was done, `publish_by_message` has to be used
+NOT_NOW: Final[i64] = -2  # no consumer of the queues could have an immediate message at once
 
 
 @final
@@ -126,8 +129,8 @@ class VirtualHost(Declarations):
     def publish(self, route: Route, message: Message, immediate: bool = False) -> i64:
         """Put a message into all queues of a route; returns how many took it, 0: it is unroutable.
 
-        `immediate`: a queue takes it only if a consumer can have it at once. `NEEDS_HEADERS` is returned, and
-        nothing done, when the route is `by_headers`.
+        `immediate`: a queue takes it only if a consumer can have it at once; `NOT_NOW` if none did.
+        `BY_MESSAGE` is returned, and nothing done, when the route is `by_message`.
 
         Raises:
             NotFound, AccessRefused: the route was stale, as for `refresh`.
@@ -135,8 +138,8 @@ class VirtualHost(Declarations):
         """
         if route.epoch != self.epoch:
             self.refresh(route)
-        if route.by_headers:
-            return NEEDS_HEADERS
+        if route.by_message:
+            return BY_MESSAGE
         self.counters.published += 1
         if message.persistent and route.logged:
             self._append(message, route.logged)
@@ -150,15 +153,15 @@ class VirtualHost(Declarations):
             self.counters.unroutable += 1
         return taken
 
-    def publish_with_headers(
+    def publish_by_message(
         self,
         route: Route,
         message: Message,
         keys: list[str],
-        headers: dict[str, object],
+        view: MessageView,
         immediate: bool = False,
     ) -> i64:
-        """Put a message into the queues that all its routing keys and its headers lead to, each once.
+        """Put a message into the queues that all its routing keys and all else in it lead to, each once.
 
         Like `publish` otherwise. `keys` are the route's own and those that the publisher has added.
 
@@ -169,7 +172,7 @@ class VirtualHost(Declarations):
         if route.epoch != self.epoch:
             self.refresh(route)
         found = Resolution()
-        found.run(route.exchange, keys, headers, self.exchanges)
+        found.run(route.exchange, keys, view, self.exchanges)
         queues = list(found.queues)
         self.counters.published += 1
         if message.persistent:
@@ -197,9 +200,10 @@ class VirtualHost(Declarations):
         for queue in queues:
             if queue.enqueue_immediate(message):
                 taken += 1
-        if taken == 0:
-            self.counters.unroutable += 1
-        return taken
+        if taken != 0:
+            return taken
+        self.counters.unroutable += 1
+        return NOT_NOW if queues else taken
 
     def _publish_to(self, name: str) -> Exchange:
         exchange = self.existing_exchange(name)
@@ -209,19 +213,19 @@ class VirtualHost(Declarations):
 
     def _resolve(self, route: Route) -> None:
         found = Resolution()
-        found.run(route.exchange, [route.address.routing_key], {}, self.exchanges)
-        queues = list(found.queues)
+        found.run(route.exchange, [route.address.routing_key], None, self.exchanges)
+        queues = [] if found.by_message else list(found.queues)
         route.queues = queues
         route.logged = [queue for queue in queues if queue.logged]
-        route.by_headers = found.by_headers
+        route.by_message = found.by_message
         route.epoch = self.epoch
 
     def _bind(
         self, source: Exchange, destination: Queue | Exchange, routing_key: str, arguments: dict[str, object]
     ) -> None:
         check_length("routing key", routing_key)
-        source.check(arguments)
         binding = Binding(source, destination, routing_key, arguments)
+        source.check(binding)
         if binding.key in source.bindings:
             return
         if binding.durable:

@@ -75,6 +75,11 @@ class Properties:
         except UnicodeDecodeError as e:
             raise ProtocolError(SYNTAX_ERROR, f"a property of the content header is not UTF-8: {e}") from e
 
+    def octets(self, index: int) -> bytes | None:
+        """A property that is a short string as it was sent, None if it is absent."""
+        value = self._values[index]
+        return None if value is None else value[1:]
+
     def number(self, index: int) -> int | None:
         """Delivery mode, priority or timestamp in seconds; None if it is absent."""
         value = self._values[index]

@@ -85,7 +85,7 @@ def routes(broker: Broker) -> dict[tuple[str, str, str], tuple[bool, list[int]]]
                 continue
             for key in ["a", "a.b", "", *QUEUES]:
                 route = vhost.route(exchange.name, key)
-                found[name, exchange.name, key] = route.by_headers, sorted(q.number for q in route.logged)
+                found[name, exchange.name, key] = route.by_message, sorted(q.number for q in route.logged)
     return found
 
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.core.binding import Binding
-from broker.core.exchange import TopicExchange
+from broker.core.exchange import Description, TopicExchange
 from broker.core.route import Resolution
 from broker.core.topic import TopicTrie, pattern_words, words_of
 from tests.topology import add_queue, new_vhost
@@ -39,7 +39,7 @@ class Patterns:
         self.trie = TopicTrie()
         self.bindings: dict[str, Binding] = {}
         vhost = new_vhost()
-        source = TopicExchange("x", False, False, False, {})
+        source = TopicExchange(Description("x", "topic", False, False, False, {}))
         for index, pattern in enumerate(patterns):
             if pattern not in self.bindings:
                 self.bindings[pattern] = Binding(source, add_queue(vhost, str(index)), pattern, {})

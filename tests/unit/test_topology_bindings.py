@@ -1,11 +1,15 @@
 """Binding and unbinding queues and exchanges."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 
 from broker.core.errors import AccessRefused, BrokerError, NotFound, PreconditionFailed, StoreFailed
 from tests.topology import RecordingStore, add_exchange, add_queue, new_vhost, publish, routed
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def test_direct() -> None:
@@ -105,14 +109,27 @@ def test_two_spellings_of_a_pattern_are_two_bindings() -> None:
         ({"x-match": "any", "a": 1, "b": 2}, {"b": 3}, False),
         ({"a": None}, {"a": "whatever"}, True),
         ({"a": None}, {"b": 1}, False),
-        ({"a": 1}, {"a": 1.0}, True),
+        ({"a": 1}, {"a": 2**40}, False),
+        ({"a": 2**40}, {"a": 2**40}, True),
+        ({"a": 1}, {"a": 1.0}, False),
+        ({"a": 1.0}, {"a": 1}, False),
+        ({"a": 1.5}, {"a": 1.5}, True),
+        ({"a": Decimal(1)}, {"a": 1}, False),
+        ({"a": Decimal("1.5")}, {"a": Decimal("1.5")}, True),
+        ({"a": NOW}, {"a": NOW}, True),
+        ({"a": NOW}, {"a": int(NOW.timestamp())}, False),
+        ({"a": "1"}, {"a": 1}, False),
         ({"a": 1}, {"a": True}, False),
         ({"a": True}, {"a": 1}, False),
         ({"a": True}, {"a": True}, True),
-        ({"a": "é"}, {"a": "é".encode()}, True),
+        ({"a": "é"}, {"a": bytearray("é".encode())}, True),
+        ({"a": bytearray(b"\xff")}, {"a": bytearray(b"\xff")}, True),
+        ({"a": b"\xff"}, {"a": bytearray(b"\xff")}, True),
         ({"a": [1, {"k": True}]}, {"a": [1, {"k": True}]}, True),
         ({"a": [1, {"k": True}]}, {"a": [1, {"k": 1}]}, False),
         ({"a": [1]}, {"a": [1, 2]}, False),
+        ({"a": [1]}, {"a": [1.0]}, False),
+        ({"a": [1]}, {"a": 1}, False),
         ({"a": {"k": 1}}, {"a": {"j": 1}}, False),
         ({"x-a": 1, "b": 1}, {"b": 1}, True),
         ({"x-match": "any", "x-a": 1}, {"x-a": 1}, False),

@@ -134,7 +134,7 @@ def test_definitions_make_everything_durable_again() -> None:
     exchange = vhost.exchange("x")
     assert (exchange.durable, exchange.auto_delete, exchange.internal) == (True, True, True)
     assert exchange.alternate == "amq.fanout"
-    assert vhost.route("amq.headers", "").by_headers
+    assert vhost.route("amq.headers", "").by_message
     assert publish(vhost, "amq.headers", "a.b", headers={"k": 1}) == 1
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.errors import AccessRefused, CommandInvalid, NotFound, PreconditionFailed, StoreFailed
+from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, StoreFailed
 from tests.topology import RecordingStore, add_exchange, add_queue, new_vhost, routed
 
 
@@ -72,7 +72,7 @@ def test_another_declaration_is_refused(changed: dict[str, object], text: str) -
 
 def test_refused_names_and_kinds() -> None:
     vhost = new_vhost()
-    with pytest.raises(CommandInvalid) as unknown:
+    with pytest.raises(PreconditionFailed) as unknown:
         add_exchange(vhost, "x", "zzz")
     assert unknown.value.text == "unknown exchange type 'zzz'"
     with pytest.raises(AccessRefused) as reserved:

@@ -4,8 +4,17 @@ import pytest
 
 from broker.core.errors import AccessRefused, NotFound, StoreFailed
 from broker.core.message import Message
-from broker.core.vhost import NEEDS_HEADERS
-from tests.topology import RecordingStore, add_exchange, add_queue, consume, new_vhost, publish, routed
+from broker.core.vhost import BY_MESSAGE, NOT_NOW
+from tests.topology import (
+    RecordingStore,
+    add_exchange,
+    add_queue,
+    consume,
+    new_vhost,
+    publish,
+    routed,
+    view_of,
+)
 
 
 def test_the_default_exchange_routes_by_name() -> None:
@@ -186,11 +195,11 @@ def test_a_headers_exchange_anywhere_on_the_way_needs_the_headers() -> None:
     add_exchange(vhost, "y", "direct", alternate_exchange="amq.headers")
     vhost.bind_queue("q", "amq.headers", "", {"a": 1})
     kept = vhost.route("x", "")
-    assert not kept.by_headers
+    assert not kept.by_message
     vhost.bind_exchange("amq.headers", "x", "", {})
-    assert vhost.route("amq.headers", "").by_headers
-    assert vhost.route("x", "").by_headers
-    assert vhost.route("y", "").by_headers
+    assert vhost.route("amq.headers", "").by_message
+    assert vhost.route("x", "").by_message
+    assert vhost.route("y", "").by_message
     for exchange in ("amq.headers", "x", "y"):
         assert publish(vhost, exchange, headers={"a": 1}) == 1
         assert publish(vhost, exchange, headers={"a": 2}) == 0
@@ -204,12 +213,12 @@ def test_a_kept_route_says_when_it_has_come_to_need_headers() -> None:
     assert vhost.publish(route, message) == 0
     vhost.bind_exchange("amq.headers", "amq.fanout", "", {})
     vhost.bind_queue("q", "amq.headers", "", {"a": 1})
-    assert vhost.publish(route, message) == NEEDS_HEADERS
+    assert vhost.publish(route, message) == BY_MESSAGE
     assert vhost.counters.published == 1, "nothing was done"
-    assert vhost.publish_with_headers(route, message, [""], {"a": 1}) == 1
+    assert vhost.publish_by_message(route, message, [""], view_of(headers={"a": 1})) == 1
     assert queue.ready == 1
     vhost.delete_queue("q", if_unused=False, if_empty=False)
-    assert vhost.publish_with_headers(route, message, [""], {"a": 1}) == 0
+    assert vhost.publish_by_message(route, message, [""], view_of(headers={"a": 1})) == 0
     assert (vhost.counters.published, vhost.counters.unroutable) == (3, 2)
 
 
@@ -252,8 +261,10 @@ def test_immediate_goes_only_where_a_consumer_waits() -> None:
     for name in ("idle", "busy"):
         vhost.bind_queue(name, "amq.fanout", "", {})
         vhost.bind_queue(name, "amq.headers", "", {})
-    assert publish(vhost, "amq.fanout", persistent=True, immediate=True) == 0
+    assert publish(vhost, "amq.fanout", persistent=True, immediate=True) == NOT_NOW
     assert vhost.counters.unroutable == 1
+    assert publish(vhost, "amq.direct", persistent=True, immediate=True) == 0
+    assert vhost.counters.unroutable == 2
     taker, _ = consume(busy)
     assert publish(vhost, "amq.fanout", persistent=True, immediate=True) == 1
     assert publish(vhost, "amq.headers", persistent=True, headers={}, immediate=True) == 1

@@ -1,0 +1,48 @@
+"""A message of AMQP 0-9-1 as routing and selectors see it."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from broker.core.view import MessageView
+from protocol.amqp091 import properties as p
+from protocol.amqp091.properties import Properties
+
+_TEXTS: Final = {
+    "content_type": p.CONTENT_TYPE,
+    "content_encoding": p.CONTENT_ENCODING,
+    "correlation_id": p.CORRELATION_ID,
+    "reply_to": p.REPLY_TO,
+    "expiration": p.EXPIRATION,
+    "message_id": p.MESSAGE_ID,
+    "type": p.TYPE,
+    "user_id": p.USER_ID,
+    "app_id": p.APP_ID,
+    "cluster_id": p.CLUSTER_ID,
+}
+_NUMBERS: Final = {"delivery_mode": p.DELIVERY_MODE, "priority": p.PRIORITY, "timestamp": p.TIMESTAMP}
+
+
+@final
+class View091(MessageView):
+    """What stands in a content header. `headers` raises ProtocolError for what does not decode."""
+
+    def __init__(self, properties: Properties) -> None:
+        self._properties = properties
+        self._headers: dict[str, object] | None = None
+
+    def headers(self) -> dict[str, object]:
+        """The headers (MessageView)."""
+        headers = self._headers
+        if headers is None:
+            headers = self._properties.headers()
+            self._headers = headers
+        return headers
+
+    def property(self, name: str) -> object | None:
+        """A property (MessageView)."""
+        if name in _TEXTS:
+            octets = self._properties.octets(_TEXTS[name])
+            return None if octets is None else octets.decode(errors="surrogateescape")
+        value = self._properties.number(_NUMBERS[name])
+        return value * 1000 if value is not None and name == "timestamp" else value

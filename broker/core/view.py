@@ -1,0 +1,86 @@
+"""What routing and selectors may ask of a message: headers and properties, under one set of names."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+PROPERTIES: Final = (
+    "content_type",
+    "content_encoding",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+"""The names of the properties, AMQP 0-9-1's. [amqp-0-9-1 1.8]"""
+
+_PREFIX: Final = "properties."
+_JMS_FIELDS: Final = {
+    "JMSPriority": "priority",
+    "JMSMessageID": "message_id",
+    "JMSTimestamp": "timestamp",
+    "JMSCorrelationID": "correlation_id",
+    "JMSType": "type",
+}
+_JMS_DELIVERY_MODE: Final = "JMSDeliveryMode"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MessageView:
+    """A message as routing sees it. This one has neither headers nor properties.
+
+    Made for one message and one look; nothing is decoded before it is asked for.
+    """
+
+    def headers(self) -> dict[str, object]:
+        """The headers with their decoded values. They are not to be changed."""
+        return {}
+
+    def property(self, name: str) -> object | None:
+        """One of PROPERTIES, None if the message has it not: a string, or an integer.
+
+        `timestamp` is in milliseconds since 1970, `delivery_mode` 1 or 2.
+        """
+        return None
+
+    def lookup(self, name: str) -> object | None:
+        """What an identifier of a selector stands for; None is NULL. [JMS 3.8.1.1]
+
+        First the header of this name, then the JMS header field, then the property, which also goes by the
+        name with `properties.` in front. Times are milliseconds since 1970, decimals are floats.
+        """
+        headers = self.headers()
+        if name in headers:
+            return _plain(headers[name])
+        if name == _JMS_DELIVERY_MODE:
+            return "PERSISTENT" if self.property("delivery_mode") == 2 else "NON_PERSISTENT"
+        if name in _JMS_FIELDS:
+            name = _JMS_FIELDS[name]
+        elif name.startswith(_PREFIX):
+            name = name[len(_PREFIX) :]
+        return self.property(name) if name in PROPERTIES else None
+
+
+def _plain(value: object) -> object:
+    """A header as selectors calculate with it."""
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, datetime):
+        return milliseconds(value)
+    return value
+
+
+def milliseconds(time: datetime) -> int:
+    """A time as milliseconds since 1970."""
+    return round(time.timestamp() * 1000)
