@@ -63,3 +63,15 @@ def pass_baton(queue: Queue) -> None:
         if consumer is not None:
             notify(queue, consumer)
             return
+
+
+def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
+    """A pull found nothing: to the back of Interested, unless it has only used up its scan budget."""
+    if consumer.context.more:
+        if consumer.state == INTERESTED:
+            queue.manager.move(consumer, NOTIFIED)
+        return
+    if consumer.state == NOTIFIED:
+        queue.empty_pulls += 1
+        queue.manager.move(consumer, INTERESTED)
+    consumer.target.no_messages_available(consumer)

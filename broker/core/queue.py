@@ -14,9 +14,10 @@ from broker.core.context import QueueContext
 from broker.core.counters import Counters
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.entry_list import QueueEntryList
+from broker.core.getting import get_one
 from broker.core.immediate import deliver_now
 from broker.core.message import Message
-from broker.core.notifying import notify_browsers, notify_one
+from broker.core.notifying import found_nothing, notify_browsers, notify_one
 from broker.core.ports import MessageStore
 from broker.core.release import release
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
@@ -166,7 +167,8 @@ class Queue:
             return False
         entry = consumer.context.get_next_available_entry()
         if entry is None:
-            return self._nothing_for(consumer)
+            found_nothing(self, consumer)
+            return False
         size = entry.message.size
         target = consumer.target
         credit = target.credit
@@ -176,7 +178,8 @@ class Queue:
             return False
         if consumer.acquires:
             if self.manager.levels[0] is not consumer.level and self.manager.outranked(consumer):
-                return self._nothing_for(consumer)
+                found_nothing(self, consumer)
+                return False
             self.acquire(entry, consumer)
             if consumer.state == INTERESTED:
                 self.manager.move(consumer, NOTIFIED)
@@ -191,21 +194,8 @@ class Queue:
         return True
 
     def get_one(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """Acquire the next entry for a basic.get, O(1); None if none is ready.
-
-        `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard`
-        or `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows
-        are charged.
-        """
-        if self.ready == 0:
-            return None
-        entry = self.context.get_next_available_entry()
-        while entry is None and self.context.more:
-            entry = self.context.get_next_available_entry()
-        if entry is not None:
-            self.acquire(entry, consumer)
-            consumer.target.use_credit(entry.message.size)
-        return entry
+        """Acquire the next entry for a basic.get; None if none is ready. See `getting.get_one`."""
+        return get_one(self, consumer)
 
     def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """AVAILABLE → ACQUIRED of the shared context's next entry, for delivery."""
@@ -301,15 +291,3 @@ class Queue:
         self.context.offer(entry, depth)
         for context in self.browser_contexts:
             context.offer(entry, depth)
-
-    def _nothing_for(self, consumer: QueueConsumer) -> bool:
-        """The pull found nothing: to the back of Interested, unless it has only used up its scan budget."""
-        if consumer.context.more:
-            if consumer.state == INTERESTED:
-                self.manager.move(consumer, NOTIFIED)
-            return False
-        if consumer.state == NOTIFIED:
-            self.empty_pulls += 1
-            self.manager.move(consumer, INTERESTED)
-        consumer.target.no_messages_available(consumer)
-        return False

@@ -1,0 +1,29 @@
+"""Taking one message without a subscription. [AMQP 0-9-1 basic.get]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
+    """Acquire the next entry, O(1); None if none is ready.
+
+    `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard` or
+    `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
+    charged.
+    """
+    if queue.ready == 0:
+        return None
+    entry = queue.context.get_next_available_entry()
+    while entry is None and queue.context.more:
+        entry = queue.context.get_next_available_entry()
+    if entry is not None:
+        queue.acquire(entry, consumer)
+        consumer.target.use_credit(entry.message.size)
+    return entry
