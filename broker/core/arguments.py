@@ -93,6 +93,11 @@ def _queue_rules() -> dict[str, _Rule]:
 _QUEUE_RULES: Final = _queue_rules()
 
 
+def queue_argument_objection(name: str, value: object) -> str:
+    """What is allowed instead of `value` for an argument of queues, or "" when it is allowed."""
+    return _QUEUE_RULES[name].objection(value)
+
+
 def check_queue_arguments(arguments: Arguments, queue: str) -> None:
     """Check the arguments of a queue; `queue` is its description for the refusal, `queue 'q' in vhost '/'`.
 

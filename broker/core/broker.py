@@ -132,6 +132,11 @@ class Broker:
         else:
             apply_change(self._known_vhost(text_of(change, "vhost")), change)
 
+    def apply_policies(self) -> None:
+        """Recovery is over: have the policies hold for everything before anybody is served."""
+        for vhost in self.vhosts.values():
+            vhost.policies.apply_now()
+
     def _known_vhost(self, name: str) -> VirtualHost:
         vhost = self.vhosts.get(name)
         return vhost if vhost is not None else self._add_vhost(name)

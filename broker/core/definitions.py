@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from broker.core.binding import Binding, binding_key
+from broker.core.errors import PreconditionFailed
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.field_values import decode_table, encode_table
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
+from broker.core.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.queue import Queue
 from broker.core.topology import Topology
 
@@ -83,6 +85,7 @@ def binding_deleted(vhost: str, binding: Binding) -> Change:
 def durable_changes(topology: Topology) -> Iterator[Change]:
     """The declarations that make everything durable of a virtual host again, in an order that works."""
     vhost = topology.name
+    yield from topology.policies.changes()
     for exchange in topology.exchanges.values():
         if exchange.durable and exchange.name != DEFAULT_EXCHANGE and not is_predeclared(exchange.name):
             yield exchange_change(vhost, exchange)
@@ -101,7 +104,7 @@ def apply_change(topology: Topology, change: Change) -> None:
     Exchanges that lost their last binding are not deleted here: the log says so itself if they were.
 
     Raises:
-        ValueError: no change of a queue, an exchange or a binding.
+        ValueError: no change of a queue, an exchange, a binding or a policy.
     """
     kind = text_of(change, "kind")
     if kind == QUEUE:
@@ -121,6 +124,10 @@ def apply_change(topology: Topology, change: Change) -> None:
         _apply_binding(topology, change)
     elif kind == BINDING + DELETED:
         _apply_binding_deleted(topology, change)
+    elif kind in (POLICY, OPERATOR_POLICY):
+        _apply_policy(topology, change, kind == OPERATOR_POLICY)
+    elif kind in (POLICY + DELETED, OPERATOR_POLICY + DELETED):
+        topology.policies.remove(text_of(change, "name"), kind == OPERATOR_POLICY + DELETED)
     else:
         raise ValueError(f"no definition is of kind {kind!r}")
 
@@ -137,6 +144,7 @@ def _apply_queue(topology: Topology, change: Change) -> None:
         # the same queue, described again at the head of a segment: it may hold messages already
         queue.auto_delete = flag_of(change, "auto_delete")
         queue.arguments = arguments
+        topology.policies.cover_queue(queue)
         return
     if queue is not None:
         topology.remove_queue(queue)
@@ -182,6 +190,22 @@ def _apply_binding_deleted(topology: Topology, change: Change) -> None:
     binding = source.bindings.get(key)
     if binding is not None:
         topology.remove_binding(binding)
+
+
+def _apply_policy(topology: Topology, change: Change, operator: bool) -> None:
+    try:
+        policy = checked_policy(
+            topology.name,
+            text_of(change, "name"),
+            change.get("pattern"),
+            change.get("definition"),
+            change.get("priority"),
+            change.get("apply_to"),
+            operator,
+        )
+    except PreconditionFailed as error:
+        raise ValueError(error.text) from error
+    topology.policies.put(policy)
 
 
 def _destination(topology: Topology, change: Change) -> Queue | Exchange | None:

@@ -6,6 +6,7 @@ from typing import Final, final
 
 from broker.core.arguments import ALTERNATE_EXCHANGE
 from broker.core.binding import Binding, Destinations
+from broker.core.effect import NO_EFFECT, Effect
 from broker.core.headers import HeaderPattern, check_headers_binding
 from broker.core.queue import Queue
 from broker.core.route import Resolution
@@ -52,6 +53,7 @@ class Exchange:
         self.auto_delete = described.auto_delete
         self.internal = described.internal
         self.arguments = arguments = described.arguments
+        self.effect: Effect = NO_EFFECT  # its policies
         self.alternate: str | None = None
         alternate = arguments.get(ALTERNATE_EXCHANGE)
         if isinstance(alternate, str):

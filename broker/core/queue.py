@@ -12,6 +12,7 @@ from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, 
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
 from broker.core.counters import Counters
+from broker.core.effect import NO_EFFECT, Effect
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.entry_list import QueueEntryList
 from broker.core.getting import get_one
@@ -40,6 +41,7 @@ class Queue:
     and acked.
     `ready`, `unacked` and their `_bytes` (of bodies) are what it holds now; `published`, `delivered`, `acked`
     and `redelivered` count since start. `vhost` is the virtual host's name, for messages to the client.
+    `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
     """
 
     def __init__(
@@ -64,6 +66,8 @@ class Queue:
         self.exclusive_owner: object | None = None
         self.auto_delete: bool = False
         self.arguments: dict[str, object] = {}
+        self.effect: Effect = NO_EFFECT
+        self.effective: dict[str, object] = self.arguments
         self.deleted: bool = False
         self.ready: i64 = 0
         self.ready_bytes: i64 = 0

@@ -13,6 +13,7 @@ from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryL
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.policies import Policies
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
@@ -47,6 +48,7 @@ class Topology:
         self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:
             self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
+        self.policies = Policies(self)
         self._bindings_to: dict[Queue, dict[Binding, None]] = {}
         self._owned: dict[object, dict[Queue, None]] = {}
 
@@ -83,6 +85,7 @@ class Topology:
         queue.exclusive_owner = exclusive_owner
         queue.auto_delete = auto_delete
         queue.arguments = arguments
+        self.policies.cover_queue(queue)
         self.queues[name] = queue
         if number > 0:
             self.numbers.queues[number] = queue
@@ -111,6 +114,7 @@ class Topology:
     def add_exchange(self, exchange: Exchange) -> None:
         """Add an exchange under a free name."""
         self.exchanges[exchange.name] = exchange
+        self.policies.cover_exchange(exchange)
         self.epoch += 1
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
@@ -156,6 +160,7 @@ class Topology:
 
     def clear(self) -> None:
         """Remove everything: the virtual host is deleted."""
+        self.policies.stop()
         for queue in list(self.queues.values()):
             self.remove_queue(queue)
         for exchange in list(self.exchanges.values()):

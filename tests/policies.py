@@ -1,0 +1,28 @@
+"""What the tests of policies share."""
+
+from broker.core.effect import Effective
+from broker.core.policy import checked_policy
+from broker.core.vhost import VirtualHost
+
+
+def put(
+    vhost: VirtualHost,
+    name: str,
+    pattern: str,
+    priority: int = 0,
+    apply_to: str = "all",
+    operator: bool = False,
+    now: bool = True,
+    definition: dict[str, object] | None = None,
+    **keys: object,
+) -> None:
+    """Set a policy and have it hold; underscores in `keys` stand for dashes."""
+    asked = (definition or {}) | {key.replace("_", "-"): value for key, value in keys.items()}
+    vhost.policies.set(checked_policy(vhost.name, name, pattern, asked, priority, apply_to, operator))
+    if now:
+        vhost.policies.apply_now()
+
+
+def told(found: dict[str, Effective]) -> dict[str, tuple[object, str, str]]:
+    """Value, kind and name of what holds for each key."""
+    return {key: (each.value, each.source.kind, each.source.name) for key, each in found.items()}

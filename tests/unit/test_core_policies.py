@@ -1,0 +1,253 @@
+"""Policies: what matches, what wins, what they do to live queues and exchanges, and that they last."""
+
+import json
+
+import pytest
+
+from broker.core.errors import NotFound, StoreFailed
+from broker.core.policy import Policy
+from tests.policies import put, told
+from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, new_vhost, routed
+
+
+def test_a_policy_holds_for_queues_that_are_there_and_for_new_ones() -> None:
+    vhost = new_vhost()
+    old = add_queue(vhost, "orders.1")
+    other = add_queue(vhost, "invoices")
+    put(vhost, "p", r"^orders\.", message_ttl=1000)
+    new = add_queue(vhost, "orders.2")
+    assert old.effective == new.effective == {"x-message-ttl": 1000}
+    assert old.arguments == {}, "what was declared stays what was declared"
+    assert other.effective == {}
+    assert other.effective is other.arguments
+    vhost.policies.delete("p")
+    vhost.policies.apply_now()
+    assert old.effective == new.effective == {}
+
+
+def test_a_pattern_matches_anywhere_unless_it_is_anchored() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "an.order.queue")
+    put(vhost, "p", "order", max_length=1)
+    assert queue.effective == {"x-max-length": 1}
+    put(vhost, "p", "^order", max_length=1)
+    assert queue.effective == {}
+
+
+@pytest.mark.parametrize(
+    ("apply_to", "reached"),
+    [
+        ("all", "classic none quorum stream exchange"),
+        ("queues", "classic none quorum stream"),
+        ("classic_queues", "classic none"),
+        ("quorum_queues", "quorum"),
+        ("streams", "stream"),
+        ("exchanges", "exchange"),
+    ],
+)
+def test_what_a_policy_is_for(apply_to: str, reached: str) -> None:
+    vhost = new_vhost()
+    for kind in ("classic", "quorum", "stream"):
+        vhost.declare_queue(kind, True, None, False, {"x-queue-type": kind})
+    add_queue(vhost, "none")
+    add_exchange(vhost, "exchange")
+    put(vhost, "p", "", apply_to=apply_to, max_age="1D", alternate_exchange="amq.fanout")
+    found = {name for name, queue in vhost.queues.items() if "x-max-age" in queue.effective}
+    found |= {"exchange"} & {exchange.name for exchange in vhost.exchanges.values() if exchange.alternate}
+    assert found == set(reached.split())
+
+
+def test_policies_add_up_and_the_higher_priority_wins_key_by_key() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    put(vhost, "low", "", priority=-1, message_ttl=1, max_length=1, expires=1)
+    put(vhost, "high", "", priority=5, message_ttl=500)
+    put(vhost, "middle", "", priority=0, message_ttl=5, max_length=50)
+    assert queue.effective == {"x-message-ttl": 500, "x-max-length": 50, "x-expires": 1}
+    assert told(vhost.policies.explain_queue(queue)) == {
+        "message-ttl": (500, "policy", "high"),
+        "max-length": (50, "policy", "middle"),
+        "expires": (1, "policy", "low"),
+    }
+    won_over = vhost.policies.explain_queue(queue)["message-ttl"].others
+    assert [(claim.name, claim.value) for claim in won_over] == [("middle", 5), ("low", 1)]
+
+
+def test_of_two_policies_with_the_same_priority_the_first_by_name_wins() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    put(vhost, "b", "", overflow="drop-head")
+    put(vhost, "a", "", overflow="reject-publish")
+    assert queue.effective == {"x-overflow": "reject-publish"}
+
+
+def test_operator_policies_cap() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    put(vhost, "p", "", max_length=100, message_ttl=10, overflow="drop-head", dead_letter_exchange="d")
+    put(vhost, "cap", "", operator=True, max_length=50, message_ttl=20, overflow="reject-publish", expires=7)
+    assert told(vhost.policies.explain_queue(queue)) == {
+        "dead-letter-exchange": ("d", "policy", "p"),
+        "expires": (7, "operator_policy", "cap"),
+        "max-length": (50, "operator_policy", "cap"),
+        "message-ttl": (10, "policy", "p"),
+        "overflow": ("reject-publish", "operator_policy", "cap"),
+    }
+
+
+def test_an_operator_policy_of_higher_priority_may_lift_a_general_cap() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "special")
+    put(vhost, "general", "", operator=True, max_length=10)
+    put(vhost, "special", "^special$", priority=1, operator=True, max_length=1000)
+    assert queue.effective == {"x-max-length": 1000}
+
+
+def test_a_negative_delivery_limit_is_no_limit() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    put(vhost, "p", "", delivery_limit=-1)
+    put(vhost, "cap", "", operator=True, delivery_limit=30)
+    assert queue.effective == {"x-delivery-limit": 30}
+    put(vhost, "p", "", delivery_limit=5)
+    assert queue.effective == {"x-delivery-limit": 5}
+
+
+@pytest.mark.parametrize(
+    ("key", "argument", "policy", "held"),
+    [
+        ("message-ttl", 10, 20, 10),
+        ("message-ttl", 20, 10, 10),
+        ("max-length", 7, 0, 0),
+        ("delivery-limit", -1, 3, 3),
+        ("dead-letter-exchange", "mine", "theirs", "mine"),
+        ("overflow", "drop-head", "reject-publish", "drop-head"),
+    ],
+)
+def test_arguments_win_but_the_least_of_a_limit_holds(
+    key: str, argument: object, policy: object, held: object
+) -> None:
+    vhost = new_vhost()
+    queue = vhost.declare_queue("q", False, None, False, {f"x-{key}": argument})
+    put(vhost, "p", "", definition={key: policy})
+    assert queue.effective == {f"x-{key}": held}
+    source = vhost.policies.explain_queue(queue)[key].source
+    assert (source.kind, source.value) == ("argument" if held == argument else "policy", held)
+
+
+def test_policies_win_over_the_overflow_of_quorum_queues_and_over_what_streams_keep() -> None:
+    vhost = new_vhost()
+    quorum = {"x-queue-type": "quorum", "x-overflow": "drop-head"}
+    stream = {"x-queue-type": "stream", "x-max-age": "1D", "x-max-length-bytes": 1}
+    vhost.declare_queue("quorum", True, None, False, dict(quorum))
+    vhost.declare_queue("stream", True, None, False, dict(stream))
+    put(vhost, "p", "", overflow="reject-publish", max_age="2D", max_length_bytes=5)
+    assert vhost.queues["quorum"].effective["x-overflow"] == "reject-publish"
+    held = vhost.queues["stream"].effective
+    assert (held["x-max-age"], held["x-max-length-bytes"]) == ("2D", 5)
+
+
+def test_other_arguments_stay_as_they_are() -> None:
+    vhost = new_vhost()
+    queue = vhost.declare_queue("q", False, None, False, {"x-max-priority": 3, "mine": "x"})
+    put(vhost, "p", "", max_length=1)
+    assert queue.effective == {"x-max-priority": 3, "mine": "x", "x-max-length": 1}
+    assert set(vhost.policies.explain_queue(queue)) == {"max-length"}
+
+
+def test_an_alternate_exchange_by_policy_takes_effect_at_once_and_goes_with_it() -> None:
+    vhost = new_vhost()
+    add_queue(vhost, "unrouted")
+    vhost.bind_queue("unrouted", "amq.fanout", "", {})
+    add_exchange(vhost, "x")
+    route = vhost.route("x", "nowhere")
+    epoch = vhost.epoch
+    put(vhost, "p", "^x$", alternate_exchange="amq.fanout")
+    assert vhost.epoch > epoch, "routes that were resolved before are stale"
+    vhost.refresh(route)
+    assert [queue.name for queue in route.queues] == ["unrouted"]
+    add_exchange(vhost, "y", alternate_exchange="amq.direct")
+    put(vhost, "p", "^[xy]$", alternate_exchange="amq.fanout")
+    assert routed(vhost, "y", "nowhere") == [], "the argument wins"
+    assert told(vhost.policies.explain_exchange(vhost.exchanges["x"])) == {
+        "alternate-exchange": ("amq.fanout", "policy", "p")
+    }
+    assert told(vhost.policies.explain_exchange(vhost.exchanges["y"])) == {
+        "alternate-exchange": ("amq.direct", "argument", "alternate-exchange")
+    }
+    vhost.policies.delete("p")
+    vhost.policies.apply_now()
+    assert routed(vhost, "x", "nowhere") == []
+
+
+def test_a_change_that_concerns_no_exchange_leaves_routes_alone() -> None:
+    vhost = new_vhost()
+    add_queue(vhost, "q")
+    epoch = vhost.epoch
+    put(vhost, "p", "", message_ttl=1)
+    put(vhost, "a", "nothing has this name", alternate_exchange="amq.fanout")
+    assert vhost.epoch == epoch
+
+
+def test_the_default_exchange_has_no_policies() -> None:
+    vhost = new_vhost()
+    put(vhost, "p", "", alternate_exchange="amq.fanout")
+    add_queue(vhost, "q")
+    vhost.bind_queue("q", "amq.fanout", "", {})
+    assert routed(vhost, "", "nowhere") == []
+
+
+def test_policies_are_appended_and_come_back() -> None:
+    store = RecordingStore()
+    broker = new_broker(store)
+    vhost = broker.declare_vhost("/")
+    put(vhost, "p", "^q", priority=3, apply_to="queues", message_ttl=5)
+    put(vhost, "p", "^q", priority=3, apply_to="queues", message_ttl=5)  # the same again is no change
+    put(vhost, "cap", "", operator=True, max_length=5)
+    put(vhost, "gone", "", expires=5)
+    vhost.policies.delete("gone")
+    assert store.kinds() == ["vhost", "policy", "operator_policy", "policy", "policy.delete"]
+    vhost.declare_queue("q", True, None, False, {})
+    for changes in (store.changes, broker.definitions()):
+        again = new_broker()
+        for change in reversed(changes) if changes is store.changes else changes:
+            if change["kind"] != "policy.delete":
+                again.apply(json.loads(json.dumps(change)))
+        again.apply({"kind": "policy.delete", "vhost": "/", "name": "gone"})
+        again.apply_policies()
+        assert again.vhosts["/"].queues["q"].effective == {"x-message-ttl": 5, "x-max-length": 5}
+        assert again.definitions() == broker.definitions()
+
+
+def test_a_policy_that_the_log_cannot_have_held_ends_recovery() -> None:
+    change = Policy("p", "", {"max-length": 1}).change("/") | {"pattern": "("}
+    with pytest.raises(ValueError, match="is not a regular expression"):
+        new_broker().apply(change)
+
+
+def test_without_a_log_policies_stay_as_they_are() -> None:
+    store = RecordingStore()
+    vhost = new_vhost(store)
+    put(vhost, "p", "", max_length=1)
+    store.failure = "disk full"
+    with pytest.raises(StoreFailed, match="disk full"):
+        put(vhost, "p", "", max_length=2)
+    with pytest.raises(StoreFailed, match="disk full"):
+        vhost.policies.delete("p")
+    assert vhost.policies.policies["p"].definition == {"max-length": 1}
+
+
+def test_absent_policies_cannot_be_deleted() -> None:
+    vhost = new_vhost()
+    with pytest.raises(NotFound, match="no policy 'p' in vhost '/'"):
+        vhost.policies.delete("p")
+    put(vhost, "p", "", max_length=1)
+    with pytest.raises(NotFound, match="no operator policy 'p' in vhost '/'"):
+        vhost.policies.delete("p", operator=True)
+
+
+def test_policies_for_mirrored_queues_are_kept_to_no_effect() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    put(vhost, "ha", "", ha_mode="exactly", ha_params=2, ha_sync_mode="automatic", max_length=9)
+    assert queue.effective == {"x-max-length": 9}

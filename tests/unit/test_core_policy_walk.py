@@ -1,0 +1,62 @@
+"""A change of policies reaches what is there already, in slices."""
+
+from broker.core.broker import Broker
+from broker.core.counters import Counters
+from broker.core.policies import SLICE
+from tests.clock import HandClock
+from tests.policies import put
+from tests.topology import RecordingStore, add_queue, new_broker
+
+
+def test_changes_reach_many_queues_in_slices_and_tell_when_they_have() -> None:
+    clock = HandClock()
+    broker = Broker(RecordingStore(), Counters(), lambda: "", clock.schedule)
+    vhost = broker.declare_vhost("/")
+    queues = [add_queue(vhost, f"q{number}") for number in range(SLICE)]
+    put(vhost, "p", "", now=False, max_length=1)
+    done: list[int] = []
+
+    def reached() -> int:
+        return sum("x-max-length" in queue.effective for queue in queues)
+
+    vhost.policies.when_applied(lambda: done.append(reached()))
+    assert reached() == 0
+    assert done == []
+    clock.schedule.run()
+    assert 0 < reached() < len(queues)
+    assert done == []
+    doomed = next(queue for queue in queues if "x-max-length" not in queue.effective)
+    vhost.delete_queue(doomed.name, if_unused=False, if_empty=False)
+    while not done:
+        clock.schedule.run()
+    assert done == [len(queues) - 1]
+    assert "x-max-length" not in doomed.effective
+    vhost.policies.when_applied(lambda: done.append(0))
+    assert done[-1] == 0, "at once when there is nothing to be done"
+
+
+def test_a_change_during_another_one_reaches_everything_too() -> None:
+    clock = HandClock()
+    vhost = Broker(RecordingStore(), Counters(), lambda: "", clock.schedule).declare_vhost("/")
+    queues = [add_queue(vhost, f"q{number}") for number in range(SLICE)]
+    put(vhost, "p", "", now=False, max_length=1)
+    clock.schedule.run()
+    for number in range(20):
+        put(vhost, f"r{number}", f"^q{number}$", priority=1, now=False, max_length=number)
+    done: list[bool] = []
+    vhost.policies.when_applied(lambda: done.append(True))
+    while not done:
+        clock.schedule.run()
+    held = [queue.effective["x-max-length"] for queue in queues]
+    assert held == [*range(20), *[1] * (SLICE - 20)]
+
+
+def test_a_deleted_virtual_host_ends_the_change() -> None:
+    broker = new_broker()
+    vhost = broker.declare_vhost("v")
+    add_queue(vhost, "q")
+    put(vhost, "p", "", now=False, max_length=1)
+    done: list[bool] = []
+    vhost.policies.when_applied(lambda: done.append(True))
+    broker.delete_vhost("v")
+    assert done == [True]
