@@ -125,6 +125,9 @@ class Wall:
     def close(self) -> None:
         self.closed = True
 
+    def end_output(self) -> None:
+        self.closed = True
+
     def abort(self) -> None:
         self.closed = True
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from broker.adapters.channel091 import Channel
+from broker.adapters.server import HELD
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CLOSED, advance
@@ -33,23 +34,30 @@ def tell(connection: Connection091, error: ProtocolError) -> None:
 
 def await_close_ok(connection: Connection091, method: int) -> None:
     """Take what a CloseWatch has found after this end has sent close; 0 for nothing."""
+    if method:
+        connection.state = advance(connection.state, method)
     if method == c.CONNECTION_CLOSE:
         connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
         connection.flush()
-    if method:
-        connection.state = advance(connection.state, method)
-        connection.edge.close()
+        connection.edge.end_output()
+    elif method:
+        connection.edge.close()  # close-ok was the last thing that the peer had to say
 
 
 def closed_by_peer(connection: Connection091, method: int) -> None:
-    """The peer has sent close or close-ok."""
+    """The peer has sent close or close-ok.
+
+    Frames of other channels may be on their way behind its close. Closing the socket with them unread would
+    reset the connection, and the peer might never see the close-ok: so the output ends, and the peer closes.
+    """
     connection.state = CLOSED
     connection.wire.stop()
     let_go(connection)
     if method == c.CONNECTION_CLOSE:
         connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
     connection.flush()
-    connection.edge.close()
+    connection.edge.release(HELD)  # its end has to be read
+    connection.edge.end_output()
 
 
 def let_go(connection: Connection091) -> None:

@@ -28,6 +28,9 @@ class Edge(Protocol):
     def close(self) -> None:
         """Close after what was written has been sent."""
 
+    def end_output(self) -> None:
+        """Send no more, and close when the peer does; what it still sends is read and ignored."""
+
     def abort(self) -> None:
         """Close at once."""
 

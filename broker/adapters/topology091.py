@@ -139,12 +139,22 @@ def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
 
 
 def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
-    """queue.delete; of an absent one too. [amqp-0-9-1 1.7.2.9]"""
+    """queue.delete; of an absent one too. The client's own consumers are cancelled behind the reply.
+
+    [amqp-0-9-1 1.7.2.9]
+    """
     name = queue_named(channel, frame.queue)
     queue = channel.virtual_host.queues.get(name)
     durable = queue is not None and queue.logged
+    out = channel.connection.out
+    before = len(out)
     count = channel.virtual_host.delete_queue(name, frame.if_unused, frame.if_empty, channel.connection)
-    _answer(channel, methods.message_count(channel.number, c.QUEUE_DELETE_OK, count), durable, frame.nowait)
+    cancels = out.getvalue()[before:]  # for consumers of this connection; py-amqp wants the reply first
+    if frame.nowait:
+        return
+    out.truncate(before)
+    reply = methods.message_count(channel.number, c.QUEUE_DELETE_OK, count)
+    _answer(channel, reply + cancels, durable, frame.nowait)
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -65,6 +65,7 @@ class Transport:
         self._age_ticks: i64 = 0
         self._handshake_ticks: i64 = int(server.handshake_seconds * TICKS_PER_SECOND)
         self._closing_ticks: i64 = -1  # -1: not closing
+        self._ended = False
         self._unsent: i64 = 0  # bytes that a peer who is held for not reading has yet to take
 
     # -- called by the event loop
@@ -129,7 +130,7 @@ class Transport:
 
     def write(self, data: bytes) -> None:
         """Hand `data` to the socket; nothing happens once it is closed."""
-        if self._socket is not None and not self._socket.is_closing():
+        if not self.is_closing() and self._socket is not None:
             self._spoke = True
             self._socket.write(data)
 
@@ -140,6 +141,16 @@ class Transport:
         if self._socket is not None:
             self._socket.close()
 
+    def end_output(self) -> None:
+        """Send no more, and close when the peer does; what it still sends is read and ignored."""
+        socket = self._socket
+        if socket is None or socket.is_closing() or not socket.can_write_eof():
+            self.close()
+        elif not self._ended:
+            self._ended = True
+            self._closing_ticks = LINGER_SECONDS * TICKS_PER_SECOND
+            socket.write_eof()
+
     def abort(self) -> None:
         """Close at once."""
         if self._socket is not None:
@@ -147,7 +158,7 @@ class Transport:
 
     def is_closing(self) -> bool:
         """Whether writing is pointless."""
-        return self._socket is None or self._socket.is_closing()
+        return self._ended or self._socket is None or self._socket.is_closing()
 
     def hold(self, reason: int) -> None:
         """Stop reading until every reason for it has been released."""

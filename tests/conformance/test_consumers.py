@@ -225,6 +225,23 @@ def test_consumers_are_told_when_their_queue_is_deleted(
 
 
 @pytest.mark.spec("rabbitmq-extensions", "consumer_cancel_notify")
+@pytest.mark.parametrize("durable", [False, True], ids=["transient", "durable"])
+def test_who_deletes_a_queue_is_answered_before_its_own_consumers_are_cancelled(
+    channel: PeerChannel, name: str, durable: bool
+) -> None:
+    channel.declare(name, durable=durable)
+    channel.consume(name, "mine")
+    channel.write(Queue.Delete(queue=name))
+    channel.expect(Queue.DeleteOk)
+    assert channel.expect(Basic.Cancel).consumer_tag == "mine"
+    channel.declare(name, durable=durable)
+    channel.consume(name, "mine")
+    channel.write(Queue.Delete(queue=name, nowait=True))
+    assert channel.expect(Basic.Cancel).consumer_tag == "mine"
+    channel.round_trip()
+
+
+@pytest.mark.spec("rabbitmq-extensions", "consumer_cancel_notify")
 def test_clients_that_do_not_ask_are_not_told(connect: Connector, channel: PeerChannel, name: str) -> None:
     channel.declare(name)
     silent = {key: value for key, value in CAPABILITIES.items() if key != "consumer_cancel_notify"}
