@@ -22,6 +22,7 @@ import uvloop
 
 from broker import __version__, logs
 from broker.adapters.server import Answer, Server
+from broker.adapters.view091 import view_of
 from broker.auth.authenticator import Authenticator
 from broker.auth.passwords import hash_password
 from broker.auth.users import Users
@@ -90,7 +91,7 @@ class Daemon:
             memory_budget=settings.memory_budget,
         )
         self.log.wants_commit = self._wants_commit
-        self.broker = Broker(self.log, Counters(), self._unique, AlarmClock(loop).schedule)
+        self.broker = Broker(self.log, Counters(), self._unique, AlarmClock(loop).schedule, view_of)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.definitions)

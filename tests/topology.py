@@ -6,6 +6,7 @@ from typing import Any
 from pamqp.commands import Basic
 
 from broker.adapters.view091 import View091
+from broker.adapters.view091 import view_of as view_of_message
 from broker.core.broker import Broker
 from broker.core.connection import Connection, Scheduler
 from broker.core.consumer import QueueConsumer
@@ -21,6 +22,8 @@ from broker.core.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.frames import header_bytes
+
+DELETIONS = ("queue.delete", "exchange.delete", "vhost.delete")
 
 
 class RecordingStore(MessageStore):
@@ -46,7 +49,9 @@ class RecordingStore(MessageStore):
             self.changes.append(change)
 
     def forget(self, message: Message) -> None:
-        assert self.kinds()[-1] in ("queue.delete", "vhost.delete"), "the change comes first"
+        assert self.kinds()[-1] in ("queue.delete", "exchange.delete", "vhost.delete"), (
+            "the change comes first"
+        )
         self.forgotten.append(message)
 
     def kinds(self) -> list[object]:
@@ -57,7 +62,13 @@ class RecordingStore(MessageStore):
 def new_broker(store: MessageStore | None = None) -> Broker:
     """A broker whose generated names count up."""
     numbers = itertools.count(1)
-    return Broker(store or RecordingStore(), Counters(), lambda: str(next(numbers)), HandClock().schedule)
+    return Broker(
+        store or RecordingStore(),
+        Counters(),
+        lambda: str(next(numbers)),
+        HandClock().schedule,
+        view_of_message,
+    )
 
 
 def new_vhost(store: MessageStore | None = None) -> VirtualHost:
@@ -70,7 +81,7 @@ def add_queue(vhost: VirtualHost, name: str, durable: bool = False) -> Queue:
     return vhost.declare_queue(name, durable, None, False, {})
 
 
-def add_exchange(vhost: VirtualHost, name: str, kind: str = "direct", **properties: object) -> None:
+def add_exchange(vhost: VirtualHost, name: str, kind: str = "direct", **properties: Any) -> None:
     """Declare an exchange with the given properties; underscores in arguments stand for dashes."""
     flags = {flag: bool(properties.pop(flag, False)) for flag in ("durable", "auto_delete", "internal")}
     arguments = {name.replace("_", "-"): value for name, value in properties.items()}
@@ -89,7 +100,7 @@ def publish(
     persistent: bool = False,
     headers: dict[str, object] | None = None,
     immediate: bool = False,
-    **properties: object,
+    **properties: Any,
 ) -> int:
     """Publish an empty message; returns what VirtualHost.publish does."""
     route = vhost.route(exchange, key)

@@ -12,6 +12,7 @@ from pamqp.common import FieldTable
 
 from broker.adapters.connection091 import Connection091
 from broker.adapters.server import Answer, Server
+from broker.adapters.view091 import view_of
 from broker.core.broker import Broker
 from broker.core.connection import Connection as CoreConnection
 from broker.core.connection import Scheduler
@@ -168,7 +169,7 @@ class House:
         self.store = HandStore()
         numbers = itertools.count(1)
         self.clock = HandClock()
-        self.broker = Broker(self.store, Counters(), lambda: f"{next(numbers)}", self.clock.schedule)
+        self.broker = Broker(self.store, Counters(), lambda: f"{next(numbers)}", self.clock.schedule, view_of)
         self.broker.declare_vhost("/")
         self.turns = Turns()
         self.door = Door()

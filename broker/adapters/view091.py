@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from broker.core.message import Message
+from broker.core.ports import MessageStore
 from broker.core.view import MessageView
 from protocol.amqp091 import properties as p
 from protocol.amqp091.properties import Properties
@@ -46,3 +48,9 @@ class View091(MessageView):
             return None if octets is None else octets.decode(errors="surrogateescape")
         value = self._properties.number(_NUMBERS[name])
         return value * 1000 if value is not None and name == "timestamp" else value
+
+
+def view_of(message: Message, store: MessageStore) -> MessageView:
+    """The view of a message that was published before. Raises what MessageStore.load raises."""
+    content = message.content
+    return View091(Properties(store.load(message) if content is None else content))

@@ -9,6 +9,7 @@ from broker.core.queue import Queue
 
 if TYPE_CHECKING:
     from broker.core.exchange import Exchange
+    from broker.core.view import MessageView
 
 
 @final
@@ -40,6 +41,10 @@ class Binding:
         self.routing_key = routing_key
         self.arguments = arguments
         self.key = binding_key(self.destination_type, destination.name, routing_key, arguments)
+
+    def applies(self, view: MessageView | None) -> bool:
+        """Whether the binding's selector, if it has one, is true for a message; None: for some messages."""
+        return True
 
 
 def binding_key(

@@ -16,6 +16,7 @@ from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.schedule import Schedule
 from broker.core.vhost import VirtualHost
+from broker.core.view import Views, bare_view
 
 VHOST: Final = "vhost"
 NEXT_NUMBER: Final = "next_number"
@@ -27,14 +28,19 @@ class Broker:
 
     A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
     declares `/` if there is none after that. `names` gives the random part of the names of queues that the
-    broker names.
+    broker names, `views` shows what stands in a message.
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
     kind who applies it, and each of `definers` gives the changes that make its part again.
     """
 
     def __init__(
-        self, store: MessageStore, counters: Counters, names: Callable[[], str], schedule: Schedule
+        self,
+        store: MessageStore,
+        counters: Counters,
+        names: Callable[[], str],
+        schedule: Schedule,
+        views: Views = bare_view,
     ) -> None:
         self.store = store
         self.counters = counters
@@ -43,6 +49,7 @@ class Broker:
         self.appliers: dict[str, Callable[[Change], None]] = {}
         self.definers: list[Callable[[], list[Change]]] = []
         self._names = names
+        self._views = views
         self._numbers = QueueNumbers()
 
     @property
@@ -142,7 +149,9 @@ class Broker:
         return vhost if vhost is not None else self._add_vhost(name)
 
     def _add_vhost(self, name: str) -> VirtualHost:
-        vhost = VirtualHost(name, self.store, self.counters, self._names, self._numbers, self.schedule)
+        vhost = VirtualHost(
+            name, self.store, self.counters, self._names, self._numbers, self.schedule, self._views
+        )
         self.vhosts[name] = vhost
         return vhost
 

@@ -12,6 +12,7 @@ from broker.core.arguments import (
     check_exchange_arguments,
     check_queue_arguments,
 )
+from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.definitions import (
     exchange_change,
@@ -28,6 +29,7 @@ from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.schedule import Schedule
 from broker.core.topology import Topology
+from broker.core.view import Views
 
 _GENERATED_PREFIX: Final = "amq.gen-"
 
@@ -43,9 +45,11 @@ class Declarations(Topology):
         names: Callable[[], str],
         numbers: QueueNumbers,
         schedule: Schedule,
+        views: Views,
     ) -> None:
-        super().__init__(name, store, counters, numbers, schedule)
+        super().__init__(name, store, counters, numbers, schedule, views)
         self._names = names
+        self.chance = Chance(names)
 
     def declare_exchange(
         self,
@@ -80,7 +84,7 @@ class Declarations(Topology):
         if durable:
             self.require_log()
         exchange = new_exchange(name, kind, durable, auto_delete, internal, arguments)
-        self.add_exchange(exchange)
+        self.add_exchange(exchange, self.numbers.take() if durable and exchange.history_length > 0 else 0)
         if durable:
             self.store.append_definition(exchange_change(self.name, exchange))
         return exchange
@@ -252,9 +256,9 @@ class Declarations(Topology):
         while pending:
             exchange = pending.pop()
             if self.exchanges.get(exchange.name) is exchange:
-                pending += self.remove_exchange(exchange)
-                if exchange.durable:
+                if exchange.durable:  # first, as the store forgets its history on the strength of this
                     self.store.append_definition(exchange_deleted(self.name, exchange))
+                pending += self.remove_exchange(exchange)
 
     def _delete_queue(self, queue: Queue) -> None:
         if queue.durable:  # first, as the store forgets its messages on the strength of this

@@ -40,8 +40,8 @@ def queue_change(vhost: str, queue: Queue) -> Change:
 
 
 def exchange_change(vhost: str, exchange: Exchange) -> Change:
-    """A durable exchange is as described."""
-    return {
+    """A durable exchange is as described; `number` is that of its history, if it keeps one."""
+    change: Change = {
         "kind": EXCHANGE,
         "vhost": vhost,
         "name": exchange.name,
@@ -50,6 +50,9 @@ def exchange_change(vhost: str, exchange: Exchange) -> Change:
         "internal": exchange.internal,
         "arguments": encode_table(exchange.arguments),
     }
+    if exchange.history is not None:
+        change["number"] = int(exchange.history.queue.number)
+    return change
 
 
 def binding_change(vhost: str, binding: Binding) -> Change:
@@ -72,7 +75,10 @@ def queue_deleted(vhost: str, queue: Queue) -> Change:
 
 def exchange_deleted(vhost: str, exchange: Exchange) -> Change:
     """A durable exchange is gone."""
-    return {"kind": EXCHANGE + DELETED, "vhost": vhost, "name": exchange.name}
+    change: Change = {"kind": EXCHANGE + DELETED, "vhost": vhost, "name": exchange.name}
+    if exchange.history is not None:
+        change["number"] = int(exchange.history.queue.number)
+    return change
 
 
 def binding_deleted(vhost: str, binding: Binding) -> Change:
@@ -118,6 +124,7 @@ def apply_change(topology: Topology, change: Change) -> None:
         _apply_exchange(topology, change)
     elif kind == EXCHANGE + DELETED:
         exchange = topology.exchanges.get(text_of(change, "name"))
+        topology.numbers.reserve(_history_number(change))
         if exchange is not None:
             topology.remove_exchange(exchange)
     elif kind == BINDING:
@@ -160,12 +167,19 @@ def _apply_exchange(topology: Topology, change: Change) -> None:
         flag_of(change, "internal"),
         decode_table(change.get("arguments")),
     )
+    number = _history_number(change)
+    topology.numbers.reserve(number)
     old = topology.exchanges.get(exchange.name)
     if old is not None:
-        if exchange_change("", old) == exchange_change("", exchange):
+        if exchange_change(topology.name, old) == change:
             return
         topology.remove_exchange(old)
-    topology.add_exchange(exchange)
+    topology.add_exchange(exchange, number)
+
+
+def _history_number(change: Change) -> int:
+    """The number of an exchange's history in the log, 0 if it keeps none."""
+    return number_of(change, "number") if "number" in change else 0
 
 
 def _apply_binding(topology: Topology, change: Change) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from broker.core.arguments import ALTERNATE_EXCHANGE
 from broker.core.binding import Binding, Destinations
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.headers import HeaderPattern, check_headers_binding
+from broker.core.history import History
 from broker.core.queue import Queue
 from broker.core.route import Resolution
 from broker.core.topic import TopicTrie
@@ -60,6 +63,9 @@ class Exchange:
             self.alternate = alternate
         self.bindings: dict[tuple[str, str, str, str], Binding] = {}
         self.incoming: dict[Binding, None] = {}
+        self.conditional: i64 = 0  # how many of the bindings have a selector
+        self.history_length: i64 = 0  # how many messages it keeps for destinations to come
+        self.history: History | None = None
 
     def check(self, binding: Binding) -> None:
         """Check a binding that is to be added.

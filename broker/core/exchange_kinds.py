@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.core.choosing import (
+    CONSISTENT_HASH,
+    LOCAL_RANDOM,
+    MODULUS_HASH,
+    RANDOM,
+    ConsistentHashExchange,
+    LocalRandomExchange,
+    ModulusHashExchange,
+    RandomExchange,
+)
 from broker.core.errors import PreconditionFailed
 from broker.core.exchange import (
     DIRECT,
@@ -17,12 +27,18 @@ from broker.core.exchange import (
     HeadersExchange,
     TopicExchange,
 )
+from broker.core.recent_history import RECENT_HISTORY, RecentHistoryExchange
 
 KINDS: Final[dict[str, type[Exchange]]] = {
     DIRECT: DirectExchange,
     FANOUT: FanoutExchange,
     TOPIC: TopicExchange,
     HEADERS: HeadersExchange,
+    CONSISTENT_HASH: ConsistentHashExchange,
+    MODULUS_HASH: ModulusHashExchange,
+    RANDOM: RandomExchange,
+    LOCAL_RANDOM: LocalRandomExchange,
+    RECENT_HISTORY: RecentHistoryExchange,
 }
 
 

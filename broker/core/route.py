@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.core.binding import Binding, Destinations
+from broker.core.chance import Chance
+from broker.core.history import History
 from broker.core.message import Address
 from broker.core.queue import Queue
 
@@ -46,10 +48,12 @@ class Resolution:
     else: what such a walk finds is not used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, chance: Chance) -> None:
+        self.chance = chance
         self.queues: dict[Queue, None] = {}
         self.by_message = False
         self.matched = False  # whether the exchange being visited had a binding that matched
+        self.histories: list[History] = []  # that are to keep the message
         self._pending: list[Exchange] = []
         self._seen: set[Exchange] = set()
 
@@ -92,6 +96,10 @@ class Resolution:
         An exchange without any match passes the message to its alternate exchange.
         """
         self.visit(source)
+        self.walk(keys, view, exchanges)
+
+    def walk(self, keys: list[str], view: MessageView | None, exchanges: dict[str, Exchange]) -> None:
+        """Visit all exchanges that were found, and those found on the way."""
         while self._pending:
             exchange = self._pending.pop()
             self.matched = False

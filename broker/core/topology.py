@@ -12,12 +12,14 @@ from broker.core.counters import Counters
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
+from broker.core.history import History
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.schedule import Schedule
+from broker.core.view import Views
 
 PREDECLARED: Final = (
     ("amq.direct", DIRECT),
@@ -36,9 +38,16 @@ class Topology:
     """
 
     def __init__(
-        self, name: str, store: MessageStore, counters: Counters, numbers: QueueNumbers, schedule: Schedule
+        self,
+        name: str,
+        store: MessageStore,
+        counters: Counters,
+        numbers: QueueNumbers,
+        schedule: Schedule,
+        views: Views,
     ) -> None:
         self.name = name
+        self.views = views
         self.schedule = schedule
         self.store = store
         self.counters = counters
@@ -111,8 +120,22 @@ class Topology:
         queue.dispose()
         return left
 
-    def add_exchange(self, exchange: Exchange) -> None:
-        """Add an exchange under a free name."""
+    def add_exchange(self, exchange: Exchange, number: i64) -> None:
+        """Add an exchange under a free name; `number` is that of its history in the log, 0 without any."""
+        if exchange.history_length > 0:
+            queue = Queue(
+                "",
+                self.store,
+                FifoEntryList(),
+                self.counters,
+                durable=exchange.durable,
+                logged=number > 0,
+                number=number,
+                vhost=self.name,
+            )
+            exchange.history = History(queue, exchange.history_length)
+            if number > 0:
+                self.numbers.queues[number] = queue
         self.exchanges[exchange.name] = exchange
         self.policies.cover_exchange(exchange)
         self.epoch += 1
@@ -126,6 +149,10 @@ class Topology:
         for binding in list(exchange.incoming):
             left += self.remove_binding(binding)
         self.epoch += 1
+        if exchange.history is not None:
+            kept = exchange.history.queue
+            self.numbers.queues.pop(kept.number, None)
+            kept.dispose()
         return left
 
     def add_binding(self, binding: Binding) -> None:

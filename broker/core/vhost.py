@@ -11,6 +11,7 @@ from broker.core.declarations import Declarations
 from broker.core.definitions import binding_change, binding_deleted
 from broker.core.errors import AccessRefused, StoreFailed
 from broker.core.exchange import Exchange
+from broker.core.history import History
 from broker.core.message import Address, Message
 from broker.core.names import check_length, refuse_default
 from broker.core.queue import Queue
@@ -171,14 +172,13 @@ class VirtualHost(Declarations):
         """
         if route.epoch != self.epoch:
             self.refresh(route)
-        found = Resolution()
+        found = Resolution(self.chance)
         found.run(route.exchange, keys, view, self.exchanges)
-        queues = list(found.queues)
         self.counters.published += 1
-        if message.persistent:
-            logged = [queue for queue in queues if queue.logged]
-            if logged:
-                self._append(message, logged)
+        queues = list(found.queues)
+        self._append_to(message, queues, found.histories)
+        for history in found.histories:
+            history.add(message)
         if immediate:
             return self._deliver_now(queues, message)
         for queue in queues:
@@ -186,6 +186,14 @@ class VirtualHost(Declarations):
         if not queues:
             self.counters.unroutable += 1
         return len(queues)
+
+    def _append_to(self, message: Message, queues: list[Queue], histories: list[History]) -> None:
+        """Append a message, if it is persistent, for those of the queues and histories that are logged."""
+        if message.persistent:
+            logged = [queue for queue in queues if queue.logged]
+            logged += [history.queue for history in histories if history.queue.logged]
+            if logged:
+                self._append(message, logged)
 
     def _append(self, message: Message, logged: list[Queue]) -> None:
         """Append a persistent message once for all queues that are logged, before any of them has it."""
@@ -212,7 +220,7 @@ class VirtualHost(Declarations):
         return exchange
 
     def _resolve(self, route: Route) -> None:
-        found = Resolution()
+        found = Resolution(self.chance)
         found.run(route.exchange, [route.address.routing_key], None, self.exchanges)
         queues = [] if found.by_message else list(found.queues)
         route.queues = queues
@@ -228,11 +236,30 @@ class VirtualHost(Declarations):
         source.check(binding)
         if binding.key in source.bindings:
             return
-        if binding.durable:
+        history = source.history
+        if binding.durable or history is not None:
             self.require_log()
         self.add_binding(binding)
         if binding.durable:
             self.store.append_definition(binding_change(self.name, binding))
+        if history is not None:
+            for message in history.messages():
+                self._replay(message, binding)
+
+    def _replay(self, message: Message, binding: Binding) -> None:
+        """Send a message out of an exchange's history along a new binding only."""
+        view = self.views(message, self.store)
+        if not binding.applies(view):
+            return
+        found = Resolution(self.chance)
+        found.take_binding(binding)
+        found.walk([message.address.routing_key], view, self.exchanges)
+        queues = list(found.queues)
+        self._append_to(message, queues, found.histories)
+        for kept in found.histories:
+            kept.add(message)
+        for queue in queues:
+            queue.enqueue(message)
 
     def _unbind(self, exchange: str, key: tuple[str, str, str, str]) -> None:
         source = self.exchanges.get(exchange)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
 from mypy_extensions import mypyc_attr
+
+from broker.core.message import Message
+from broker.core.ports import MessageStore
 
 PROPERTIES: Final = (
     "content_type",
@@ -70,6 +74,15 @@ class MessageView:
         elif name.startswith(_PREFIX):
             name = name[len(_PREFIX) :]
         return self.property(name) if name in PROPERTIES else None
+
+
+Views = Callable[[Message, MessageStore], MessageView]
+"""Makes a view of a message; the store has its content if memory has not."""
+
+
+def bare_view(message: Message, store: MessageStore) -> MessageView:
+    """For messages of which nothing is known but where they go."""
+    return MessageView()
 
 
 def _plain(value: object) -> object:

@@ -88,8 +88,11 @@ class _Counter(RecoverySink):
         """A definition: queues have names that tell an operator more than their numbers."""
         number = change.get("number")
         name = change.get("name")
+        where = f"{name!r} in vhost {change.get('vhost', '/')!r}"
         if change.get("kind") == "queue" and isinstance(number, int):
-            self.report.queue_names[number] = f"{name!r} in vhost {change.get('vhost', '/')!r}"
+            self.report.queue_names[number] = where
+        elif change.get("kind") == "exchange" and isinstance(number, int):
+            self.report.queue_names[number] = f"that is the history of exchange {where}"
 
     def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
         """A message; every queue counts as existing."""

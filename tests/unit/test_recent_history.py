@@ -1,0 +1,192 @@
+"""Exchanges that keep their last messages for queues that are bound later."""
+
+import json
+
+import pytest
+
+from broker.adapters.view091 import view_of
+from broker.core.broker import Broker
+from broker.core.errors import PreconditionFailed, StoreFailed
+from broker.core.vhost import VirtualHost
+from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, new_vhost, publish
+
+
+def house(store: RecordingStore | None = None, durable: bool = False, **arguments: object) -> VirtualHost:
+    """A virtual host with a recent-history exchange `x`."""
+    vhost = new_vhost(store)
+    add_exchange(vhost, "x", "x-recent-history", durable=durable, **arguments)
+    return vhost
+
+
+def send(vhost: VirtualHost, *names: str, **more: object) -> None:
+    """Publish messages with these ids to `x`."""
+    for name in names:
+        publish(vhost, "x", "k", message_id=name, **more)  # type: ignore[arg-type]
+
+
+def held(vhost: VirtualHost, name: str) -> list[object]:
+    """The ids of the messages in a queue."""
+    entries = vhost.queues[name].entries
+    return [view_of(entry.message, vhost.store).property("message_id") for entry in entries]
+
+
+def bound(vhost: VirtualHost, name: str, durable: bool = False) -> list[object]:
+    """Bind a new queue to `x`; the ids of the messages that it has then."""
+    add_queue(vhost, name, durable)
+    vhost.bind_queue(name, "x", "k", {})
+    return held(vhost, name)
+
+
+def test_a_new_queue_gets_the_last_messages_in_order_and_then_what_comes() -> None:
+    vhost = house(x_recent_history_length=3)
+    assert bound(vhost, "first") == []
+    send(vhost, *"abcde")
+    assert bound(vhost, "second") == ["c", "d", "e"]
+    send(vhost, "f")
+    assert held(vhost, "second") == ["c", "d", "e", "f"]
+    assert held(vhost, "first") == list("abcdef")
+    assert bound(vhost, "third") == ["d", "e", "f"]
+
+
+def test_twenty_are_kept_unless_the_exchange_says_otherwise() -> None:
+    vhost = house()
+    send(vhost, *map(str, range(25)))
+    assert bound(vhost, "q") == list(map(str, range(5, 25)))
+
+
+def test_a_binding_that_is_there_gets_nothing_again() -> None:
+    vhost = house()
+    send(vhost, "a")
+    assert bound(vhost, "q") == ["a"]
+    assert bound(vhost, "q") == ["a"]
+    vhost.bind_queue("q", "x", "another", {})
+    assert held(vhost, "q") == ["a", "a"]
+
+
+def test_a_message_may_ask_not_to_be_kept() -> None:
+    vhost = house()
+    send(vhost, "a")
+    send(vhost, "b", headers={"x-recent-history-no-store": True})
+    send(vhost, "c", headers={"x-recent-history-no-store": 1})
+    assert bound(vhost, "q") == ["a", "c"]
+
+
+def test_what_is_kept_is_not_routed() -> None:
+    vhost = house(alternate_exchange="amq.fanout")
+    assert publish(vhost, "x", message_id="a") == 0
+    assert vhost.counters.unroutable == 1
+    add_queue(vhost, "other")
+    vhost.bind_queue("other", "amq.fanout", "", {})
+    assert publish(vhost, "x", message_id="b") == 1
+    assert bound(vhost, "q") == ["a", "b"]
+
+
+def test_the_history_goes_through_a_bound_exchange() -> None:
+    vhost = house()
+    send(vhost, "a", "b")
+    add_queue(vhost, "q")
+    add_exchange(vhost, "y", "x-recent-history", x_recent_history_length=1)
+    vhost.bind_queue("q", "y", "", {})
+    vhost.bind_exchange("y", "x", "", {})
+    assert held(vhost, "q") == ["a", "b"]
+    add_queue(vhost, "late")
+    vhost.bind_queue("late", "y", "", {})
+    assert held(vhost, "late") == ["b"]
+    vhost.bind_exchange("amq.direct", "x", "", {})
+    send(vhost, "c")
+    assert held(vhost, "q") == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("length", [0, -1, "20", True, 1.0, None, 100_001])
+def test_a_length_that_is_none(length: object) -> None:
+    vhost = new_vhost()
+    with pytest.raises(PreconditionFailed) as refusal:
+        add_exchange(vhost, "x", "x-recent-history", x_recent_history_length=length)
+    assert refusal.value.text.startswith("Invalid argument '")
+    assert "'x-recent-history-length' of exchange 'x' must be a positive integer" in refusal.value.text
+    assert "x" not in vhost.exchanges
+
+
+def test_persistent_messages_of_a_durable_exchange_are_appended_once_and_settled_when_they_go() -> None:
+    store = RecordingStore()
+    vhost = house(store, durable=True, x_recent_history_length=2)
+    add_queue(vhost, "d", durable=True)
+    vhost.bind_queue("d", "x", "", {})
+    send(vhost, "a", persistent=True)
+    send(vhost, "b")
+    send(vhost, "c", persistent=True)
+    assert [queues for _, queues in store.enqueued] == [["d", ""], ["d", ""]]
+    assert [(message.sequence, queue) for message, queue in store.settled] == [(1, "")]
+    bound(vhost, "late", durable=True)
+    assert store.enqueued[2:] == [(store.enqueued[2][0], ["late"])]
+    assert store.enqueued[2][0] is not store.enqueued[1][0], "a copy, which the log has not seen"
+    assert vhost.queues["late"].ready == 2
+    vhost.delete_exchange("x", if_unused=False)
+    assert [message.sequence for message in store.forgotten] == [2]
+    assert store.kinds()[-1] == "exchange.delete"
+
+
+def test_nothing_of_a_transient_exchange_is_appended() -> None:
+    store = RecordingStore()
+    vhost = house(store)
+    send(vhost, "a", persistent=True)
+    assert store.enqueued == []
+
+
+def restarted(changes: list[dict[str, object]]) -> Broker:
+    broker = new_broker()
+    for change in changes:
+        broker.apply(json.loads(json.dumps(change)))
+    return broker
+
+
+def test_the_log_finds_the_history_again() -> None:
+    store = RecordingStore()
+    vhost = house(store, durable=True, x_recent_history_length=2)
+    add_queue(vhost, "d", durable=True)
+    history = vhost.exchanges["x"].history
+    assert history is not None
+    assert (history.queue.number, vhost.queues["d"].number) == (1, 2)
+    broker = restarted(store.changes)
+    again = broker.queue_numbered(1)
+    assert again is not None
+    send(vhost, "a", "b", "c", persistent=True)
+    for message, _ in store.enqueued:  # as after a crash before the settlement of the first
+        again.restore(message, False)
+    assert bound(broker.vhost("/"), "q") == ["b", "c"]
+    twice = restarted([*store.changes, *broker.definitions(), *broker.definitions()])
+    assert twice.definitions() == broker.definitions()
+    vhost.delete_exchange("x", if_unused=False)
+    gone = restarted(store.changes)
+    assert gone.queue_numbered(1) is None
+    assert gone.next_number == 3
+
+
+def test_the_number_of_a_deleted_history_is_not_given_again() -> None:
+    store = RecordingStore()
+    vhost = house(store, durable=True)
+    vhost.delete_exchange("x", if_unused=False)
+    broker = restarted(store.changes[-1:])
+    assert broker.next_number == 2
+
+
+def test_without_a_log_nothing_is_bound_to_a_history() -> None:
+    store = RecordingStore()
+    vhost = house(store)
+    send(vhost, "a", persistent=True)
+    add_queue(vhost, "d", durable=True)
+    store.failure = "sync failed"
+    with pytest.raises(StoreFailed):
+        vhost.bind_queue("d", "x", "", {})
+    assert vhost.exchanges["x"].bindings == {}
+
+
+def test_a_deleted_virtual_host_takes_the_histories_along() -> None:
+    store = RecordingStore()
+    broker = new_broker(store)
+    vhost = broker.declare_vhost("v")
+    add_exchange(vhost, "x", "x-recent-history", durable=True)
+    send(vhost, "a", persistent=True)
+    broker.delete_vhost("v")
+    assert len(store.forgotten) == 1
+    assert broker.queue_numbered(1) is None
