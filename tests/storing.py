@@ -39,15 +39,17 @@ class Sink(RecoverySink):
     def __init__(self) -> None:
         self.changes: list[dict[str, object]] = []
         self.messages: list[tuple[Message, list[int], bool]] = []
+        self.counts: dict[tuple[int, int], int] = {}  # by sequence and queue
         self.gone: set[int] = set()  # numbers of queues that do not exist any more
 
     def apply(self, change: dict[str, object]) -> None:
         """Remember a definition."""
         self.changes.append(change)
 
-    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """Remember a message."""
         taken = [queue for queue in queues if queue not in self.gone]
+        self.counts.update({(message.sequence, q): counts[q] for q in taken if q in counts})
         self.messages.append((message, taken, redelivered))
         return len(taken)
 

@@ -53,6 +53,9 @@ class MessageStore:
     def append_settle(self, message: Message, queue: Queue) -> None:
         """Append that `queue` no longer holds `message`. Ignored after a failure (it will be redelivered)."""
 
+    def append_count(self, message: Message, queue: Queue, count: i64) -> None:
+        """Append that `queue` gives `message`, which is logged, to a consumer for the `count`th time."""
+
     def forget(self, message: Message) -> None:
         """A logged queue that held `message` was deleted.
 

@@ -119,10 +119,11 @@ class Queue:
         drop(self, entry)
         return False
 
-    def restore(self, message: Message, redelivered: bool) -> QueueEntry:
+    def restore(self, message: Message, redelivered: bool, delivery_count: i64 = 0) -> QueueEntry:
         """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order."""
         entry = self._link(message)
         entry.redelivered = redelivered
+        entry.delivery_count = delivery_count
         return entry
 
     def notify_work(self, entry: QueueEntry) -> None:

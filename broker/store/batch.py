@@ -13,6 +13,7 @@ from broker.store.format import (
     BLANK,
     CHECKPOINT,
     CLOSED,
+    COUNT,
     DATED,
     DEFINITION,
     DELIVERED,
@@ -110,6 +111,15 @@ class Batch:
         writer.append(DELIVERED)
         write_i64_be(writer, sequence)
         write_i64_be(writer, queue)
+
+    def add_count(self, sequence: i64, queue: i64, count: i64) -> None:
+        """Append that the queue has given out the message `count` times."""
+        writer = self.writer
+        self.count += 1
+        writer.append(COUNT)
+        write_i64_be(writer, sequence)
+        write_i64_be(writer, queue)
+        write_i64_be(writer, count)
 
     def add_definition(self, change: dict[str, object]) -> None:
         """Append a change of the topology."""

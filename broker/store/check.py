@@ -70,6 +70,8 @@ class CheckReport:
             lines.append(f"  of an unknown queue: {loss.unknown}")
         if loss.settles:
             lines.append(f"messages that were already settled and may come back: at least {loss.settles}")
+        if loss.counts:
+            lines.append(f"messages with too low a delivery count: at least {loss.counts}")
         return lines
 
     def _queue(self, number: int) -> str:
@@ -94,7 +96,7 @@ class _Counter(RecoverySink):
         elif change.get("kind") == "exchange" and isinstance(number, int):
             self.report.queue_names[number] = f"that is the history of exchange {where}"
 
-    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message; every queue counts as existing."""
         for queue in queues:
             self.report.by_queue[queue] = self.report.by_queue.get(queue, 0) + 1

@@ -1,4 +1,4 @@
-"""Brings the content of messages back from the log."""
+"""Content of messages that is on disk only: how it leaves memory, and how it comes back from the log."""
 
 from typing import Final, final
 
@@ -61,3 +61,15 @@ class ContentReader:
         found.end = offset + len(data)
         found.data = data
         return data if len(data) == message.length else data[: message.length]
+
+
+def drop_contents(segment: Segment, start: i64, end: i64) -> i64:
+    """Have the content that lies in these bytes at the segment's end on disk only; how much that frees."""
+    freed: i64 = 0
+    message = segment.last
+    while message is not None and message.offset >= start:
+        if message.offset < end and message.content is not None:
+            message.content = None
+            freed += message.length
+        message = message.log_previous
+    return freed

@@ -11,7 +11,7 @@ from broker.core.message import Message
 from broker.store.batch import Batch, Move
 from broker.store.disk import DISK_FULL
 from broker.store.files import READY
-from broker.store.format import DELIVERED, SETTLE, Records
+from broker.store.format import COUNT, DELIVERED, SETTLE, Records
 from broker.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -135,6 +135,7 @@ class Room:
             previous = message.log_previous
             segment.unlink(message)
             log.settled.pop(message.sequence, None)
+            log.counts.drop(message.sequence)
             log.content_bytes -= message.length
             message.sequence = 0
             message.references = 0
@@ -154,3 +155,13 @@ class Room:
                 filling.segment.settles += 1
             elif kind == DELIVERED and records.sequence < first_sequence:
                 filling.add_delivered(records.sequence, records.queue)
+            elif kind == COUNT and records.sequence < first_sequence:
+                self._salvage_count(records, filling)
+
+    def _salvage_count(self, records: Records, filling: Batch) -> None:
+        """Append a count again unless it is void: meanwhile settled, or given out more often."""
+        counts = self.log.counts
+        count = counts.of(records.sequence, records.queue)
+        if count is not None and count.value == records.count:
+            filling.add_count(records.sequence, records.queue, records.count)
+            counts.note(records.sequence, records.queue, records.count, filling.segment)

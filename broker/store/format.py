@@ -22,12 +22,14 @@ later batch may have.
     6 removed     segment 8               its file is to be ignored, and deleted
     7 closed                              the last record of a clean stop
     8 dated       date 8 | from the sequence on as a message record: a message with a date, ms since 1970
+    9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer
 
-A later message record with the same sequence is a copy and replaces the earlier one. Every segment begins
-with a checkpoint; the newest one decides which older segments exist.
+A later message record with the same sequence is a copy and replaces the earlier one; its counts go on, and of
+several counts the highest is the one. Every segment begins with a checkpoint; the newest one decides which
+older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
-Version 1 has no kind 8. Every segment is of one version, a log may have segments of several.
+Version 1 has no kinds 8 and 9. Every segment is of one version, a log may have segments of several.
 """
 
 from struct import Struct
@@ -54,6 +56,7 @@ CHECKPOINT: Final = 5
 REMOVED: Final = 6
 CLOSED: Final = 7
 DATED: Final = 8
+COUNT: Final = 9
 
 MALFORMED: Final = -1
 END: Final = 0
@@ -118,7 +121,8 @@ class Records:
         self.sequence: i64 = 0
         self.priority: i64 = 0
         self.date: i64 = 0
-        self.queue: i64 = 0  # of a settle or delivered record
+        self.queue: i64 = 0  # of a settle, delivered or count record
+        self.count: i64 = 0  # of a count record
         self.queues: i64 = 0  # how many queue numbers stand
         self.queues_at: i64 = 0  # from here
         self.address_at: i64 = 0
@@ -169,6 +173,12 @@ class Records:
             return kind
         if kind == CLOSED:
             self.position = at + 1
+            return kind
+        if kind == COUNT and room >= 25:
+            self.sequence = read_i64_be(self.data, at + 1)
+            self.queue = read_i64_be(self.data, at + 9)
+            self.count = read_i64_be(self.data, at + 17)
+            self.position = at + 25
             return kind
         if kind == DATED and room >= 20:
             self.date = read_i64_be(self.data, at + 1)

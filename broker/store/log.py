@@ -10,7 +10,8 @@ from mypy_extensions import i64
 from broker.core.errors import StoreFailed
 from broker.core.message import Address, Message
 from broker.store.batch import Batch, encode_queues
-from broker.store.content import ContentReader
+from broker.store.content import ContentReader, drop_contents
+from broker.store.counts import Counts
 from broker.store.disk import Disk
 from broker.store.disk_full import Room
 from broker.store.files import Files
@@ -65,6 +66,7 @@ class Log(SegmentedCommit):
         self.reader = ContentReader(disk, files)
         self.content_bytes: i64 = 0  # content of live messages that is in memory
         self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
+        self.counts = Counts(self.segments)
         self.last_queues: list[Queue] = []
         self.last_address: Address | None = None
         self.destination = b""  # as a message record has those two
@@ -114,7 +116,9 @@ class Log(SegmentedCommit):
         references = message.references - 1
         message.references = references
         if references > 0:
-            self._remember_settled(sequence, number)
+            self.settled.setdefault(sequence, []).append(number)
+            if self.counts.first:
+                self.counts.settle(sequence, number)
         else:
             self._drop(message)
 
@@ -130,6 +134,22 @@ class Log(SegmentedCommit):
         if message.sequence != 0 and not self.stopped:
             self._touch()
             self.filling.add_delivered(message.sequence, queue.number)
+
+    def append_count(self, message: Message, queue: Queue, count: i64) -> None:
+        """Append that `queue` gives `message` to a consumer for the `count`th time.
+
+        A full disk keeps what room there is for settles: then the next count that is appended says it all.
+        """
+        if message.sequence == 0 or self.failure:
+            return
+        self._touch()
+        batch = self.filling
+        segment = batch.segment
+        batch.add_count(message.sequence, queue.number, count)
+        self.counts.note(message.sequence, queue.number, count, segment)
+        if message.segment != segment.number and message.segment != self.last_needed:
+            self.last_needed = message.segment
+            segment.needs.add(message.segment)
 
     def append_definition(self, change: dict[str, object]) -> None:
         """Append a change of the durable topology. Raises TypeError if it cannot be JSON."""
@@ -239,8 +259,8 @@ class Log(SegmentedCommit):
         self.sealed = None
         segment = batch.segment
         segment.entry_synced = True
-        if self.content_bytes > self.memory_budget:
-            self._drop_contents(batch)
+        if self.content_bytes > self.memory_budget:  # this batch is what is needed last
+            self.content_bytes -= drop_contents(segment, batch.offset, batch.end)
         if self.closing:
             return
         if segment is not self.filling.segment:
@@ -265,27 +285,8 @@ class Log(SegmentedCommit):
             self.content_bytes -= message.length
         if self.settled:
             self.settled.pop(message.sequence, None)
-
-    def _remember_settled(self, sequence: i64, queue: i64) -> None:
-        done = self.settled.get(sequence)
-        if done is None:
-            self.settled[sequence] = [queue]
-        else:
-            done.append(queue)
-
-    def drop_content(self, message: Message) -> None:
-        """Have the content on disk only."""
-        if message.content is not None:
-            message.content = None
-            self.content_bytes -= message.length
-
-    def _drop_contents(self, batch: Batch) -> None:
-        """Beyond the budget what has just become durable is only on disk: it is what is needed last."""
-        message = batch.segment.last
-        while message is not None and message.offset >= batch.offset:
-            if message.offset < batch.end:
-                self.drop_content(message)
-            message = message.log_previous
+        if self.counts.first:
+            self.counts.drop(message.sequence)
 
     def let_go(self) -> None:
         """Close every file and the syncer, and let the next daemon in."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from broker.store.log import Log
 
 
+_NO_COUNTS: Final[dict[int, int]] = {}
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RecoverySink:
     """Receives what survived: first every definition, then every message, each in its original order."""
@@ -27,11 +30,12 @@ class RecoverySink:
         """A change as it was appended, or as `definitions` gave it."""
         raise NotImplementedError
 
-    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message that these queues hold; returns how many of the queues still exist and took it.
 
-        Its content is on disk. Called twice for a message that only some queues had delivered. The list may
-        be shared with other calls: it is not to be changed or kept.
+        Its content is on disk. Called twice for a message that only some queues had delivered. `counts`: how
+        often a queue had given it out, of queues that count. List and dict may be shared with other calls:
+        they are not to be changed or kept.
         """
         raise NotImplementedError
 
@@ -200,17 +204,18 @@ class Reading:
             queues = [queue for queue in queues if queue not in done]
         self.report.messages += 1
         seen = replay.delivered.get(message.sequence) if clean and replay.delivered else None
-        if seen is None:
-            taken: i64 = sink.message(message, queues, not clean)
-        else:
-            taken = sink.message(message, [queue for queue in queues if queue in seen], True)
-            fresh = [queue for queue in queues if queue not in seen]
-            if fresh:
-                taken += sink.message(message, fresh, False)
+        counts = replay.counts.by_queue(message.sequence) if replay.counts.first else _NO_COUNTS
+        taken: i64 = 0
+        if seen is not None:
+            taken = sink.message(message, [queue for queue in queues if queue in seen], True, counts)
+            queues = [queue for queue in queues if queue not in seen]
+        if queues:
+            taken += sink.message(message, queues, not clean, counts)
         message.references = taken
         if taken == 0:
             self.segments.holding(message).unlink(message)
             replay.settled.pop(message.sequence, None)
+            replay.counts.drop(message.sequence)
 
 
 def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
@@ -278,6 +283,7 @@ def _take_over(log: Log, reading: Reading) -> None:
     log.identity = reading.identity or log.disk.new_identity()
     log.next_sequence = replay.next_sequence
     log.settled = replay.settled
+    log.counts = replay.counts
     log.batch = reading.last_batch + 1
     log.durable = reading.last_batch
     gone: set[int] = set()

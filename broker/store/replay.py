@@ -6,10 +6,12 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.message import Address, Message
+from broker.store.counts import Counts
 from broker.store.errors import LogDamaged
 from broker.store.format import (
     CHECKPOINT,
     CLOSED,
+    COUNT,
     DEFINITION,
     DELIVERED,
     END,
@@ -49,6 +51,7 @@ class Replay:
         self.page = Page()
         self.records = Records()
         self.settled: dict[int, list[int]] = {}
+        self.counts = Counts(segments)
         self.delivered: dict[int, list[int]] = {}
         self.next_sequence: i64 = 1
         self.checkpoint = b""
@@ -74,6 +77,8 @@ class Replay:
                 self._message(segment, shift)
             elif kind == SETTLE:
                 self._settle(segment)
+            elif kind == COUNT:
+                self._count(segment)
             elif kind == END:
                 break
             elif not self._other(kind):
@@ -189,6 +194,23 @@ class Replay:
         if message.references == 0:
             self.settled.pop(sequence, None)
             self.segments.holding(message).unlink(message)
+
+        if self.counts.first:
+            if message.references == 0:
+                self.counts.drop(sequence)
+            else:
+                self.counts.settle(sequence, queue)
+
+    def _count(self, segment: Segment) -> None:
+        sequence = self.records.sequence
+        message = self.find(sequence)
+        if message is None or message.references <= 0:
+            return
+        if message.segment != segment.number:
+            segment.needs.add(message.segment)
+        done = self.settled.get(sequence)
+        if done is None or self.records.queue not in done:
+            self.counts.note(sequence, self.records.queue, self.records.count, segment)
 
     def find(self, sequence: int) -> Message | None:
         """The message with this sequence, dead or alive."""

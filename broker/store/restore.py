@@ -20,12 +20,12 @@ class Recovered(RecoverySink):
         """A definition (RecoverySink)."""
         self.broker.apply(change)
 
-    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message and the queues that hold it (RecoverySink)."""
         taken = 0
         for number in queues:
             queue = self.broker.queue_numbered(number)
             if queue is not None:
-                queue.restore(message, redelivered)
+                queue.restore(message, redelivered, counts.get(number, 0))
                 taken += 1
         return taken

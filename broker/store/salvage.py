@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from broker.store.format import CHECKPOINT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
+from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
 from broker.store.recovery import Reading
 from broker.store.replay import Replay
 from broker.store.scan import SegmentScanner
@@ -36,6 +36,7 @@ class Loss:
     by_queue: dict[int, int] = field(default_factory=dict)
     unknown: int = 0  # messages of which not even the queue is known
     settles: int = 0  # messages that were settled there may come back
+    counts: int = 0  # messages that come back with too low a delivery count
     definitions: int = 0
 
 
@@ -49,6 +50,7 @@ class Salvage(Reading):
         self.lost: dict[int, list[int]] = {}  # by sequence: the queues, [] if not known
         self.recognised: dict[int, list[int]] = {}  # in the damage before the next batch
         self.lost_settles: list[tuple[int, int]] = []
+        self.lost_counts: list[tuple[int, int, int]] = []
         self.base: i64 = 0  # the segment whose checkpoint counts
         self.numbers: list[int] = []
         self.gap_after: i64 = -1  # the segment whose damage the next batch may tell the size of
@@ -156,6 +158,8 @@ class Salvage(Reading):
                 self.recognised[records.sequence] = records.queue_numbers()
             elif kind == SETTLE:
                 self.lost_settles.append((records.sequence, records.queue))
+            elif kind == COUNT:
+                self.lost_counts.append((records.sequence, records.queue, records.count))
             elif kind in (DEFINITION, CHECKPOINT):
                 if segment >= self.base:
                     self.loss.definitions += self._changes(records, kind)
@@ -202,6 +206,12 @@ class Salvage(Reading):
                 loss.by_queue[queue] = loss.by_queue.get(queue, 0) + 1
         for sequence, _ in self.lost_settles:
             loss.settles += self._is_alive(sequence)
+        higher = {
+            (sequence, queue)
+            for sequence, queue, count in self.lost_counts
+            if self._is_alive(sequence) and self.replay.counts.by_queue(sequence).get(queue, 0) < count
+        }
+        loss.counts = len(higher)
 
     def _forgive(self, number: int) -> None:
         """Look for settles of what was lost."""

@@ -29,8 +29,9 @@ class Segment:
 
     Its live messages (held by at least one queue) are linked in file order, so that copying them forward
     can walk the file and the list side by side. `needs` are older segments that hold an earlier record of a
-    message about which this one holds a later record (a settle or a copy): without this segment they would
-    come back, so it may go only after those, or after its settles have been appended again.
+    message about which this one holds a later record (a settle, a count or a copy): without this segment they
+    would come back, or be as new, so it may go only after those, or after its settles and counts have been
+    appended again.
     """
 
     def __init__(self, number: i64, limit: i64) -> None:
@@ -49,6 +50,7 @@ class Segment:
         self.lowest: i64 = 0  # sequences of its message records, dead ones included; 0: it has none
         self.highest: i64 = 0
         self.settles: i64 = 0  # settle records about messages of other segments
+        self.counts: i64 = 0  # count records that are not void
         self.needs: set[int] = set()
         self.emptied: i64 = 0  # number of the batch with the last copy of what was needed here
         self.removal: i64 = 0  # number of the batch that says it is removed

@@ -8,7 +8,8 @@ from mypy_extensions import i64
 
 from broker.core.message import Message
 from broker.store.batch import Move, encode_queues
-from broker.store.format import END, MALFORMED, MESSAGE, SETTLE, Records
+from broker.store.counts import COUNT_BYTES
+from broker.store.format import COUNT, END, MALFORMED, MESSAGE, SETTLE, Records
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment
 
@@ -23,9 +24,9 @@ SETTLE_BYTES: Final = 17
 class Space:
     """Works a little after every durable batch.
 
-    A segment is removed in three steps: nothing live is in it and nothing older needs its settles (or all of
-    that has been appended again: it is *emptied*); a batch that says it is removed becomes durable, and from
-    then on recovery ignores it; its file is deleted in the background.
+    A segment is removed in three steps: nothing live is in it and nothing older needs its settles and counts
+    (or all of that has been appended again: it is *emptied*); a batch that says it is removed becomes
+    durable, and from then on recovery ignores it; its file is deleted in the background.
     """
 
     def __init__(self, log: Log) -> None:
@@ -102,7 +103,7 @@ class Space:
         for segment in log.segments.all():
             if segment.removal:
                 continue
-            part = segment.live_bytes + segment.settles * SETTLE_BYTES
+            part = segment.live_bytes + segment.settles * SETTLE_BYTES + segment.counts * COUNT_BYTES
             total += segment.end
             needed += part
             if segment is current or segment.emptied or segment.end == 0:
@@ -144,6 +145,7 @@ class Space:
     def _emptied(self, victim: Segment) -> None:
         log = self.log
         assert victim.live == 0, "every live message has a record"
+        assert victim.counts == 0, "every count has a record, in a segment that needs its message's"
         victim.emptied = log.filling.number
         self.victim = None
         self.scanner = None
@@ -170,6 +172,8 @@ class Space:
                 if self._is_needed(victim, records.sequence):
                     self.log.filling.add_settle(records.sequence, records.queue)
                     self.log.filling.segment.settles += 1
+            elif kind == COUNT:
+                self._copy_count(victim)
             elif kind == END:
                 return True
             elif kind == MALFORMED:
@@ -184,6 +188,20 @@ class Space:
                 self.log.filling.segment.needs.add(number)
                 needed = True
         return needed
+
+    def _copy_count(self, victim: Segment) -> None:
+        """Append a count again that is not void. One of a message in the victim itself goes with that."""
+        log = self.log
+        records = self.records
+        count = log.counts.of(records.sequence, records.queue)
+        if (
+            count is not None
+            and count.segment == victim.number
+            and count.value == records.count
+            and self._is_needed(victim, records.sequence)
+        ):
+            log.filling.add_count(records.sequence, count.queue, count.value)
+            log.counts.note(records.sequence, count.queue, count.value, log.filling.segment)
 
     def _copy(self, victim: Segment, message: Message) -> None:
         log = self.log
@@ -201,3 +219,8 @@ class Space:
         victim.unlink(message)
         filling.add_message(message, content, encode_queues(queues) + message.address.encoded)
         filling.segment.link(message)
+        count = log.counts.first.get(message.sequence) if log.counts.first else None
+        while count is not None:
+            filling.add_count(message.sequence, count.queue, count.value)
+            log.counts.note(message.sequence, count.queue, count.value, filling.segment)
+            count = count.following

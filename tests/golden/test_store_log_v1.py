@@ -3,8 +3,9 @@
 import shutil
 from pathlib import Path
 
+from broker.store.check import check
 from broker.store.disk import RealDisk
-from tests.storing import Sink, content_of, open_log
+from tests.storing import Sink, content_of, logged_queue, new_message, open_log
 
 FOLDER = Path(__file__).parent / "log-v1"
 
@@ -41,3 +42,22 @@ def test_a_log_of_version_1_reads_as_it_was_written(tmp_path: Path) -> None:
         {"kind": "queue", "name": "prüfung", "vhost": "/", "number": 9},
         {"kind": "binding", "arguments": {"x-match": "all"}},
     ]
+
+
+def test_a_log_of_version_1_goes_on_in_the_present_version(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    shutil.copytree(FOLDER, folder)
+    sink = Sink()
+    log, _ = open_log(str(folder), RealDisk(), sink)
+    old = sink.messages[0][0]
+    new = new_message(b"new", date=77)
+    log.append_message(new, [logged_queue(3)])
+    log.append_count(old, logged_queue(9), 4)
+    log.commit()
+    log.let_go()
+    sink = Sink()
+    log, _ = open_log(str(folder), RealDisk(), sink)
+    log.let_go()
+    assert [(m.sequence, m.date) for m, _, _ in sink.messages] == [(2, 0), (3, 0), (4, 0), (5, 0), (6, 77)]
+    assert sink.counts == {(2, 9): 4}
+    assert check(str(folder), RealDisk()).healthy

@@ -29,6 +29,8 @@ class Histories(RuleBasedStateMachine):
         self.topology: list[dict[str, object]] = []
         self.durable_topology = 0
         self.published = 0
+        self.counts: dict[tuple[int, int], int] = {}  # by sequence and queue
+        self.durable_counts: dict[tuple[int, int], int] = {}
         self.log: Log
         self.reopen(False)
 
@@ -62,6 +64,8 @@ class Histories(RuleBasedStateMachine):
             found[message.sequence] = (content, sorted(queues))
             order.append(message.sequence)
         assert found == self.durable
+        assert sink.counts == self.durable_counts
+        self.counts = dict(sink.counts)
         assert order == sorted(order)
         self.messages = {message.sequence: message for message, _, _ in sink.messages}
         self.now = {sequence: (content, list(queues)) for sequence, (content, queues) in found.items()}
@@ -70,6 +74,7 @@ class Histories(RuleBasedStateMachine):
         """Everything appended so far is on disk."""
         self.durable = {sequence: (content, list(queues)) for sequence, (content, queues) in self.now.items()}
         self.durable_topology = len(self.topology)
+        self.durable_counts = dict(self.counts)
 
     @rule(length=st.integers(0, 600), queues=st.sets(st.sampled_from([0, 1, 2]), min_size=1))
     def publish(self, length: int, queues: set[int]) -> None:
@@ -88,10 +93,21 @@ class Histories(RuleBasedStateMachine):
             queues = self.now[sequence][1]
             number = data.draw(st.sampled_from(queues))
             queues.remove(number)
+            self.counts.pop((sequence, number), None)
             self.log.append_settle(self.messages[sequence], QUEUES[number - 1])
             if not queues:
                 del self.now[sequence]
                 del self.messages[sequence]
+
+    @precondition(lambda self: self.now)
+    @rule(data=st.data(), times=st.integers(1, 6))
+    def give_out(self, data: Any, times: int) -> None:
+        for _ in range(times):
+            sequence = data.draw(st.sampled_from(sorted(self.now)))
+            number = data.draw(st.sampled_from(self.now[sequence][1]))
+            count = self.counts.get((sequence, number), 0) + 1
+            self.counts[sequence, number] = count
+            self.log.append_count(self.messages[sequence], QUEUES[number - 1], count)
 
     @rule()
     def define(self) -> None:
@@ -132,7 +148,7 @@ class Histories(RuleBasedStateMachine):
             live = sum(len(content) + 100 for content, _ in self.now.values())
             files = [name for name in self.disk.names(FOLDER) if name.endswith(".log")]
             assert len(files) == self.log.segment_count
-            needed = live + 17 * self.published + 500 * self.log.segment_count
+            needed = live + 17 * self.published + 25 * len(self.counts) + 500 * self.log.segment_count
             assert self.log.bytes_on_disk <= 3 * needed + 8 * 2048
 
     @invariant()
@@ -140,6 +156,7 @@ class Histories(RuleBasedStateMachine):
         if hasattr(self, "log"):
             live = sum(segment.live for segment in self.log.segments.all())
             assert live == len(self.now)
+            assert sum(segment.counts for segment in self.log.segments.all()) == len(self.counts)
             in_memory = [m.length for m in self.messages.values() if m.content is not None]
             assert self.log.content_bytes == sum(in_memory)
 

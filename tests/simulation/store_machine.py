@@ -25,6 +25,7 @@ class Machine:
         self.model = Model()
         self.queues: dict[int, Queue] = {}
         self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
+        self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
         self.next_queue = 1
         self.next_message = 1
         self.clean = False
@@ -54,7 +55,9 @@ class Machine:
             self._publish()
         elif draw < 0.60:
             self._settle()
-        elif draw < 0.75:
+        elif draw < 0.68:
+            self._count()
+        elif draw < 0.79:
             self.log.commit()
         elif draw < 0.93:
             if self.deferred.pending:
@@ -108,6 +111,20 @@ class Machine:
                 self.model.add(self.log.batch, Event("settle", sequence, (number,)))
             self.log.append_settle(message, self.queues[number])
 
+    def _count(self) -> None:
+        """A queue gives a message out, sometimes one that it has given out before."""
+        if not self.held:
+            return
+        keys = list(self.held)
+        key = keys[0] if self.rng.random() < 0.5 else self.rng.choice(keys)
+        message, queues = self.held[key]
+        number = self.rng.choice(sorted(queues))
+        count = self.counts.get((key, number), 0) + 1
+        self.counts[key, number] = count
+        if message.sequence and not self.log.failure:
+            self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
+        self.log.append_count(message, self.queues[number], count)
+
     def _load(self, message: Message) -> bytes:
         rotten, self.disk.rotten_reads = self.disk.rotten_reads, 0
         content = self.log.load(message) if message.content is None else message.content
@@ -119,6 +136,7 @@ class Machine:
         queues.discard(queue)
         if not queues:
             del self.held[key]
+        self.counts.pop((key, queue), None)
 
     def _topology(self) -> None:
         if self.log.failure:
@@ -169,6 +187,7 @@ class Machine:
             self._restart()
 
     def _crash(self) -> None:
+        self._check_accounts()
         self.disk.crash()
         self._restart()
 
@@ -200,6 +219,13 @@ class Machine:
                 self.disk.crash()
                 self.interrupted = True  # the run that could not start may have left its mark, or not
 
+    def _check_accounts(self) -> None:
+        """Each count is in one record, and the segments know how many they have."""
+        counts = self.log.counts
+        assert sum(segment.counts for segment in self.log.segments.all()) == sum(
+            len(counts.by_queue(sequence)) for sequence in counts.first
+        )
+
     # --- recovery and what it must give
 
     def _possible(self) -> list[State]:
@@ -226,6 +252,7 @@ class Machine:
         self.disk.operations_left = -1
         found = State()
         found.queues = sink.queues
+        found.counts = sink.counts
         for message, queues, redelivered in sink.messages:
             assert redelivered == (not report.clean)
             assert message.sequence not in found.messages, "a message comes back once"
@@ -233,9 +260,9 @@ class Machine:
             found.messages[message.sequence] = (content, set(queues), message.date)
         sequences = [message.sequence for message, _, _ in sink.messages]
         assert sequences == sorted(sequences)
-        assert any(
-            found.described() == state.described() and found.queues == state.queues for state in possible
-        ), f"after recovery {self.recoveries}: {difference(found, possible)}"
+        assert any(found.everything() == state.everything() for state in possible), (
+            f"after recovery {self.recoveries}: {difference(found, possible)}"
+        )
         assert report.clean == clean or (clean and self.interrupted)
         self.log = log
         self.model.recovered(found)
@@ -243,6 +270,7 @@ class Machine:
         self.held = {}
         for message, taken, _ in sink.messages:
             self.held[-message.sequence] = (message, set(taken))
+        self.counts = {(-sequence, queue): count for (sequence, queue), count in sink.counts.items()}
         self.clean = False
         self.interrupted = False
         self.fresh = False

@@ -10,30 +10,34 @@ from tests.storing import Sink
 
 @dataclass
 class Event:
-    """A change: publish or settle of a sequence, declare or delete of a queue."""
+    """A change: publish, settle or count of a sequence, declare or delete of a queue."""
 
     kind: str
     number: int
     queues: tuple[int, ...] = ()
     content: bytes = b""
     date: int = 0
+    count: int = 0
 
 
 Found = tuple[bytes, set[int], int]
 
 
 class State:
-    """What the log amounts to: messages (content, queues that hold them, date), and the queues."""
+    """What the log amounts to: messages (content, queues that hold them, date), counts, and the queues."""
 
     def __init__(self) -> None:
         self.messages: dict[int, Found] = {}  # by sequence
         self.queues: set[int] = set()
+        self.counts: dict[tuple[int, int], int] = {}  # by sequence and queue
 
     def apply(self, event: Event) -> None:
         if event.kind == "publish":
             self.messages[event.number] = (event.content, set(event.queues), event.date)
         elif event.kind == "settle":
             self._settle(event.number, event.queues[0])
+        elif event.kind == "count":
+            self.counts[event.number, event.queues[0]] = event.count
         elif event.kind == "declare":
             self.queues.add(event.number)
         else:
@@ -44,11 +48,15 @@ class State:
     def _settle(self, sequence: int, queue: int) -> None:
         queues = self.messages[sequence][1]
         queues.discard(queue)
+        self.counts.pop((sequence, queue), None)
         if not queues:
             del self.messages[sequence]
 
     def described(self) -> list[tuple[int, bytes, list[int], int]]:
         return [(s, content, sorted(queues), d) for s, (content, queues, d) in sorted(self.messages.items())]
+
+    def everything(self) -> tuple[object, ...]:
+        return self.described(), self.queues, self.counts
 
 
 class TopologySink(Sink):
@@ -66,8 +74,9 @@ class TopologySink(Sink):
         else:
             self.queues.discard(number)
 
-    def message(self, message: Message, queues: list[int], redelivered: bool) -> int:
+    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         taken = [queue for queue in queues if queue in self.queues]
+        self.counts.update({(message.sequence, q): counts[q] for q in taken if q in counts})
         if taken:
             self.messages.append((message, taken, redelivered))
         return len(taken)
@@ -99,7 +108,8 @@ class Model:
             for batch, event in self.events
             if batch <= durable or event.kind != "publish"
         ]
-        self.events = [(b, e) for b, e in self.events if not (e.kind == "settle" and e.number in gone)]
+        of_messages = ("settle", "count")
+        self.events = [(b, e) for b, e in self.events if not (e.kind in of_messages and e.number in gone)]
         return gone
 
     def close(self, last: int) -> None:
@@ -135,7 +145,8 @@ def difference(found: State, possible: list[State]) -> str:
     have = {s: (c[:12], *rest) for s, c, *rest in found.described()}
     for state in possible:
         want = {s: (c[:12], *rest) for s, c, *rest in state.described()}
+        counts = dict(found.counts.items() ^ state.counts.items())
         lost = {s: want[s] for s in want if have.get(s) != want[s]}
         extra = {s: have[s] for s in have if want.get(s) != have[s]}
-        lines.append(f"or: queues {state.queues} lost {lost} extra {extra}")
+        lines.append(f"or: queues {state.queues} lost {lost} extra {extra} counts {counts}")
     return "\n".join(lines)

@@ -1,0 +1,167 @@
+"""Delivery counts in the log: exact after a crash, copied forward, and no burden on what does not count."""
+
+import itertools
+from pathlib import Path
+
+from broker.store.check import check, repair
+from broker.store.counts import COUNT_BYTES, Counts
+from broker.store.disk import RealDisk
+from broker.store.log import Log
+from broker.store.segment import Segment, SegmentTable
+from tests.storing import Sink, content_of, logged_queue, new_message, open_log, publish
+from tests.unit.test_store_damage import batch_ends
+
+DISK = RealDisk()
+Q1 = logged_queue(1)
+Q2 = logged_queue(2)
+
+
+def reopened(folder: Path) -> tuple[Log, Sink]:
+    sink = Sink()
+    log, _ = open_log(str(folder), DISK, sink, segment_bytes=4096, first_segment_bytes=4096)
+    return log, sink
+
+
+def small_log(folder: Path) -> Log:
+    log, _ = open_log(str(folder), DISK, segment_bytes=4096, first_segment_bytes=4096)
+    return log
+
+
+def test_the_last_count_of_each_queue_comes_back_after_a_crash(tmp_path: Path) -> None:
+    log = small_log(tmp_path)
+    both = publish(log, [Q1, Q2], b"both")
+    settled = publish(log, [Q1, Q2], b"settled by 1")
+    publish(log, [Q1], b"never given out")
+    for count in (1, 2, 3):
+        log.append_count(both, Q1, count)
+        log.commit()
+    log.append_count(both, Q2, 1)
+    log.append_count(settled, Q1, 7)
+    log.append_count(settled, Q2, 8)
+    log.append_settle(settled, Q1)
+    log.commit()
+    log.let_go()
+    log, sink = reopened(tmp_path)
+    assert sink.counts == {(1, 1): 3, (1, 2): 1, (2, 2): 8}
+    log.let_go()
+
+
+def test_a_count_that_was_not_committed_is_not_there(tmp_path: Path) -> None:
+    log = small_log(tmp_path)
+    message = publish(log, [Q1], b"x")
+    log.append_count(message, Q1, 1)
+    log.commit()
+    log.append_count(message, Q1, 2)
+    log.let_go()
+    log, sink = reopened(tmp_path)
+    assert sink.counts == {(1, 1): 1}
+    log.let_go()
+
+
+def test_counts_go_with_messages_that_are_copied_forward(tmp_path: Path) -> None:
+    log = small_log(tmp_path)
+    kept = []
+    for number in range(1, 400):
+        message = publish(log, [Q1, Q2], content_of(number, 300))
+        log.append_count(message, Q1, number)
+        if number % 20 == 0:
+            kept.append(message)
+            log.append_count(message, Q2, 2)
+        else:
+            log.append_settle(message, Q1)
+            log.append_settle(message, Q2)
+        log.commit()
+    assert all(log.segments.get(n) is None for n in range(1, 4))
+    assert any(older.segment > newer.segment for older, newer in itertools.pairwise(kept)), "some are copies"
+    log.let_go()
+    log, sink = reopened(tmp_path)
+    assert sink.counts == {(n, q): n if q == 1 else 2 for n in range(20, 400, 20) for q in (1, 2)}
+    log.let_go()
+
+
+def test_counting_for_ever_takes_no_more_space_than_counting_once(tmp_path: Path) -> None:
+    """Messages that stay, in a full old segment, are given out again and again."""
+    log = small_log(tmp_path)
+    stay = [publish(log, [Q1], content_of(number, 500)) for number in range(1, 21)]
+    log.commit()
+    for count in range(1, 200):
+        for message in stay:
+            log.append_count(message, Q1, count)
+        log.commit()
+    assert log.bytes_on_disk < 40_000 < 199 * 20 * COUNT_BYTES
+    assert sum(segment.counts for segment in log.segments.all()) == 20
+    log.let_go()
+    log, sink = reopened(tmp_path)
+    assert sink.counts == {(number, 1): 199 for number in range(1, 21)}
+    log.let_go()
+
+
+def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None:
+    log = small_log(tmp_path)
+    for number in range(1, 300):
+        message = publish(log, [Q1, Q2], content_of(number, 100))
+        log.append_count(message, Q1, 1)
+        log.append_count(message, Q2, 1)
+        log.append_settle(message, Q1)
+        log.append_settle(message, Q2)
+        log.commit()
+    deleted = publish(log, [Q1], b"of a queue that is deleted")
+    log.append_count(deleted, Q1, 1)
+    log.forget(deleted)
+    assert log.counts.first == {}
+    assert sum(segment.counts for segment in log.segments.all()) == 0
+    assert log.segment_count <= 3
+    log.let_go()
+
+
+def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
+    log = small_log(tmp_path)
+    before = log.unsynced_bytes
+    log.append_count(new_message(b"transient"), Q1, 1)
+    assert log.unsynced_bytes == before
+    log.let_go()
+
+
+def test_check_says_which_counts_a_repair_loses(tmp_path: Path) -> None:
+    log = small_log(tmp_path)
+    first = publish(log, [Q1], b"one")
+    publish(log, [Q1], b"two")
+    log.append_count(first, Q1, 1)
+    log.commit()
+    log.append_count(first, Q1, 2)
+    log.commit()
+    publish(log, [Q1], b"three")
+    log.commit()
+    log.let_go()
+    path = tmp_path / "0000000001.log"
+    data = bytearray(path.read_bytes())
+    data[batch_ends(tmp_path)[2] + 40] ^= 1  # the checksum of the batch with the second count
+    path.write_bytes(data)
+    report = check(str(tmp_path), DISK)
+    assert (report.loss.messages, report.loss.counts) == (0, 1)
+    assert "messages with too low a delivery count: at least 1" in report.lines()
+    repair(str(tmp_path), DISK)
+    assert check(str(tmp_path), DISK).healthy
+    log, sink = reopened(tmp_path)
+    assert [message.sequence for message, _, _ in sink.messages] == [1, 2, 3]
+    assert sink.counts == {(1, 1): 1}
+    log.let_go()
+
+
+def test_a_count_never_falls() -> None:
+    table = SegmentTable()
+    older, newer = Segment(1, 0), Segment(2, 0)
+    table.add(older)
+    table.add(newer)
+    counts = Counts(table)
+    counts.note(5, 1, 3, older)
+    counts.note(5, 1, 2, newer)
+    assert counts.by_queue(5) == {1: 3}
+    assert (older.counts, newer.counts) == (1, 0)
+    counts.note(5, 1, 3, newer)
+    assert (older.counts, newer.counts) == (0, 1)
+    counts.note(5, 9, 1, older)
+    counts.settle(5, 1)
+    counts.settle(5, 1)
+    assert counts.by_queue(5) == {9: 1}
+    assert (older.counts, newer.counts) == (1, 0)
