@@ -182,9 +182,14 @@ class Bench:
 
     def publish(self, count: int = 1, size: int = 1, priority: int = 0) -> None:
         """Messages 1, 2, 3 ... over the life of the bench."""
-        for _ in range(count):
-            self.published += 1
-            self.queue.enqueue(message(self.published, size, priority))
+        for new in self.messages(count, size, priority):
+            self.queue.enqueue(new)
+
+    def messages(self, count: int = 1, size: int = 1, priority: int = 0) -> list[Message]:
+        """The next messages, not published yet."""
+        first = self.published + 1
+        self.published += count
+        return [message(number, size, priority) for number in range(first, first + count)]
 
     def client(self, prefetch: int = 0, **options: object) -> Client:
         """Attach a client; see `Client` for the options."""

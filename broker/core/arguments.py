@@ -19,6 +19,7 @@ DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
 QUEUE_TYPE: Final = "x-queue-type"
 DEFAULT_QUEUE_TYPE: Final = "classic"
+SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
 
 _ANY_SIZE: Final = 2**63 - 1
 _MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
@@ -75,7 +76,7 @@ def _queue_rules() -> dict[str, _Rule]:
         "x-max-in-memory-bytes": _Rule("int", 0, _ANY_SIZE),
         "x-overflow": _Rule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
         MAX_PRIORITY: _Rule("int", 1, 255),
-        "x-single-active-consumer": _Rule("bool"),
+        SINGLE_ACTIVE_CONSUMER: _Rule("bool"),
         QUEUE_TYPE: _Rule("str", choices=(DEFAULT_QUEUE_TYPE, "quorum", "stream")),
         "x-queue-mode": _Rule("str", choices=("default", "lazy")),
         "x-queue-version": _Rule("int", 1, 2),
@@ -140,6 +141,11 @@ def priority_levels(arguments: Arguments) -> int:
     highest = arguments.get(MAX_PRIORITY, 0)
     assert isinstance(highest, int), "arguments are checked before a queue is made"
     return highest + 1
+
+
+def has_single_active_consumer(arguments: Arguments) -> bool:
+    """Whether a queue serves one consumer at a time."""
+    return arguments.get(SINGLE_ACTIVE_CONSUMER) is True
 
 
 def assert_same_field(name: str, current: object, received: object, owner: str) -> None:

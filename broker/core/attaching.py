@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import (
+    BLOCKED_BY_STANDBY,
     BLOCKED_BY_TARGET,
     INTERESTED,
     NON_ACQUIRING,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 def attach(queue: Queue, consumer: QueueConsumer) -> None:
     """Let `consumer` take part; AccessRefused if it, or one that is there, is exclusive."""
+    election = queue.election
+    if election is not None:
+        election.check_attach(consumer)
     everyone = queue.manager.all
     if everyone and (consumer.exclusive or next(iter(everyone)).exclusive):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
@@ -32,6 +36,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         consumer.context = QueueContext(queue.entries, False)
         queue.browser_contexts.append(consumer.context)
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
+    if election is not None and consumer.acquires:
+        consumer.blockers |= BLOCKED_BY_STANDBY
     queue.manager.add(consumer)
     consumer.target.consumers.append(consumer)
     if consumer.blockers != 0:
@@ -39,6 +45,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     else:
         queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
         notify_consumer(queue, consumer)
+    if election is not None and consumer.acquires:
+        election.attached(consumer)
 
 
 def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
@@ -49,6 +57,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
             queue.browser_contexts.remove(consumer.context)
     if held:
         release(queue, held, consumer)
+    if queue.election is not None:
+        queue.election.detached(consumer)  # after the release: the successor sees first what comes back
     pass_baton(queue)
 
 

@@ -46,6 +46,7 @@ def dispose(queue: Queue) -> None:
     `consumer_cancelled` that the queue is gone; settling or releasing it later changes nothing.
     """
     queue.deleted = True
+    queue.election = None
     consumers = list(queue.manager.all)
     for consumer in consumers:
         forget(queue, consumer)

@@ -24,6 +24,13 @@ NON_ACQUIRING: Final = 4  # a browser: told about every entry
 # Blockers: why a consumer is NOT_INTERESTED. Bits, so that further reasons are further bits.
 BLOCKED_BY_TARGET: Final = 1  # no credit, flow off, transport full, closed
 BLOCKED_BY_SIZE: Final = 2  # its next entry is too large for what is left of its byte window
+BLOCKED_BY_STANDBY: Final = 4  # the queue serves one consumer at a time, and that is not its turn yet
+
+# Activities, as clients are shown them. [RabbitMQ activity_status]
+UP: Final = "up"  # any number of consumers of its queue are served
+SINGLE_ACTIVE: Final = "single_active"  # the one that is served
+WAITING: Final = "waiting"  # stands by
+DRAINING: Final = "draining"  # was served, and the next one waits for the deliveries that it still has
 
 
 @final
@@ -68,6 +75,17 @@ class QueueConsumer:
         self.level: ConsumerLevel | None = None
         self.prev: QueueConsumer | None = None
         self.next: QueueConsumer | None = None
+
+    @property
+    def activity(self) -> str:
+        """Whether it is served: UP, SINGLE_ACTIVE, WAITING or DRAINING."""
+        election = self.queue.election
+        return UP if election is None or not self.acquires else election.activity_of(self)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is served, as far as other consumers are concerned."""
+        return self.activity in (UP, SINGLE_ACTIVE)
 
     def notify_work(self) -> None:
         """There may be work on the queue: ask for a turn. Never delivers from here."""

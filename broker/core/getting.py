@@ -16,8 +16,10 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
 
     `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard` or
     `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
-    charged.
+    charged. ResourceLocked if the queue serves one consumer at a time.
     """
+    if queue.election is not None:
+        queue.election.check_get()
     if queue.ready == 0:
         return None
     entry = queue.context.get_next_available_entry()

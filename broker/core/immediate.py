@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.core.clearing import drop
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_manager import QueueConsumerList
 from broker.core.entry import QueueEntry
+from broker.core.message import Message
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
-def deliver_now(queue: Queue, entry: QueueEntry) -> bool:
+def enqueue_immediate(queue: Queue, message: Message) -> bool:
+    """Deliver `message` now or not at all.
+
+    The check and the removal are one synchronous step that no other delivery can enter, so the race of
+    the original between them cannot happen: no immediate entry is AVAILABLE when this returns.
+    """
+    entry = queue.link(message)
+    if _deliver_now(queue, entry):
+        queue.published += 1
+        return True
+    drop(queue, entry)
+    return False
+
+
+def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     """Deliver `entry`, just linked, if a consumer can take it at this very moment.
 
     It must be the consumers' next entry, so behind a backlog nobody can; and as everywhere only the highest

@@ -7,7 +7,7 @@ from typing import final
 from mypy_extensions import i64
 
 from broker.core.attaching import attach, detach
-from broker.core.clearing import dispose, drop, purge
+from broker.core.clearing import dispose, purge
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
@@ -15,8 +15,9 @@ from broker.core.counters import Counters
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.entry_list import QueueEntryList
+from broker.core.exclusive import Election
 from broker.core.getting import get_one
-from broker.core.immediate import deliver_now
+from broker.core.immediate import enqueue_immediate
 from broker.core.message import Message
 from broker.core.notifying import found_nothing, notify_browsers, notify_one
 from broker.core.ports import MessageStore
@@ -42,6 +43,7 @@ class Queue:
     `ready`, `unacked` and their `_bytes` (of bodies) are what it holds now; `published`, `delivered`, `acked`
     and `redelivered` count since start. `vhost` is the virtual host's name, for messages to the client.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
+    `election`: who is served, if only one consumer is at a time; set before there are consumers.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Queue:
         self.browser_contexts: list[QueueContext] = []
         # those whose next entry is too large for what is left of their byte window
         self.waiting: dict[QueueConsumer, None] = {}
+        self.election: Election | None = None
 
     @property
     def consumer_count(self) -> int:
@@ -108,20 +111,12 @@ class Queue:
         """Deliver `message` now or not at all; False if nobody can take it now.
 
         [AMQP 0-9-1 basic.publish.immediate]
-
-        The check and the removal are one synchronous step that no other delivery can enter, so the race of
-        the original between them cannot happen: no immediate entry is AVAILABLE when this returns.
         """
-        entry = self._link(message)
-        if deliver_now(self, entry):
-            self.published += 1
-            return True
-        drop(self, entry)
-        return False
+        return enqueue_immediate(self, message)
 
     def restore(self, message: Message, redelivered: bool, delivery_count: i64 = 0) -> QueueEntry:
         """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order."""
-        entry = self._link(message)
+        entry = self.link(message)
         entry.redelivered = redelivered
         entry.delivery_count = delivery_count
         return entry
@@ -257,6 +252,15 @@ class Queue:
         """
         dispose(self)
 
+    def link(self, message: Message) -> QueueEntry:
+        """Put `message` at its place, without notifying."""
+        entry = self.entries.append(message)
+        self.ready += 1
+        self.ready_bytes += message.size
+        if not self.entries.in_order:
+            self._offer(entry)
+        return entry
+
     def unlink(self, entry: QueueEntry) -> None:
         """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
         depth = self.ready + self.unacked
@@ -280,15 +284,9 @@ class Queue:
             self.unlink(entry)
         else:  # no cursor needs to know
             self.entries.unlink(entry)
+        if self.election is not None:
+            self.election.delivery_ended(owner)
         return owner
-
-    def _link(self, message: Message) -> QueueEntry:
-        entry = self.entries.append(message)
-        self.ready += 1
-        self.ready_bytes += message.size
-        if not self.entries.in_order:
-            self._offer(entry)
-        return entry
 
     def _offer(self, entry: QueueEntry) -> None:
         """Show cursors an entry that may have been linked behind them."""

@@ -44,6 +44,8 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) ->
     if queue.waiting:
         for entry in back:
             wake_for_earlier(queue, entry)
+    if queue.election is not None:
+        queue.election.delivery_ended(consumer)
     for _ in back:
         if queue.manager.interested == 0:
             break

@@ -6,12 +6,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from broker.core.arguments import priority_levels
+from broker.core.arguments import has_single_active_consumer, priority_levels
 from broker.core.binding import Binding
 from broker.core.counters import Counters
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
+from broker.core.exclusive import Election
 from broker.core.history import History
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policies import Policies
@@ -95,6 +96,8 @@ class Topology:
         queue.auto_delete = auto_delete
         queue.arguments = arguments
         self.policies.cover_queue(queue)
+        if has_single_active_consumer(arguments):
+            queue.election = Election(queue)
         self.queues[name] = queue
         if number > 0:
             self.numbers.queues[number] = queue

@@ -2,8 +2,9 @@
 
 The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 nothing takeable hidden behind a
 cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict order, D3 consumer priority,
-D6 a browser sees an entry once, D7 windows, D8 the most urgent entry first, D9 redelivered and delivery
-count; Q1 no lost wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
+D4 where one consumer is served at a time it is the active one, and nobody else has anything, D6 a browser
+sees an entry once, D7 windows, D8 the most urgent entry first, D9 redelivered and delivery count; Q1 no lost
+wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.consumer import (
     BLOCKED_BY_SIZE,
+    BLOCKED_BY_STANDBY,
     BLOCKED_BY_TARGET,
     INTERESTED,
     NON_ACQUIRING,
@@ -25,7 +27,8 @@ from tests.dispatch import number_of
 from tests.property.queue_model import READY, Item, Model
 
 if TYPE_CHECKING:
-    from tests.property.queue_world import Probe, World
+    from tests.property.queue_probe import Probe
+    from tests.property.queue_world import World
 
 SEQUENCE = (1 << RANK_SHIFT) - 1
 
@@ -96,6 +99,7 @@ def check_delivery(
         assert entry.redelivered == (item.sends > 0), "D9"
         assert entry.delivery_count == item.sends + 1, "D9"
         assert getting or not outranking(consumer, item.size), "D3"
+        assert getting or model.may_be_served(consumer), "D4"
     else:
         assert entry.state == AVAILABLE
         assert (consumer, item.number) not in probe.seen, "D6: a browser saw it twice"
@@ -136,7 +140,7 @@ def check_structure(world: World) -> None:
                 held[entry] = consumer
     for model in world.models:
         check_entries(model, held)
-        check_consumers(model.queue)
+        check_consumers(model)
         check_cursors(model.queue)
         check_reliance(model.queue)
     check_windows(world)
@@ -166,7 +170,8 @@ def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
     assert (queue.unacked, queue.unacked_bytes) == (len(out), sum(out)), "I2"
 
 
-def check_consumers(queue: Queue) -> None:
+def check_consumers(model: Model) -> None:
+    queue = model.queue
     manager = queue.manager
     listed: list[QueueConsumer] = []
     for state, members in ((NOT_INTERESTED, manager.not_interested), (NON_ACQUIRING, manager.non_acquiring)):
@@ -190,6 +195,8 @@ def check_consumers(queue: Queue) -> None:
         assert probe.desired == wants_work(probe), "the target remembers what is so"
         assert bool(consumer.blockers & BLOCKED_BY_TARGET) == (not probe.desired)
         assert bool(consumer.blockers & BLOCKED_BY_SIZE) == (consumer in queue.waiting)
+        assert bool(consumer.blockers & BLOCKED_BY_STANDBY) == (not model.may_be_served(consumer)), "D4"
+        assert consumer.active == model.may_be_served(consumer), "D4"
         assert (consumer in queue.waiting) == (consumer.waiting_on is not None)
         assert consumer.acquires == (consumer.context is queue.context)
         assert consumer.inflight == sum(entry.owner is consumer for entry in queue.entries), "I2"
@@ -246,7 +253,10 @@ def check_rest(world: World) -> None:
                 continue
             if consumer.acquires:
                 able = (
-                    first is not None and has_room(probe, first.size) and not outranking(consumer, first.size)
+                    first is not None
+                    and model.may_be_served(consumer)
+                    and has_room(probe, first.size)
+                    and not outranking(consumer, first.size)
                 )
                 assert not able, f"Q1: lost wake-up, {first and first.number} is deliverable"
                 continue

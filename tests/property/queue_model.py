@@ -24,12 +24,21 @@ class Item:
 class Model:
     """The list that a queue must behave like."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, single_active: bool = False) -> None:
         self.queue = queue
+        self.single_active = single_active
         self.items: list[Item] = []
 
     def first_ready(self) -> Item | None:
         return next((item for item in self.items if item.state == READY), None)
+
+    def may_be_served(self, consumer: QueueConsumer) -> bool:
+        """Where one is served at a time: it is the most urgent one, and nobody else has anything."""
+        if not self.single_active or not consumer.acquires:
+            return True
+        candidates = [other for other in self.queue.manager.all if other.acquires]
+        active = max(candidates, key=lambda other: other.priority)  # the first of the highest
+        return consumer is active and all(item.owner in (None, active) for item in self.items)
 
     def drop(self, item: Item) -> None:
         item.state = GONE

@@ -4,67 +4,36 @@
 something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
 """
 
-from dataclasses import dataclass
-
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
 from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
-from broker.core.errors import AccessRefused
+from broker.core.errors import AccessRefused, ResourceLocked
+from broker.core.exclusive import Election
 from broker.core.queue import Queue
 from broker.core.session import Session
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property.queue_model import OUT, READY, Item, Model
-
-
-class Probe(ConsumerTarget):
-    """A client's end that reports to the world."""
-
-    def __init__(
-        self, world: "World", session: Session, credit: Credit, session_credit: Credit | None
-    ) -> None:
-        super().__init__(session, credit, session_credit)
-        self.world = world
-        self.held: list[tuple[QueueConsumer, QueueEntry]] = []
-        self.seen: set[tuple[QueueConsumer, int]] = set()
-
-    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        self.world.delivered(self, consumer, entry)
-
-    def no_messages_available(self, consumer: QueueConsumer) -> None:
-        checks.check_nothing_available(self.world, self, consumer)
-
-    def acquisition_removed(self, entry: QueueEntry) -> None:
-        super().acquisition_removed(entry)
-        self.held = [(consumer, held) for consumer, held in self.held if held is not entry]
-
-    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        shown = [
-            entry for owner, entry in self.held if owner is consumer
-        ]  # to a browser: the rest was taken back
-        self.held = [(owner, entry) for owner, entry in self.held if owner is not consumer]
-        for entry in shown:
-            self.restore_credit(entry.message.size)
-
-
-@dataclass
-class Wire:
-    """One connection with its two sessions and their shared windows."""
-
-    connection: Connection
-    sessions: list[tuple[Session, Credit]]
+from tests.property.queue_probe import Probe, Wire
 
 
 class World:
-    """`levels` of message priority, `queues`, and how far one scan may go."""
+    """`levels` of message priority, `queues`, how far one scan may go, and how many consumers are served."""
 
-    def __init__(self, levels: int = 1, queues: int = 1, scan_budget: int = 5000, wires: int = 3) -> None:
+    def __init__(
+        self,
+        levels: int = 1,
+        queues: int = 1,
+        scan_budget: int = 5000,
+        single_active: bool = False,
+        wires: int = 3,
+    ) -> None:
         self.levels = levels
         self.scan_budget = scan_budget
+        self.single_active = single_active
         self.scheduler = HandScheduler()
         self.store = MemoryStore()
         self.counters = Counters()
@@ -117,6 +86,7 @@ class World:
             consumer = QueueConsumer(probe, model.queue, kind != 5, priority, kind == 7, "", no_ack)
             others = list(model.queue.manager.all)
             refused = bool(others) and (consumer.exclusive or any(other.exclusive for other in others))
+            refused = refused or (consumer.exclusive and self.single_active)
             try:
                 model.queue.add_consumer(consumer)
             except AccessRefused:
@@ -166,7 +136,12 @@ class World:
         probe = Probe(self, self._session(wire)[0], Credit(), None)
         self.probes.append(probe)
         getter = QueueConsumer(probe, model.queue)
-        entry = model.queue.get_one(getter)
+        try:
+            entry = model.queue.get_one(getter)
+        except ResourceLocked:
+            assert self.single_active
+            return
+        assert not self.single_active
         assert (entry is None) == (model.first_ready() is None)
         if entry is not None:
             self.delivered(probe, getter, entry)
@@ -245,7 +220,9 @@ class World:
         entries: QueueEntryList = FifoEntryList() if self.levels == 1 else PriorityEntryList(self.levels)
         queue = Queue(name, self.store, entries, self.counters)
         queue.context.scan_budget = self.scan_budget
-        return Model(queue)
+        if self.single_active:
+            queue.election = Election(queue)
+        return Model(queue, self.single_active)
 
     def _new_wire(self) -> Wire:
         connection = Connection(self.scheduler)

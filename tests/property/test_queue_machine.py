@@ -18,9 +18,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(levels=st.sampled_from([1, 3]), queues=st.integers(1, 2), scan=st.sampled_from([1, 5000]))
-    def start(self, levels: int, queues: int, scan: int) -> None:
-        self.world = World(levels, queues, scan)
+    @initialize(
+        levels=st.sampled_from([1, 3]),
+        queues=st.integers(1, 2),
+        scan=st.sampled_from([1, 5000]),
+        single_active=st.booleans(),
+    )
+    def start(self, levels: int, queues: int, scan: int, single_active: bool) -> None:
+        self.world = World(levels, queues, scan, single_active)
 
     @rule(queue=some, size=sizes, priority=st.integers(0, 3), copies=st.integers(1, 4))
     def publish(self, queue: int, size: int, priority: int, copies: int) -> None:

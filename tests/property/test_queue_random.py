@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -47,12 +48,14 @@ OPERATIONS: list[tuple[int, Operation]] = [
 ]
 WEIGHTS = [weight for weight, _ in OPERATIONS]
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "fifo": {"levels": 1, "queues": 1},
     "priority": {"levels": 4, "queues": 1},
     "several queues": {"levels": 1, "queues": 3},
     "several priority queues, short scans": {"levels": 3, "queues": 2, "scan_budget": 1},
     "fifo, short scans": {"levels": 1, "queues": 1, "scan_budget": 2},
+    "single active": {"levels": 1, "queues": 1, "single_active": True},
+    "single active, several priority queues": {"levels": 3, "queues": 2, "single_active": True},
 }
 
 
