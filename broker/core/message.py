@@ -7,6 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 SHORT_STRING_BYTES_MAX: Final = 255
+NEVER: Final[i64] = -1  # of an expiration: the message may wait for ever
 
 
 @final
@@ -33,20 +34,25 @@ class Message:
 
     `content` is the content header and body frames as the publisher sent them, one slice; None once the log
     holds them and memory does not (`MessageStore.load` brings them back). `size` is the body in bytes.
-    `date`: from when on its time is counted, in milliseconds since 1970, kept in the log too; 0: nobody needs
-    it. Set before the message is appended, and not changed afterwards.
+    `date`: from when on its time is counted, in milliseconds since 1970; 0: nobody needs it.
+    `expiration`: how many milliseconds it may wait in a queue; NEVER: its publisher does not say.
+    `died`: it has been dead-lettered, and what its headers say of that is the broker's own word.
+    These three are kept in the log too, of a message with a date. They are set before the message is
+    appended, and not changed afterwards.
     """
 
-    # the log's book-keeping (all but `date`), untouched by anybody else; defaults of the class: most messages
+    # the log's book-keeping (up to `date`), untouched by anybody else; defaults of the class: most messages
     # need no other
     sequence: i64 = 0  # its number in the log; 0: not logged
     references: i64 = 0  # durable queues that still hold it
     segment: i64 = 0  # where its content lies: segment number,
     offset: i64 = 0  # offset of the content in the segment's file,
     length: i64 = 0  # and length of the content in bytes
-    date: i64 = 0
     log_previous: Message | None = None  # live messages of one segment are linked, oldest first
     log_next: Message | None = None
+    date: i64 = 0
+    expiration: i64 = NEVER
+    died: bool = False
 
     def __init__(
         self, address: Address, content: bytes | None, size: i64, persistent: bool, priority: i64

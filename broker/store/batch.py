@@ -17,6 +17,7 @@ from broker.store.format import (
     DATED,
     DEFINITION,
     DELIVERED,
+    DIED,
     HEADER_BYTES,
     MESSAGE,
     REMOVED,
@@ -87,6 +88,8 @@ class Batch:
         else:
             writer.append(DATED)
             write_i64_be(writer, message.date)
+            write_i64_be(writer, message.expiration)
+            writer.append(DIED if message.died else 0)
         write_i64_be(writer, message.sequence)
         writer.append(message.priority)
         writer.write(destination)

@@ -21,7 +21,9 @@ later batch may have.
     5 checkpoint  length 4 | JSON         {"segments": [[number, bytes] of older], "definitions": [changes]}
     6 removed     segment 8               its file is to be ignored, and deleted
     7 closed                              the last record of a clean stop
-    8 dated       date 8 | from the sequence on as a message record: a message with a date, ms since 1970
+    8 dated       date 8 | expiration 8 | marks 1 | from the sequence on as a message record:
+                  a message with a date, ms since 1970; expiration in ms, all bits 1: none;
+                  mark 1: it has been dead-lettered
     9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer
 
 A later message record with the same sequence is a copy and replaces the earlier one; its counts go on, and of
@@ -37,6 +39,8 @@ from typing import Final, final
 
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
+
+from broker.core.message import NEVER
 
 try:  # the same CRC-32, five times as fast
     from isal.isal_zlib import crc32
@@ -57,6 +61,8 @@ REMOVED: Final = 6
 CLOSED: Final = 7
 DATED: Final = 8
 COUNT: Final = 9
+
+DIED: Final = 1  # a mark of a dated message
 
 MALFORMED: Final = -1
 END: Final = 0
@@ -121,6 +127,8 @@ class Records:
         self.sequence: i64 = 0
         self.priority: i64 = 0
         self.date: i64 = 0
+        self.expiration: i64 = NEVER
+        self.died = False
         self.queue: i64 = 0  # of a settle, delivered or count record
         self.count: i64 = 0  # of a count record
         self.queues: i64 = 0  # how many queue numbers stand
@@ -141,7 +149,8 @@ class Records:
     def next(self) -> i64:
         """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense.
 
-        The kind of a dated message is MESSAGE too; `date` is 0 for one without.
+        The kind of a dated message is MESSAGE too; `date` is 0 for one without. `expiration` and `died` are
+        void without a date.
         """
         at = self.position
         room = self.end - at
@@ -180,9 +189,11 @@ class Records:
             self.count = read_i64_be(self.data, at + 17)
             self.position = at + 25
             return kind
-        if kind == DATED and room >= 20:
+        if kind == DATED and room >= 18:
             self.date = read_i64_be(self.data, at + 1)
-            return self._message(at + 8)
+            self.expiration = read_i64_be(self.data, at + 9)
+            self.died = self.data[at + 17] & DIED != 0
+            return self._message(at + 17)
         return MALFORMED
 
     def _message(self, at: i64) -> i64:

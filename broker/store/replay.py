@@ -127,7 +127,10 @@ class Replay:
         if message is None:
             message = Message(self._address(), None, records.size, True, records.priority)
             message.sequence = sequence
-            message.date = records.date
+            if records.date != 0:
+                message.date = records.date
+                message.expiration = records.expiration
+                message.died = records.died
             self.page.messages[slot] = message
             if sequence >= self.next_sequence:
                 self.next_sequence = sequence + 1

@@ -25,6 +25,7 @@ def main() -> None:
     log.append_definition(change)
     first = publish(log, [orders], content_of(1, 64))
     dated = new_message(content_of(2, 300), Address("", "später"), 5, date=1_700_000_000_123)
+    dated.expiration = 86_400_000
     log.append_message(dated, [orders, audit])
     log.append_count(first, orders, 1)
     log.append_count(dated, audit, 1)
@@ -34,7 +35,9 @@ def main() -> None:
     log.append_count(dated, audit, 2)
     publish(log, [audit], content_of(3, 200))
     log.commit()
-    log.append_message(new_message(b"", date=(1 << 63) - 1), [orders])
+    died = new_message(b"", date=(1 << 63) - 1)
+    died.died = True
+    log.append_message(died, [orders])
     log.append_count(dated, orders, 1 << 40)
     log.commit()
     log.append_delivered(dated, audit)

@@ -3,37 +3,33 @@
 import random
 
 from broker.core.errors import StoreFailed
-from broker.core.message import Message
-from broker.core.queue import Queue
 from broker.store.log import Log
 from broker.store.recovery import RecoveryReport
-from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.simulation.store_model import Event, Model, State, TopologySink, difference
-from tests.storing import Deferred, content_of, logged_queue, new_message, open_log
+from tests.simulation.sim_disk import PowerLoss
+from tests.simulation.store_model import (
+    State,
+    TopologySink,
+    difference,
+    time_of,
+)
+from tests.simulation.store_work import Work
+from tests.storing import Deferred, logged_queue, open_log
 
 FOLDER = "/data"
 
 
-class Machine:
+class Machine(Work):
     """Does random things to a log until an accident, recovers, checks, and goes on."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
+        super().__init__(random.Random(seed))
         self.segment_bytes = self.rng.choice([4096, 16384])  # of equal ones, many are used again
-        self.disk = SimDisk(self.rng)
         self.deferred = Deferred()
-        self.model = Model()
-        self.queues: dict[int, Queue] = {}
-        self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
-        self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
-        self.next_queue = 1
-        self.next_message = 1
         self.clean = False
         self.interrupted = False
         self.fresh = True
         self.refused = 0
         self.recoveries = 0
-        self.log: Log
         self._restart()
 
     # --- what may happen
@@ -52,18 +48,18 @@ class Machine:
     def _one_step(self) -> None:
         draw = self.rng.random()
         if draw < 0.35:
-            self._publish()
+            self.publish()
         elif draw < 0.60:
-            self._settle()
+            self.settle()
         elif draw < 0.68:
-            self._count()
+            self.count()
         elif draw < 0.79:
             self.log.commit()
         elif draw < 0.93:
             if self.deferred.pending:
                 self.deferred.step(self.rng.randrange(len(self.deferred.pending)))
         elif draw < 0.955:
-            self._topology()
+            self.topology()
         elif draw < 0.965:
             self.log.tick()
         elif draw < 0.975:
@@ -79,92 +75,11 @@ class Machine:
         else:
             self.disk.rotten_reads = 1
 
-    def _publish(self) -> None:
-        if self.log.failure or not self.queues:
-            return
-        count = min(len(self.queues), self.rng.choice([1, 1, 1, 2, 3]))
-        chosen = self.rng.sample(sorted(self.queues), count)
-        length = self.rng.choice([5, 40, 400, 3000]) if self.rng.random() < 0.99 else 300_000
-        content = content_of(self.next_message, length)
-        date = self.rng.choice([0, 0, 1, 1_700_000_000_000, (1 << 63) - 1])
-        message = new_message(content, date=date)
-        batch = self.log.batch
-        self.log.append_message(message, [self.queues[number] for number in chosen])
-        self.held[self.next_message] = (message, set(chosen))
-        self.next_message += 1
-        self.model.add(batch, Event("publish", message.sequence, tuple(chosen), content, date))
-
-    def _settle(self) -> None:
-        if not self.held:
-            return
-        keys = list(self.held)
-        # mostly the oldest, sometimes any: both whole segments and holes appear
-        key = keys[0] if self.rng.random() < 0.6 else self.rng.choice(keys)
-        message, queues = self.held[key]
-        number = self.rng.choice(sorted(queues))
-        sequence = message.sequence
-        if sequence and self.rng.random() < 0.1:
-            assert self._load(message) == self.model.content(sequence)
-        self._let_go(key, number)
-        if sequence:
-            if not self.log.stopped:
-                self.model.add(self.log.batch, Event("settle", sequence, (number,)))
-            self.log.append_settle(message, self.queues[number])
-
-    def _count(self) -> None:
-        """A queue gives a message out, sometimes one that it has given out before."""
-        if not self.held:
-            return
-        keys = list(self.held)
-        key = keys[0] if self.rng.random() < 0.5 else self.rng.choice(keys)
-        message, queues = self.held[key]
-        number = self.rng.choice(sorted(queues))
-        count = self.counts.get((key, number), 0) + 1
-        self.counts[key, number] = count
-        if message.sequence and not self.log.failure:
-            self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
-        self.log.append_count(message, self.queues[number], count)
-
-    def _load(self, message: Message) -> bytes:
-        rotten, self.disk.rotten_reads = self.disk.rotten_reads, 0
-        content = self.log.load(message) if message.content is None else message.content
-        self.disk.rotten_reads = rotten
-        return content
-
-    def _let_go(self, key: int, queue: int) -> None:
-        _, queues = self.held[key]
-        queues.discard(queue)
-        if not queues:
-            del self.held[key]
-        self.counts.pop((key, queue), None)
-
-    def _topology(self) -> None:
-        if self.log.failure:
-            return
-        if len(self.queues) < 2 or self.rng.random() < 0.6:
-            number = self.next_queue
-            self.next_queue += 1
-            self.queues[number] = logged_queue(number)
-            self.model.add(self.log.batch, Event("declare", number))
-            self.log.append_definition({"kind": "queue", "number": number})
-            return
-        number = self.rng.choice(sorted(self.queues))
-        self.model.add(self.log.batch, Event("delete", number))
-        self.log.append_definition({"kind": "queue.delete", "number": number})
-        del self.queues[number]
-        for key in [key for key, (_, queues) in self.held.items() if number in queues]:
-            message = self.held[key][0]
-            self._let_go(key, number)
-            self.log.forget(message)
-
     def _capacity(self) -> None:
         if self.disk.capacity > 1 << 30:
             self.disk.capacity = self.disk.used() + self.rng.randrange(6000)
         else:
             self.disk.capacity = 1 << 40
-
-    def _definitions(self) -> list[dict[str, object]]:
-        return [{"kind": "queue", "number": number} for number in sorted(self.queues)]
 
     # --- accidents
 
@@ -257,7 +172,7 @@ class Machine:
             assert redelivered == (not report.clean)
             assert message.sequence not in found.messages, "a message comes back once"
             content = message.content or log.load(message)
-            found.messages[message.sequence] = (content, set(queues), message.date)
+            found.messages[message.sequence] = (content, set(queues), time_of(message))
         sequences = [message.sequence for message, _, _ in sink.messages]
         assert sequences == sorted(sequences)
         assert any(found.everything() == state.everything() for state in possible), (
@@ -281,7 +196,7 @@ class Machine:
         def definitions() -> list[dict[str, object]]:
             if self.log_is_new:
                 return [{"kind": "queue", "number": number} for number in sorted(sink.queues)]
-            return self._definitions()
+            return self.definitions()
 
         self.log_is_new = True
         result = open_log(

@@ -1,11 +1,32 @@
 """What a log amounts to, and what may be left of it after each accident."""
 
 import copy
+import random
 from dataclasses import dataclass
+from typing import Final
 
-from broker.core.message import Message
+from broker.core.message import NEVER, Message
 from broker.store.log import Log
-from tests.storing import Sink
+from tests.storing import Sink, content_of, new_message
+
+Time = tuple[int, int, bool]
+"""Date, expiration and whether it has been dead-lettered."""
+
+NO_TIME: Final[Time] = (0, NEVER, False)
+
+
+def time_of(message: Message) -> Time:
+    return message.date, message.expiration, message.died
+
+
+def random_message(rng: random.Random, number: int) -> Message:
+    length = rng.choice([5, 40, 400, 3000]) if rng.random() < 0.99 else 300_000
+    message = new_message(content_of(number, length))
+    message.date = rng.choice([0, 0, 1, 1_700_000_000_000, (1 << 63) - 1])
+    if message.date:
+        message.expiration = rng.choice([NEVER, NEVER, 0, 5000])
+        message.died = rng.random() < 0.5
+    return message
 
 
 @dataclass
@@ -16,15 +37,21 @@ class Event:
     number: int
     queues: tuple[int, ...] = ()
     content: bytes = b""
-    date: int = 0
+    time: Time = NO_TIME
     count: int = 0
 
 
-Found = tuple[bytes, set[int], int]
+def published(message: Message, queues: list[int]) -> Event:
+    """What is to be found of a message that has just been appended."""
+    assert message.content is not None
+    return Event("publish", message.sequence, tuple(queues), message.content, time_of(message))
+
+
+Found = tuple[bytes, set[int], Time]
 
 
 class State:
-    """What the log amounts to: messages (content, queues that hold them, date), counts, and the queues."""
+    """What the log amounts to: messages (content, queues that hold them, time), counts, and the queues."""
 
     def __init__(self) -> None:
         self.messages: dict[int, Found] = {}  # by sequence
@@ -33,7 +60,7 @@ class State:
 
     def apply(self, event: Event) -> None:
         if event.kind == "publish":
-            self.messages[event.number] = (event.content, set(event.queues), event.date)
+            self.messages[event.number] = (event.content, set(event.queues), event.time)
         elif event.kind == "settle":
             self._settle(event.number, event.queues[0])
         elif event.kind == "count":
@@ -52,7 +79,7 @@ class State:
         if not queues:
             del self.messages[sequence]
 
-    def described(self) -> list[tuple[int, bytes, list[int], int]]:
+    def described(self) -> list[tuple[int, bytes, list[int], Time]]:
         return [(s, content, sorted(queues), d) for s, (content, queues, d) in sorted(self.messages.items())]
 
     def everything(self) -> tuple[object, ...]:

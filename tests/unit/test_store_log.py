@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.store.check import check
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.segmented_commit import INLINE_WRITE_MAX
@@ -259,40 +258,4 @@ def test_sync_latency_and_sizes_are_counted(tmp_path: Path) -> None:
     deferred.run_all()
     assert log.unsynced_bytes == 0
     assert log.sync_latency.count == before + 1
-    log.let_go()
-
-
-def test_the_date_of_a_message_comes_back_also_after_it_was_copied(tmp_path: Path) -> None:
-    queue = logged_queue(1)
-    log, _ = open_log(str(tmp_path), DISK, segment_bytes=4096, first_segment_bytes=4096)
-    kept = []
-    for number in range(1, 200):
-        message = new_message(
-            content_of(number, 300), date=(1_700_000_000_000 + number) if number % 40 else 0
-        )
-        log.append_message(message, [queue])
-        if number % 20 == 0:
-            kept.append(message)
-        else:
-            log.append_settle(message, queue)
-        log.commit()
-    assert all(message.segment > 1 for message in kept), "copied: its own segment was left long ago"
-    log.let_go()
-    assert check(str(tmp_path), DISK).messages == len(kept)
-    sink = Sink()
-    log, _ = open_log(str(tmp_path), DISK, sink)
-    found = [(message.sequence, message.date) for message, _, _ in sink.messages]
-    assert found == [(n, 0 if n % 40 == 0 else 1_700_000_000_000 + n) for n in range(20, 200, 20)]
-    assert all(log.load(message) == content_of(message.sequence, 300) for message, _, _ in sink.messages)
-    log.let_go()
-
-
-def test_a_message_without_a_date_pays_nothing_for_it(tmp_path: Path) -> None:
-    log, _ = open_log(str(tmp_path), DISK)
-    sizes = []
-    for date in (0, 1):
-        before = log.unsynced_bytes
-        log.append_message(new_message(b"x", date=date), [logged_queue(1)])
-        sizes.append(log.unsynced_bytes - before)
-    assert sizes[1] - sizes[0] == 8
     log.let_go()

@@ -1,0 +1,104 @@
+"""What queues do to a log, at random, and the model of what it amounts to."""
+
+import random
+
+from broker.core.message import Message
+from broker.core.queue import Queue
+from broker.store.log import Log
+from tests.simulation.sim_disk import SimDisk
+from tests.simulation.store_model import Event, Model, published, random_message
+from tests.storing import logged_queue
+
+
+class Work:
+    """Queues and what they hold in memory. Each operation is something that a queue would do."""
+
+    log: Log
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.disk = SimDisk(rng)
+        self.model = Model()
+        self.queues: dict[int, Queue] = {}
+        self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
+        self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
+        self.next_queue = 1
+        self.next_message = 1
+
+    def publish(self) -> None:
+        if self.log.failure or not self.queues:
+            return
+        count = min(len(self.queues), self.rng.choice([1, 1, 1, 2, 3]))
+        chosen = self.rng.sample(sorted(self.queues), count)
+        message = random_message(self.rng, self.next_message)
+        batch = self.log.batch
+        self.log.append_message(message, [self.queues[number] for number in chosen])
+        self.held[self.next_message] = (message, set(chosen))
+        self.next_message += 1
+        self.model.add(batch, published(message, chosen))
+
+    def settle(self) -> None:
+        if not self.held:
+            return
+        keys = list(self.held)
+        # mostly the oldest, sometimes any: both whole segments and holes appear
+        key = keys[0] if self.rng.random() < 0.6 else self.rng.choice(keys)
+        message, queues = self.held[key]
+        number = self.rng.choice(sorted(queues))
+        sequence = message.sequence
+        if sequence and self.rng.random() < 0.1:
+            assert self.load(message) == self.model.content(sequence)
+        self.let_go(key, number)
+        if sequence:
+            if not self.log.stopped:
+                self.model.add(self.log.batch, Event("settle", sequence, (number,)))
+            self.log.append_settle(message, self.queues[number])
+
+    def count(self) -> None:
+        """A queue gives a message out, sometimes one that it has given out before."""
+        if not self.held:
+            return
+        keys = list(self.held)
+        key = keys[0] if self.rng.random() < 0.5 else self.rng.choice(keys)
+        message, queues = self.held[key]
+        number = self.rng.choice(sorted(queues))
+        count = self.counts.get((key, number), 0) + 1
+        self.counts[key, number] = count
+        if message.sequence and not self.log.failure:
+            self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
+        self.log.append_count(message, self.queues[number], count)
+
+    def load(self, message: Message) -> bytes:
+        rotten, self.disk.rotten_reads = self.disk.rotten_reads, 0
+        content = self.log.load(message) if message.content is None else message.content
+        self.disk.rotten_reads = rotten
+        return content
+
+    def let_go(self, key: int, queue: int) -> None:
+        _, queues = self.held[key]
+        queues.discard(queue)
+        if not queues:
+            del self.held[key]
+        self.counts.pop((key, queue), None)
+
+    def topology(self) -> None:
+        if self.log.failure:
+            return
+        if len(self.queues) < 2 or self.rng.random() < 0.6:
+            number = self.next_queue
+            self.next_queue += 1
+            self.queues[number] = logged_queue(number)
+            self.model.add(self.log.batch, Event("declare", number))
+            self.log.append_definition({"kind": "queue", "number": number})
+            return
+        number = self.rng.choice(sorted(self.queues))
+        self.model.add(self.log.batch, Event("delete", number))
+        self.log.append_definition({"kind": "queue.delete", "number": number})
+        del self.queues[number]
+        for key in [key for key, (_, queues) in self.held.items() if number in queues]:
+            message = self.held[key][0]
+            self.let_go(key, number)
+            self.log.forget(message)
+
+    def definitions(self) -> list[dict[str, object]]:
+        return [{"kind": "queue", "number": number} for number in sorted(self.queues)]
