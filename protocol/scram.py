@@ -1,0 +1,197 @@
+"""SCRAM-SHA-256, the server's side: what is kept of a password, and the exchange. [RFC 5802, RFC 7677]
+
+Nothing is looked up and nothing is random here: the caller finds the verifier of the user whom the client
+names and makes up the nonce. Channel binding (SCRAM-SHA-256-PLUS) is not offered.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import stringprep
+import unicodedata
+from typing import Final, NamedTuple, final
+
+from protocol.errors import SYNTAX_ERROR, ProtocolError
+
+MECHANISM: Final = "SCRAM-SHA-256"
+ITERATIONS_MIN: Final = 4096
+ITERATIONS_MAX: Final = 10_000_000
+
+_KEY_BYTES: Final = 32
+_NONCE: Final = re.compile(r"[!-+\--~]{1,512}")  # printable ASCII without the comma
+_FORBIDDEN: Final = (
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)
+
+
+class Verifier(NamedTuple):
+    """What is kept instead of a password: enough to check a proof, not enough to give one. [RFC 5802 3]"""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+    def __str__(self) -> str:
+        """`SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`, all but the first in base 64."""
+        return (
+            f"{MECHANISM}${self.iterations}:{_b64(self.salt)}${_b64(self.stored_key)}:{_b64(self.server_key)}"
+        )
+
+
+def derive(password: str, salt: bytes, iterations: int) -> Verifier:
+    """The verifier of a password. Takes as long as `iterations` make it."""
+    salted = hashlib.pbkdf2_hmac(
+        "sha256", prepared(password).encode("utf-8", "surrogatepass"), salt, iterations
+    )
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    stored_key = hashlib.sha256(client_key).digest()
+    return Verifier(salt, iterations, stored_key, hmac.digest(salted, b"Server Key", "sha256"))
+
+
+def read_verifier(text: str) -> Verifier:
+    """Read what `str` of a verifier gives. Raises ValueError."""
+    match = re.fullmatch(r"SCRAM-SHA-256\$(\d{1,8}):([^$:]+)\$([^$:]+):([^$:]+)", text, re.ASCII)
+    if match is None:
+        raise ValueError("not of the form SCRAM-SHA-256$iterations:salt$stored key:server key")
+    salt, stored_key, server_key = (_unb64(part) for part in match.group(2, 3, 4))
+    iterations = int(match[1])
+    if not salt or len(stored_key) != _KEY_BYTES or len(server_key) != _KEY_BYTES:
+        raise ValueError("the salt is empty, or a key has not 32 bytes")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ValueError(f"{iterations} iterations, allowed: {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+    return Verifier(salt, iterations, stored_key, server_key)
+
+
+def prepared(text: str) -> str:
+    """A name or password as SASLprep has it; as it is if SASLprep forbids it. [RFC 4013]
+
+    What SASLprep forbids was the client's choice and is compared octet by octet, as PostgreSQL does.
+    """
+    mapped = "".join(
+        " " if stringprep.in_table_c12(character) else character
+        for character in text
+        if not stringprep.in_table_b1(character)
+    )
+    found = unicodedata.normalize("NFKC", mapped)
+    for character in found:
+        if stringprep.in_table_a1(character) or any(forbids(character) for forbids in _FORBIDDEN):
+            return text
+    if any(stringprep.in_table_d1(character) for character in found):
+        ends = stringprep.in_table_d1(found[0]) and stringprep.in_table_d1(found[-1])
+        if not ends or any(stringprep.in_table_d2(character) for character in found):
+            return text
+    return found
+
+
+@final
+class Exchange:
+    """One log-in: `first`, then `challenge`, then `final`. [RFC 5802 5]
+
+    `user` is whom the client claims to be, once `first` has been taken. All three raise
+    ProtocolError(SYNTAX_ERROR) for what the client did wrong, a proof that is false apart.
+    """
+
+    def __init__(self, nonce: str) -> None:
+        """`nonce`: printable ASCII without commas that nobody can guess; it is part of the exchange's own."""
+        self.user = ""
+        self._nonce = nonce
+        self._header = b""
+        self._bare = ""
+        self._first = ""
+        self._verifier: Verifier | None = None
+
+    def first(self, message: bytes) -> None:
+        """Take client-first-message."""
+        text = _text(message)
+        match = re.fullmatch(
+            r"((n|y|p=[^,]*),(?:a=([^,]*))?,)((?:(m=[^,]*),)?n=([^,]*),r=([^,]*)(?:,.*)?)", text
+        )
+        if match is None:
+            raise _malformed("the first message")
+        header, binding, wanted, self._bare, extension, name, nonce = match.groups()
+        if binding.startswith("p"):
+            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} does no channel binding")
+        if extension is not None:
+            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} extension '{extension}' is not supported")
+        if not _NONCE.fullmatch(nonce):
+            raise _malformed("the nonce")
+        self.user = prepared(_name(name))
+        if wanted and prepared(_name(wanted)) != self.user:
+            raise ProtocolError(SYNTAX_ERROR, f"'{self.user}' cannot log in as '{_name(wanted)}'")
+        self._header = header.encode()
+        self._nonce = nonce + self._nonce
+
+    def challenge(self, verifier: Verifier) -> bytes:
+        """Give server-first-message, for the user's verifier."""
+        self._verifier = verifier
+        self._first = f"r={self._nonce},s={_b64(verifier.salt)},i={verifier.iterations}"
+        return self._first.encode()
+
+    def final(self, message: bytes) -> bytes | None:
+        """Take client-final-message; give server-final-message, None if the proof is false."""
+        text = _text(message)
+        match = re.fullmatch(r"(c=([^,]*),r=([^,]*)(?:,.*)?),p=([^,]*)", text)
+        if match is None or self._verifier is None:
+            raise _malformed("the final message")
+        unsigned, binding, nonce, proof_text = match.groups()
+        proof = _decoded(proof_text, "the proof")
+        if _decoded(binding, "the channel binding") != self._header:
+            raise ProtocolError(
+                SYNTAX_ERROR, f"{MECHANISM}: the channel binding is not that of the first message"
+            )
+        verifier = self._verifier
+        signed = f"{self._bare},{self._first},{unsigned}".encode()
+        signature = hmac.digest(verifier.stored_key, signed, "sha256")
+        key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
+        right = hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key)
+        same = hmac.compare_digest(nonce.encode(), self._nonce.encode())
+        if not right or not same or len(proof) != _KEY_BYTES:
+            return None
+        return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, signed, "sha256"))
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} response is not UTF-8") from error
+
+
+def _name(escaped: str) -> str:
+    """A name whose commas and equal signs are written =2C and =3D."""
+    if re.search("=(?!2C|3D)", escaped) or not escaped:
+        raise _malformed("the user name")
+    return escaped.replace("=2C", ",").replace("=3D", "=")
+
+
+def _malformed(what: str) -> ProtocolError:
+    return ProtocolError(SYNTAX_ERROR, f"{MECHANISM}: {what} is malformed")
+
+
+def _decoded(text: str, what: str) -> bytes:
+    try:
+        return _unb64(text)
+    except ValueError as error:
+        raise _malformed(what) from error
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _unb64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.encode(), validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"not base 64: {error}") from error
