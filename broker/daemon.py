@@ -21,10 +21,11 @@ import structlog
 import uvloop
 
 from broker import __version__, logs
-from broker.adapters.server import Answer, Server
+from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
-from broker.auth.authenticator import Authenticator
-from broker.auth.passwords import hash_password
+from broker.auth.doorman import Answer
+from broker.auth.gate import Gate
+from broker.auth.passwords import make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
@@ -95,11 +96,11 @@ class Daemon:
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.definitions)
-        self.authenticator = Authenticator(self.users)
+        self.gate = Gate(self.users, loop.call_later, self._in_doorman)
         self.server = Server(
             self.broker,
             self.log,
-            self,
+            self.gate,
             __version__,
             lambda prefix: prefix + self._unique(),
             frame_max=settings.frame_max,
@@ -108,6 +109,9 @@ class Daemon:
             handshake_seconds=settings.handshake_timeout_s,
             body_bytes_max=settings.message_size_max,
         )
+        self.users.changed = self.server.connections.rights_changed
+        self.users.deleted = self.server.connections.user_deleted
+        self.broker.leaving += [self.server.connections.vhost_deleted, self.users.forget_vhost]
         self.pump = Pump(loop.call_soon, time.monotonic)
         self.listener = Listener(self.server, self.pump, loop)
         self.started = False
@@ -159,8 +163,8 @@ class Daemon:
         settings = self.settings
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
-            hashed = await self.loop.run_in_executor(self.doormen, hash_password, password)
-            self.users.add_first(settings.default_user, lambda: hashed, DEFAULT_VHOST)
+            kept = await self.loop.run_in_executor(self.doormen, make_password, password)
+            self.users.add_first(settings.default_user, kept, DEFAULT_VHOST)
             _log.info("first user made", user=settings.default_user)
 
     def _close_log(self) -> int:
@@ -200,18 +204,10 @@ class Daemon:
 
     # -- what the parts ask for
 
-    def authenticate(self, user: str, password: str, loopback: bool, answer: Answer) -> None:
-        """Check a password (Access): at once if it is remembered, else in a thread: hashing takes long."""
-        known = self.authenticator.remembered(user, password, loopback)
-        if known is not None:
-            answer(known)
-            return
-        future = self.loop.run_in_executor(self.doormen, self.authenticator.verify, user, password, loopback)
+    def _in_doorman(self, work: Callable[[], bool], answer: Answer) -> None:
+        """Check a password in a thread: hashing takes long. `answer` is called on the loop."""
+        future = self.loop.run_in_executor(self.doormen, work)
         future.add_done_callback(lambda done: answer(_verified(done)))
-
-    def may_access(self, user: str, vhost: str) -> bool:
-        """Whether a user may use a virtual host (Access)."""
-        return self.users.may_access(user, vhost)
 
     def _definitions(self) -> list[dict[str, object]]:
         return self.broker.definitions()

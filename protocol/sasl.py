@@ -1,37 +1,34 @@
-"""SASL responses of AMQP 0-9-1: user and password out of what the client sent, nothing checked here."""
+"""SASL responses that are one message: what the client says in them, nothing checked here.
+
+All functions raise ProtocolError(SYNTAX_ERROR) for a malformed response.
+"""
+
+from typing import Final
 
 from protocol.amqp091.fields import Reader
-from protocol.errors import ACCESS_REFUSED, SYNTAX_ERROR, ProtocolError
+from protocol.errors import SYNTAX_ERROR, ProtocolError
 
-MECHANISMS = "PLAIN AMQPLAIN"
-
-
-def credentials(mechanism: str, response: bytes) -> tuple[str, str]:
-    """User and password of a start-ok. [RFC 4616; AMQPLAIN: a field table without its length]
-
-    Raises ProtocolError: ACCESS_REFUSED for a mechanism that was not offered, SYNTAX_ERROR for a malformed
-    response.
-    """
-    if mechanism == "PLAIN":
-        return _plain(response)
-    if mechanism == "AMQPLAIN":
-        return _amqplain(response)
-    raise ProtocolError(
-        ACCESS_REFUSED, f"unknown authentication mechanism '{mechanism}', offered: {MECHANISMS}"
-    )
+PLAIN: Final = "PLAIN"
+AMQPLAIN: Final = "AMQPLAIN"
+EXTERNAL: Final = "EXTERNAL"
+ANONYMOUS: Final = "ANONYMOUS"
 
 
-def _plain(response: bytes) -> tuple[str, str]:
+def plain(response: bytes) -> tuple[str, str]:
+    """User and password. [RFC 4616] Nobody can log in for somebody else."""
     parts = response.split(b"\0")
     if len(parts) != 3:
         raise ProtocolError(SYNTAX_ERROR, f"PLAIN response has {len(parts)} parts instead of 3")
+    if parts[0] not in (b"", parts[1]):
+        raise ProtocolError(SYNTAX_ERROR, "PLAIN response asks to be somebody else")
     try:
         return parts[1].decode(), parts[2].decode()
     except UnicodeDecodeError as e:
         raise ProtocolError(SYNTAX_ERROR, "PLAIN response is not UTF-8") from e
 
 
-def _amqplain(response: bytes) -> tuple[str, str]:
+def amqplain(response: bytes) -> tuple[str, str]:
+    """User and password. [AMQPLAIN: a field table without its length]"""
     try:
         table = Reader(len(response).to_bytes(4, "big") + response).table()
     except ValueError as e:

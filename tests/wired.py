@@ -10,8 +10,9 @@ from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Channel, Connection
 from pamqp.common import FieldTable
 
+from broker.adapters.access import Access, Answer, Applicant, Origin
 from broker.adapters.connection091 import Connection091
-from broker.adapters.server import Answer, Server
+from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
 from broker.core.broker import Broker
 from broker.core.connection import Connection as CoreConnection
@@ -20,6 +21,7 @@ from broker.core.counters import Counters
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queue import Queue
+from protocol.sasl import plain
 from tests.clock import HandClock
 from tests.frames import FRAME_OVERHEAD, METHOD, body_frames, header_bytes, method_bytes
 
@@ -152,7 +154,13 @@ class Door:
         self.at_once = True
         self.asked: list[Answer] = []
 
-    def authenticate(self, user: str, password: str, loopback: bool, answer: Answer) -> None:
+    def mechanisms(self, identity: str | None) -> str:
+        return "PLAIN"
+
+    def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> "Knock":
+        return Knock(self, origin, applicant)
+
+    def check(self, user: str, password: str, origin: Origin, answer: Answer) -> None:
         if self.at_once:
             answer(password == "guest")
         else:
@@ -161,11 +169,46 @@ class Door:
     def may_access(self, user: str, vhost: str) -> bool:
         return True
 
+    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
+        return True
+
+    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+        return True
+
+    def may_impersonate(self, user: str) -> bool:
+        return False
+
+    def limit(self, user: str, what: str) -> int | None:
+        return None
+
+
+class Knock:
+    """A PLAIN log-in at a Door."""
+
+    def __init__(self, door: Door, origin: Origin, applicant: Applicant) -> None:
+        self.door = door
+        self.origin = origin
+        self.applicant = applicant
+        self.user = ""
+
+    def respond(self, response: bytes) -> None:
+        self.user, password = plain(response)
+        self.door.check(self.user, password, self.origin, self.answered)
+
+    def answered(self, right: bool) -> None:
+        if right:
+            self.applicant.accepted(self.user, b"")
+        else:
+            self.applicant.refused(self.user, "wrong")
+
+    def abandon(self) -> None:
+        pass
+
 
 class House:
     """A broker whose parts are all moved by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access | None = None) -> None:
         self.store = HandStore()
         numbers = itertools.count(1)
         self.clock = HandClock()
@@ -174,7 +217,7 @@ class House:
         self.turns = Turns()
         self.door = Door()
         self.server = Server(
-            self.broker, self.store, self.door, "0", lambda prefix: f"{prefix}{next(numbers)}"
+            self.broker, self.store, access or self.door, "0", lambda prefix: f"{prefix}{next(numbers)}"
         )
 
     def connect(self) -> "Wired":
@@ -198,7 +241,7 @@ class Wired:
     def __init__(self, house: House) -> None:
         self.house = house
         self.edge = Wall()
-        self.connection = Connection091(house.server, house.turns, self.edge, "peer", True)
+        self.connection = Connection091(house.server, house.turns, self.edge, Origin("127.0.0.1", 1, True))
         self.edge.connection = self.connection
         self.connection.start()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 from pamqp import commands
 
+from broker.adapters.access import QUEUE, READ
 from broker.adapters.confirms import Confirms
 from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
@@ -68,7 +69,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     Raises NotFound, ResourceLocked, AccessRefused (exclusive use), NotAllowed (the tag is in use),
     PreconditionFailed (an argument).
     """
-    queue = channel.virtual_host.queue(queue_named(channel, frame.queue), channel.connection)
+    queue = _readable(channel, frame.queue)
     tag = frame.consumer_tag
     if not tag:
         tag = channel.server.generate("amq.ctag-")
@@ -115,7 +116,7 @@ def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
 
 def get(channel: Channel, frame: commands.Basic.Get) -> None:
     """basic.get. [amqp-0-9-1 1.8.3.10]"""
-    queue = channel.virtual_host.queue(queue_named(channel, frame.queue), channel.connection)
+    queue = _readable(channel, frame.queue)
     consumer = QueueConsumer(channel.get_target(), queue)
     entry = queue.get_one(consumer)
     if entry is None:
@@ -144,6 +145,26 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         unacked.add(entry, consumer)
     if len(connection.out) >= OUTPUT_BYTES_MAX:
         connection.answer()  # a small method, a large answer: many must not pile up
+
+
+def _readable(channel: Channel, name: str) -> Queue:
+    """The queue of a name, for a user who may read it.
+
+    Raises NotFound, ResourceLocked, AccessRefused.
+    """
+    name = queue_named(channel, name)
+    channel.connection.rights.require(READ, QUEUE, name)
+    return channel.virtual_host.queue(name, channel.connection)
+
+
+def cancel_forbidden(channel: Channel) -> None:
+    """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
+    for target in list(channel.targets.values()):
+        consumer = target.consumer
+        if consumer is not None and not channel.connection.rights.allow(READ, consumer.queue.name):
+            target.consumer_cancelled(consumer)
+            consumer.queue.remove_consumer(consumer, [])
+            channel.virtual_host.consumer_gone(consumer.queue)
 
 
 def reject(channel: Channel, frame: commands.Basic.Reject) -> None:

@@ -21,7 +21,7 @@ from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import Handler
 from broker.adapters.unacked import Unacked
 from broker.core.credit import Credit
-from broker.core.errors import BrokerError, StoreFailed
+from broker.core.errors import BrokerError, ExchangeReplaced, StoreFailed
 from broker.core.message import Message
 from broker.core.session import Session
 from broker.core.vhost import BY_MESSAGE, NOT_NOW
@@ -89,6 +89,10 @@ class Channel(IncomingChannel):
                 taken = publish_special(self, publication, message, traits)
             else:
                 taken = self.virtual_host.publish(route, message)
+        except ExchangeReplaced:
+            del self._publications[arguments]
+            self.on_publish(arguments, content, size, traits)
+            return
         except BrokerError as error:
             self._refuse_publish(error)
             return
@@ -104,7 +108,7 @@ class Channel(IncomingChannel):
     def _resolve(self, arguments: bytes) -> Publication | None:
         """What these arguments mean; None when the channel ended over them."""
         try:
-            publication = resolve(self.virtual_host, arguments)
+            publication = resolve(self.connection.rights, self.virtual_host, arguments)
         except BrokerError as error:
             self.refuse(error, c.BASIC_PUBLISH)
             return None
@@ -228,6 +232,11 @@ class Channel(IncomingChannel):
         self.silence()
         self.let_go()
         connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
+
+    def rights_changed(self) -> None:
+        """What the user may do has changed: routes were resolved for what it was, and so were consumers."""
+        self._publications = {}
+        basic091.cancel_forbidden(self)
 
     def silence(self) -> None:
         """Want nothing any more, before anything is given back: see `Connection091`."""

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from librt.strings import BytesWriter
 from mypy_extensions import i64
+from pamqp import commands
 
 from broker.adapters import ending
+from broker.adapters.access import Origin, Rights
 from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
-from broker.adapters.handshake091 import Handshake
+from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, DurableReply, LogBrake
+from broker.adapters.opening import open_channel
+from broker.adapters.renewal import Renewal
 from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, HELD_FOR_REPLY, Edge, Server
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
@@ -28,7 +32,6 @@ from protocol.errors import (
     CHANNEL_ERROR,
     CONNECTION_FORCED,
     INTERNAL_ERROR,
-    NOT_ALLOWED,
     ProtocolError,
 )
 
@@ -47,14 +50,16 @@ _log = structlog.get_logger("amqpd.connection")
 class Connection091(Connection):
     """What one client has open. Created by the transport after the protocol header, gone with the socket."""
 
-    def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, peer: str, loopback: bool) -> None:
+    def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
         super().__init__(scheduler)
         self.server = server
         self.edge = edge
-        self.peer = peer
-        self.loopback = loopback
+        self.origin = origin
+        self.peer = origin.peer
         self.state = STARTING
+        self.mechanism = ""
         self.user = ""
+        self.rights = Rights(server.access, "", "")
         self.client_name = ""
         self.client_capabilities: dict[str, object] = {}
         self.virtual_host: VirtualHost | None = None
@@ -63,7 +68,7 @@ class Connection091(Connection):
         self.heartbeat: i64 = 0
         self.channel_count: i64 = 0
         self.out = BytesWriter()
-        self.wire = Wire(self, server.frame_max)
+        self.wire = Wire(self, FRAME_BYTES_MAX)
         self.owing: list[Confirms] = []  # channels that owe their publisher an answer at the turn's end
         self._handshake: Handshake | None = Handshake(self)
         self.publishes = False
@@ -102,6 +107,8 @@ class Connection091(Connection):
             if data is None:
                 self.wire.resume()
             else:
+                if self._handshake is not None:
+                    self._handshake.hear(len(data))
                 self.wire.feed(data)
         except ProtocolError as error:
             self.fail(error)
@@ -151,7 +158,7 @@ class Connection091(Connection):
             assert isinstance(incoming, Channel)
             incoming.on_method(method, payload)
         elif method == c.CHANNEL_OPEN:
-            self._open_channel(channel)
+            open_channel(self, channel)
         elif method != c.CHANNEL_CLOSE_OK:  # to a close that has crossed the peer's own, which ended it
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
 
@@ -164,34 +171,20 @@ class Connection091(Connection):
         if state == CLOSED:
             ending.closed_by_peer(self, method)
         elif method == c.CONNECTION_UPDATE_SECRET:
-            self.out.write(methods.method_frame(0, c.CONNECTION_UPDATE_SECRET_OK))
+            assert isinstance(frame, commands.Connection.UpdateSecret)
+            Renewal(self, frame.reason).begin(frame.new_secret)
         elif self._handshake is not None:
             self.state = state
             self._handshake.on_method(method, frame)
             if self.state == OPEN:
                 self._handshake = None
 
-    def _open_channel(self, number: int) -> None:
-        if number > self.channel_max:
-            raise ProtocolError(
-                NOT_ALLOWED,
-                f"channel {number} is beyond the negotiated channel_max {self.channel_max}",
-                c.CHANNEL_OPEN,
-            )
-        assert self.virtual_host is not None
-        channels = self.wire.channels
-        while len(channels) <= number:
-            channels.append(None)
-        channels[number] = Channel(self, number, self.virtual_host)
-        self.channel_count += 1
-        self.server.counters.channels_opened += 1
-        self.out.write(methods.channel_open_ok(number))
-
     def channel_closed(self, number: i64) -> None:
         """Both sides agree that the channel is closed: its number is free again."""
         self.wire.channels[number] = None
         self.channel_count -= 1
         self.server.counters.channels_closed += 1
+        self.server.connections.add_channels(self.user, -1)
 
     # -- out
 
@@ -270,10 +263,16 @@ class Connection091(Connection):
         self.edge.closing(CLOSING_SECONDS)
         self.flush()
 
-    def shut_down(self) -> None:
-        """The daemon stops: close 320. [amqp-0-9-1 connection-forced]"""
+    def rights_changed(self) -> None:
+        """What the user may do has changed (OpenConnection)."""
+        for channel in self.wire.channels:
+            if isinstance(channel, Channel):
+                channel.rights_changed()
+
+    def force_close(self, reason: str) -> None:
+        """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
         if self.state == OPEN:
-            self.close(CONNECTION_FORCED, "CONNECTION_FORCED - broker shutting down")
+            self.close(CONNECTION_FORCED, f"CONNECTION_FORCED - {reason}")
         else:
             self.edge.close()
 
@@ -295,5 +294,7 @@ class Connection091(Connection):
             self.state = CLOSED
             self.wire.stop()
             ending.let_go(self)
+            if self._handshake is not None:
+                self._handshake.abandon()
             self._handshake = None
             self.out = BytesWriter()  # it may be long until the rest is collected

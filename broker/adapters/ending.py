@@ -73,4 +73,5 @@ def let_go(connection: Connection091) -> None:
         connection.channel_closed(channel.number)
     connection.owing = []
     if connection.virtual_host is not None:
+        connection.server.connections.remove(connection, connection.user, connection.virtual_host.name)
         connection.virtual_host.delete_exclusive_queues(connection)

@@ -1,49 +1,71 @@
-"""The handshake of an AMQP 0-9-1 connection: start, tune, open. [amqp-0-9-1 2.2.4]"""
+"""The handshake of an AMQP 0-9-1 connection: start, secure, tune, open. [amqp-0-9-1 2.2.4]"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 from mypy_extensions import i64
 from pamqp import base, commands
 
+from broker.adapters.access import Login
+from broker.adapters.opening import open_connection
 from broker.adapters.server import HELD_FOR_REPLY
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
-from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, advance
-from protocol.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, ProtocolError
-from protocol.sasl import MECHANISMS, credentials
+from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, CHALLENGED, advance
+from protocol.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, RESOURCE_ERROR, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
+
+FRAME_BYTES_MAX: Final = 8192  # until tune-ok; the specification promises 4096, tokens are longer
+STRANGER_BYTES_MAX: Final = 65536  # in all, from a peer that has not logged in
 
 _log = structlog.get_logger("amqpd.connection")
 
 
 @final
 class Handshake:
-    """Lives until the connection is open."""
+    """Lives until the connection is open. The applicant of its log-in (`broker.adapters.access`)."""
 
     def __init__(self, connection: Connection091) -> None:
         self.connection = connection
-        self._mechanism = ""
+        self.authenticated = False
+        self._login: Login | None = None
+        self._user = ""  # who has proved to be that, while the broker's own proof is on its way
+        self._heard: i64 = 0
 
     def start(self) -> None:
         """Send connection.start."""
         connection = self.connection
-        connection.out.write(methods.connection_start(connection.server.properties, MECHANISMS))
+        server = connection.server
+        mechanisms = server.access.mechanisms(connection.origin.identity)
+        connection.out.write(methods.connection_start(server.properties, mechanisms))
+
+    def hear(self, size: i64) -> None:
+        """So many bytes have come. Raises ProtocolError(RESOURCE_ERROR): a stranger sends no end of them."""
+        self._heard += size
+        if self._heard > STRANGER_BYTES_MAX and not self.authenticated:
+            raise ProtocolError(RESOURCE_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
 
     def on_method(self, method: int, frame: base.Frame) -> None:
         """Take the client's next step; the state table has allowed it."""
         if isinstance(frame, commands.Connection.StartOk):
             self._start_ok(frame)
+        elif isinstance(frame, commands.Connection.SecureOk):
+            self._respond(frame.response)
         elif isinstance(frame, commands.Connection.TuneOk):
             self._tune_ok(frame)
         elif isinstance(frame, commands.Connection.Open):
-            self._open(frame)
+            open_connection(self.connection, frame.virtual_host)
         else:
             raise ProtocolError(COMMAND_INVALID, f"{frame.name} during the handshake", method)
+
+    def abandon(self) -> None:
+        """The peer has left."""
+        if self._login is not None:
+            self._login.abandon()
 
     def _start_ok(self, frame: commands.Connection.StartOk) -> None:
         connection = self.connection
@@ -52,45 +74,61 @@ class Handshake:
         connection.client_capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
         name = properties.get("connection_name")
         connection.client_name = name if isinstance(name, str) else ""
-        self._mechanism = frame.mechanism
-        response: object = frame.response
-        raw = bytes(response) if isinstance(response, bytes | bytearray) else str(response).encode()
-        try:
-            connection.user, password = credentials(frame.mechanism, raw)
-        except ProtocolError as e:
-            self._refuse(e.text)
-            return
-        connection.hold(HELD_FOR_REPLY)  # nothing is kept for a stranger
-        connection.server.access.authenticate(
-            connection.user, password, connection.loopback, self._authenticated
-        )
+        connection.mechanism = frame.mechanism
+        self._login = connection.server.access.login(frame.mechanism, connection.origin, self)
+        self._respond(frame.response)
 
-    def _authenticated(self, accepted: bool) -> None:
-        """The password was checked, perhaps after a while."""
+    def _respond(self, response: object) -> None:
+        """Hand on what the client says; nothing more is kept of a stranger until that is answered."""
+        raw = bytes(response) if isinstance(response, bytes | bytearray) else str(response).encode()
+        self.connection.hold(HELD_FOR_REPLY)
+        if self._user:
+            self._tune(self._user)
+        elif self._login is not None:
+            self._login.respond(raw)
+
+    def challenged(self, challenge: bytes) -> None:
+        """The log-in wants to know more."""
         connection = self.connection
-        if connection.state != AUTHENTICATING:
-            return  # the peer left meanwhile
-        if not accepted:
-            self._refuse("wrong user name or password, or guest from outside")
-            connection.flush()
-            return
-        connection.state = advance(connection.state, AUTHENTICATED)
+        if connection.state == AUTHENTICATING:  # else the peer left meanwhile
+            connection.state = advance(connection.state, CHALLENGED)
+            connection.out.write(methods.connection_secure(challenge))
+            connection.release(HELD_FOR_REPLY)
+
+    def accepted(self, user: str, proof: bytes) -> None:
+        """The peer is who it says; perhaps it wants the same of the broker."""
+        if self.connection.state == AUTHENTICATING:
+            if proof:
+                self._user = user
+                self.challenged(proof)
+            else:
+                self._tune(user)
+
+    def _tune(self, user: str) -> None:
+        connection = self.connection
         server = connection.server
+        server.counters.logins_accepted += 1
+        self.authenticated = True
+        connection.user = user
+        connection.state = advance(connection.state, AUTHENTICATED)
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))
         connection.release(HELD_FOR_REPLY)
 
-    def _refuse(self, why: str) -> None:
+    def refused(self, user: str, why: str) -> None:
         """Close 403 if the client understands that before tune, else hang up.
 
         [RabbitMQ authentication_failure_close]
         """
         connection = self.connection
+        if connection.state != AUTHENTICATING:
+            return
+        connection.server.counters.logins_refused += 1
         text = (
-            f"ACCESS_REFUSED - Login was refused using authentication mechanism {self._mechanism}."
+            f"ACCESS_REFUSED - Login was refused using authentication mechanism {connection.mechanism}."
             " For details see the broker logfile."
         )
         _log.warning(
-            "login refused", peer=connection.peer, user=connection.user, mechanism=self._mechanism, reason=why
+            "login refused", peer=connection.peer, user=user, mechanism=connection.mechanism, reason=why
         )
         if connection.client_capabilities.get("authentication_failure_close") is True:
             connection.close(ACCESS_REFUSED, text)
@@ -104,28 +142,6 @@ class Handshake:
         connection.frame_max = _negotiated("frame_max", frame.frame_max, server.frame_max, c.FRAME_MIN_SIZE)
         connection.wire.frame_max = connection.frame_max
         connection.heartbeat = frame.heartbeat
-
-    def _open(self, frame: commands.Connection.Open) -> None:
-        connection = self.connection
-        name = frame.virtual_host
-        virtual_host = connection.server.broker.vhosts.get(name)
-        if virtual_host is None:
-            raise ProtocolError(NOT_ALLOWED, f"vhost {name} not found", c.CONNECTION_OPEN)
-        if not connection.server.access.may_access(connection.user, name):
-            raise ProtocolError(
-                NOT_ALLOWED,
-                f"access to vhost '{name}' refused for user '{connection.user}'",
-                c.CONNECTION_OPEN,
-            )
-        connection.virtual_host = virtual_host
-        connection.out.write(methods.connection_open_ok())
-        _log.info(
-            "connection opened",
-            peer=connection.peer,
-            user=connection.user,
-            vhost=name,
-            client=connection.client_name,
-        )
 
 
 def _negotiated(name: str, asked: i64, offered: i64, least: i64) -> i64:

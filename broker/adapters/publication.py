@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.access import EXCHANGE, WRITE, Rights
 from broker.core.route import Route
 from protocol.amqp091.constants import BASIC_PUBLISH
 from protocol.errors import SYNTAX_ERROR, ProtocolError
@@ -27,17 +28,22 @@ class Publication:
         self.special = immediate or route.by_message
 
 
-def resolve(virtual_host: VirtualHost, arguments: bytes) -> Publication:
+def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publication:
     """Decode basic.publish's arguments (without class and method id) and find the route.
 
-    Raises ProtocolError(SYNTAX_ERROR), and what VirtualHost.route raises.
+    What the user may do is asked here, once for the route and not for each message.
+    Raises ProtocolError(SYNTAX_ERROR), what VirtualHost.route raises, and AccessRefused.
     """
     exchange, p = _short_string(arguments, 2)
     routing_key, p = _short_string(arguments, p)
     if p + 1 != len(arguments):
         raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
     bits = arguments[p]
-    return Publication(virtual_host.route(exchange, routing_key), bits & 1 != 0, bits & 2 != 0)
+    rights.require(WRITE, EXCHANGE, exchange)
+    route = virtual_host.route(exchange, routing_key)
+    rights.require_topic(WRITE, route.exchange, routing_key)
+    route.pinned = True
+    return Publication(route, bits & 1 != 0, bits & 2 != 0)
 
 
 def _short_string(data: bytes, p: i64) -> tuple[str, i64]:

@@ -18,6 +18,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.AccessRefused: ACCESS_REFUSED,
     errors.NotAllowed: NOT_ALLOWED,
+    errors.ExchangeReplaced: PRECONDITION_FAILED,
     # a soft error: the connection's consumers go on while publishes are refused
     errors.StoreFailed: PRECONDITION_FAILED,
 }

@@ -7,6 +7,8 @@ from typing import Final, Protocol, final
 
 from mypy_extensions import i64
 
+from broker.adapters.access import Access
+from broker.adapters.connections import Connections
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.ports import MessageStore
@@ -15,8 +17,6 @@ HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of i
 HELD_FOR_LOG: Final = 4
 HELD_FOR_PEER: Final = 8  # it does not read the answers to what it asks
 HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER
-
-Answer = Callable[[bool], None]
 
 
 class Edge(Protocol):
@@ -47,16 +47,6 @@ class Edge(Protocol):
         """Close-ok is awaited; give up after `seconds`."""
 
 
-class Access(Protocol):
-    """Who may come in."""
-
-    def authenticate(self, user: str, password: str, loopback: bool, answer: Answer) -> None:
-        """Check a password, off the loop if it takes long, and call `answer` once."""
-
-    def may_access(self, user: str, vhost: str) -> bool:
-        """Whether `user` may use the virtual host at all."""
-
-
 @final
 class Server:
     """The broker, its limits and who may use it. One for the daemon."""
@@ -78,6 +68,7 @@ class Server:
         self.counters: Counters = broker.counters
         self.store = store
         self.access = access
+        self.connections = Connections()
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max

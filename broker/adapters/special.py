@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from broker.adapters.access import WRITE
 from broker.adapters.view091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
@@ -37,6 +38,8 @@ def publish_special(channel: Channel, publication: Publication, message: Message
     if traits & COPIES != 0:
         headers = view.headers()
         keys += _keys(headers, "CC") + _keys(headers, "BCC")
+        for key in keys[1:]:  # the first one was looked at with the route
+            channel.connection.rights.require_topic(WRITE, route.exchange, key)
         if "BCC" in headers:
             properties.set_fields([field for field in properties.fields() if field[0] != b"BCC"])
             message.content = properties.content()
@@ -46,9 +49,9 @@ def publish_special(channel: Channel, publication: Publication, message: Message
 
 
 def _check_user(channel: Channel, name: str) -> None:
-    """A publisher names itself or nobody. [RabbitMQ validated user-id]"""
+    """A publisher names itself or nobody, unless it is an impersonator. [RabbitMQ validated user-id]"""
     user = channel.connection.user
-    if name != user:
+    if name != user and not channel.connection.rights.may_impersonate():
         raise PreconditionFailed(f"user_id property set to '{name}' but authenticated user was '{user}'")
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
+from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ, WRITE
 from broker.core.errors import NotFound
+from broker.core.names import is_predeclared, refuse_default
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
@@ -34,6 +36,27 @@ def queue_named(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
+def _require_binding(channel: Channel, kind: str, destination: str, source: str, key: str) -> None:
+    """To bind and to unbind is to write to the destination and to read from the source. [RabbitMQ]"""
+    rights = channel.connection.rights
+    rights.require(WRITE, kind, destination)
+    if kind == EXCHANGE:
+        refuse_default(destination)
+    refuse_default(source)
+    rights.require(READ, EXCHANGE, source)
+    exchange = channel.virtual_host.exchanges.get(source)
+    if exchange is not None:
+        rights.require_topic(READ, exchange, key)
+
+
+def _require_forwarding(channel: Channel, kind: str, name: str, to: object) -> None:
+    """What a new queue or exchange passes on to an exchange, its owner must be able to. [RabbitMQ]"""
+    if isinstance(to, str):
+        rights = channel.connection.rights
+        rights.require(READ, kind, name)
+        rights.require(WRITE, EXCHANGE, to)
+
+
 def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None:
     """Reply, when a durable change is on disk. [amqp-0-9-1 durable]"""
     if nowait:
@@ -47,9 +70,16 @@ def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None
 def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None:
     """exchange.declare. [amqp-0-9-1 1.6.2.1]"""
     virtual_host = channel.virtual_host
+    refuse_default(frame.exchange)
+    rights = channel.connection.rights
     if frame.passive:
+        rights.require_any(EXCHANGE, frame.exchange)
         exchange = virtual_host.exchange(frame.exchange)
     else:
+        rights.require(CONFIGURE, EXCHANGE, frame.exchange)
+        if frame.exchange not in virtual_host.exchanges:
+            alternate = _arguments(frame.arguments).get("alternate-exchange")
+            _require_forwarding(channel, EXCHANGE, frame.exchange, alternate)
         exchange = virtual_host.declare_exchange(
             frame.exchange,
             frame.exchange_type,
@@ -66,6 +96,9 @@ def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
     """exchange.delete; of an absent one too. [amqp-0-9-1 1.6.2.3]"""
     virtual_host = channel.virtual_host
     exchange = virtual_host.exchanges.get(frame.exchange)
+    if not is_predeclared(frame.exchange):
+        refuse_default(frame.exchange)
+        channel.connection.rights.require(CONFIGURE, EXCHANGE, frame.exchange)
     virtual_host.delete_exchange(frame.exchange, frame.if_unused)
     durable = exchange is not None and exchange.durable
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DELETE_OK), durable, frame.nowait)
@@ -73,6 +106,7 @@ def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
 
 def exchange_bind(channel: Channel, frame: commands.Exchange.Bind) -> None:
     """exchange.bind. [RabbitMQ exchange-to-exchange bindings]"""
+    _require_binding(channel, EXCHANGE, frame.destination, frame.source, frame.routing_key)
     channel.virtual_host.bind_exchange(
         frame.destination, frame.source, frame.routing_key, _arguments(frame.arguments)
     )
@@ -81,6 +115,7 @@ def exchange_bind(channel: Channel, frame: commands.Exchange.Bind) -> None:
 
 def exchange_unbind(channel: Channel, frame: commands.Exchange.Unbind) -> None:
     """exchange.unbind. [RabbitMQ exchange-to-exchange bindings]"""
+    _require_binding(channel, EXCHANGE, frame.destination, frame.source, frame.routing_key)
     channel.virtual_host.unbind_exchange(
         frame.destination, frame.source, frame.routing_key, _arguments(frame.arguments)
     )
@@ -91,15 +126,23 @@ def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
     """queue.declare. [amqp-0-9-1 1.7.2.1]"""
     virtual_host = channel.virtual_host
     connection = channel.connection
+    arguments = _arguments(frame.arguments)
     if frame.passive:
-        queue = virtual_host.queue(queue_named(channel, frame.queue), connection)
+        name = queue_named(channel, frame.queue)
+        connection.rights.require_any(QUEUE, name)
+        queue = virtual_host.queue(name, connection)
     else:
+        name = frame.queue or virtual_host.generate_name()
+        connection.rights.require(CONFIGURE, QUEUE, name)
+        if name not in virtual_host.queues:
+            _require_forwarding(channel, QUEUE, name, arguments.get("x-dead-letter-exchange"))
         queue = virtual_host.declare_queue(
-            frame.queue,
+            name,
             frame.durable,
             connection if frame.exclusive else None,
             frame.auto_delete,
-            _arguments(frame.arguments),
+            arguments,
+            generated=not frame.queue,
         )
     channel.last_queue = queue.name
     reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
@@ -112,6 +155,7 @@ def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
     key = frame.routing_key
     if not frame.queue and not key:
         key = name
+    _require_binding(channel, QUEUE, name, frame.exchange, key)
     virtual_host = channel.virtual_host
     virtual_host.bind_queue(name, frame.exchange, key, _arguments(frame.arguments), channel.connection)
     durable = virtual_host.queues[name].logged
@@ -121,6 +165,7 @@ def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
 def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
     """queue.unbind. [amqp-0-9-1 1.7.2.5]"""
     name = queue_named(channel, frame.queue)
+    _require_binding(channel, QUEUE, name, frame.exchange, frame.routing_key)
     virtual_host = channel.virtual_host
     virtual_host.unbind_queue(
         name, frame.exchange, frame.routing_key, _arguments(frame.arguments), channel.connection
@@ -133,6 +178,7 @@ def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
 def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
     """queue.purge; what is unacked stays. [amqp-0-9-1 1.7.2.7]"""
     name = queue_named(channel, frame.queue)
+    channel.connection.rights.require(READ, QUEUE, name)
     count = channel.virtual_host.purge_queue(name, channel.connection)
     durable = channel.virtual_host.queues[name].logged
     _answer(channel, methods.message_count(channel.number, c.QUEUE_PURGE_OK, count), durable, frame.nowait)
@@ -144,6 +190,7 @@ def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
     [amqp-0-9-1 1.7.2.9]
     """
     name = queue_named(channel, frame.queue)
+    channel.connection.rights.require(CONFIGURE, QUEUE, name)
     queue = channel.virtual_host.queues.get(name)
     durable = queue is not None and queue.logged
     out = channel.connection.out

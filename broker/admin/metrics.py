@@ -35,6 +35,8 @@ TOTALS: Final = {
     "messages_returned": "Messages returned to their publishers.",
     "messages_unroutable": "Messages dropped because no queue took them and they were not mandatory.",
     "messages_refused": "Messages refused because the log had failed.",
+    "logins_accepted": "Log-ins that were accepted.",
+    "logins_refused": "Log-ins that were refused: a wrong password, say.",
     "connections_opened": "Connections opened.",
     "connections_closed": "Connections closed.",
     "channels_opened": "Channels opened.",

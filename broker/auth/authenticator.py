@@ -3,10 +3,10 @@
 import hashlib
 import hmac
 import secrets
-from typing import Final
 
 from broker.auth.passwords import matches, waste_time
-from broker.auth.users import User, Users
+from broker.auth.user import User
+from broker.auth.users import Users
 
 
 class Authenticator:
@@ -15,9 +15,6 @@ class Authenticator:
     A password hash is slow on purpose. After the first success a keyed digest of the password is kept with
     the user, in memory only, so that reconnects are cheap; whatever changes the user's password drops it.
     """
-
-    mechanisms: Final = "PLAIN AMQPLAIN"
-    """SASL mechanisms whose credentials are a name and a password, as connection.start lists them."""
 
     def __init__(self, users: Users) -> None:
         self._users = users
@@ -49,7 +46,7 @@ class Authenticator:
         return self._verify_known(known, password, loopback)
 
     def _verify_known(self, known: User, password: str, loopback: bool) -> bool:
-        if not matches(known.password_hash, password):
+        if not matches(known.password, password):
             return False
         # if the password changed meanwhile, `known` is no longer the user that others find
         known.remembered = self._digest(known.name, password)

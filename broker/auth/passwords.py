@@ -1,28 +1,139 @@
-"""Password hashes: argon2id with the least parameters that OWASP recommends (19 MiB, 2 passes, 1 lane)."""
+"""What is kept of passwords, and whether one is right.
 
-from typing import Final
+Own hashes are argon2id with the least parameters that OWASP recommends (19 MiB, 2 passes, 1 lane). Hashes
+that RabbitMQ made are checked too: base64(salt + digest(salt + password)), a salt of 4 bytes. [RabbitMQ
+passwords]
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from typing import Final, NamedTuple
 
 import argon2
 
+from broker.core.errors import PreconditionFailed
+from protocol import scram
+
+ARGON2ID: Final = "argon2id"
+RABBIT_SHA256: Final = "rabbit_password_hashing_sha256"
+RABBIT_SHA512: Final = "rabbit_password_hashing_sha512"
+SCRAM_ITERATIONS: Final = 100_000
+
+_DIGESTS: Final = {RABBIT_SHA256: "sha256", RABBIT_SHA512: "sha512"}
+_HASHINGS: Final = f"{ARGON2ID}, {RABBIT_SHA256}, {RABBIT_SHA512}"
+_SALT_BYTES: Final = 4
+_SCRAM_SALT_BYTES: Final = 16
 _HASHER: Final = argon2.PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+_TIME_COST_MAX: Final = 64  # of an imported hash: checking one must not stop the broker
+_MEMORY_COST_MAX: Final = 1 << 20
+_LANES_MAX: Final = 64
+
+
+class Password(NamedTuple):
+    """What is kept of one password: `hash` in the form that `hashing` names, and for SCRAM `verifier`."""
+
+    hash: str
+    hashing: str = ARGON2ID
+    verifier: str = ""
+
+
+NO_PASSWORD: Final = Password("")
+"""Of users who log in by something else than a password."""
+
+
+def make_password(password: str, scram_iterations: int = SCRAM_ITERATIONS) -> Password:
+    """What to keep of a new password; no verifier with 0 iterations. Takes about a tenth of a second.
+
+    Raises PreconditionFailed for the empty password: nobody can log in with it.
+    """
+    if not password:
+        raise PreconditionFailed("a password cannot be empty; a user without a password has none")
+    verifier = ""
+    if scram_iterations:
+        verifier = str(scram.derive(password, secrets.token_bytes(_SCRAM_SALT_BYTES), scram_iterations))
+    return Password(hash_password(password), ARGON2ID, verifier)
 
 
 def hash_password(password: str) -> str:
-    """A salted hash in the PHC text form. Takes tens of milliseconds."""
+    """A salted argon2id hash in the PHC text form. Takes tens of milliseconds."""
     return _HASHER.hash(_octets(password))
 
 
-def matches(password_hash: str, password: str) -> bool:
-    """Whether `password` is the one that was hashed; False also for a hash that cannot be read."""
-    try:
-        return _HASHER.verify(password_hash, _octets(password))
-    except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
-        return False
+def imported(password_hash: str, hashing: str = RABBIT_SHA256, verifier: str = "") -> Password:
+    """What to keep of a password that was hashed elsewhere; an empty hash: the user has no password.
+
+    Raises PreconditionFailed if the hash is none of its kind, or the kind is not known here.
+    """
+    if not password_hash:
+        return NO_PASSWORD
+    if hashing == ARGON2ID:
+        _check_argon2id(password_hash)
+    elif hashing in _DIGESTS:
+        _salt_and_digest(password_hash, _DIGESTS[hashing])
+    else:
+        raise PreconditionFailed(f"hashing_algorithm '{hashing}' is not known, allowed: {_HASHINGS}")
+    if verifier:
+        try:
+            scram.read_verifier(verifier)
+        except ValueError as error:
+            raise PreconditionFailed(f"a SCRAM verifier cannot be read: {error}") from error
+    return Password(password_hash, hashing, verifier)
+
+
+def matches(kept: Password, password: str) -> bool:
+    """Whether `password` is the one of which this was kept. Takes as long as `make_password` if it is not.
+
+    False too for the empty password, and where none or nothing readable was kept.
+    """
+    if kept.hashing == ARGON2ID and kept.hash and password:
+        try:
+            return _HASHER.verify(kept.hash, _octets(password))
+        except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+            return False
+    if kept.hashing in _DIGESTS and kept.hash and password:
+        salt, digest = _salt_and_digest(kept.hash, _DIGESTS[kept.hashing])
+        found = hashlib.new(_DIGESTS[kept.hashing], salt + _octets(password)).digest()
+        if hmac.compare_digest(found, digest):
+            return True
+    waste_time(password)
+    return False
 
 
 def waste_time(password: str) -> None:
-    """Take as long as `matches` does."""
+    """Take as long as a wrong password does, so that nobody learns which users there are."""
     _HASHER.hash(_octets(password))
+
+
+def _salt_and_digest(password_hash: str, digest: str) -> tuple[bytes, bytes]:
+    try:
+        data = base64.b64decode(password_hash.encode(), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise PreconditionFailed(f"a password hash is not base 64: {error}") from error
+    size = _SALT_BYTES + hashlib.new(digest).digest_size
+    if len(data) != size:
+        raise PreconditionFailed(f"a password hash has {len(data)} bytes; with {digest} it has {size}")
+    return data[:_SALT_BYTES], data[_SALT_BYTES:]
+
+
+def _check_argon2id(password_hash: str) -> None:
+    try:
+        found = argon2.extract_parameters(password_hash)
+    except argon2.exceptions.InvalidHashError as error:
+        raise PreconditionFailed("a password hash is no argon2 hash in the PHC form") from error
+    if (
+        found.type is not argon2.Type.ID
+        or found.time_cost > _TIME_COST_MAX
+        or found.memory_cost > _MEMORY_COST_MAX
+        or found.parallelism > _LANES_MAX
+    ):
+        raise PreconditionFailed(
+            f"a password hash is {found.type.name} with t={found.time_cost}, m={found.memory_cost}, "
+            f"p={found.parallelism}; allowed: argon2id up to t={_TIME_COST_MAX}, m={_MEMORY_COST_MAX}, "
+            f"p={_LANES_MAX}"
+        )
 
 
 def _octets(password: str) -> bytes:

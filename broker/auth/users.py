@@ -1,52 +1,52 @@
-"""Users: who there is, with what password hash, and what each may do in which virtual host.
+"""Users: who there is, with what password, and what each may do in which virtual host.
 
 *Owns* the model and its durable form, changes whose kind is `user` or starts with `user.`; they are appended
 to the store that the users were made with, and come back by `apply`.
 *Never* hashes a password: that is slow and belongs to the caller (`broker.auth.passwords`).
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final, cast, final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
-from broker.auth.permissions import Permission
+from broker.auth.passwords import Password
+from broker.auth.permissions import Permission, TopicPermission
+from broker.auth.user import (
+    IMPERSONATOR,
+    USER_LIMITS,
+    Change,
+    User,
+    apply_change,
+    changes_of,
+    check_name,
+    checked_limits,
+    checked_tags,
+    limits_change,
+    permission_change,
+    permission_deleted,
+    topic_change,
+    topic_deleted,
+    user_change,
+    user_deleted,
+)
 from broker.core.errors import NotFound, PreconditionFailed, StoreFailed
 from broker.core.ports import MessageStore
 
-NAME_BYTES_MAX: Final = 255
-
-Change = dict[str, object]
-
-
-@final
-class User:
-    """One user. Replaced, not changed, with the password: `remembered` belongs to this password alone."""
-
-    __slots__ = ("loopback_only", "name", "password_hash", "permissions", "remembered", "tags")
-
-    def __init__(
-        self,
-        name: str,
-        password_hash: str,
-        tags: tuple[str, ...],
-        loopback_only: bool,
-        permissions: dict[str, Permission],
-    ) -> None:
-        self.name = name
-        self.password_hash = password_hash
-        self.tags = tags
-        self.loopback_only = loopback_only
-        self.permissions = permissions
-        """By virtual host; none: the user may not open it."""
-        self.remembered = b""
-        """Digest of the password, once it was right; see `Authenticator`."""
+LOOPBACK_ONLY: Final = "guest"
+"""Who may log in from loopback only: everybody knows the name, and often the password."""
 
 
 class Users:
-    """All users, by name. Once the log has stopped, whatever would change them raises StoreFailed."""
+    """All users, by name. Once the log has stopped, whatever would change them raises StoreFailed.
+
+    `changed` is called with a user's name after every change of what that user may do, `deleted` after the
+    user is gone.
+    """
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._users: dict[str, User] = {}
+        self.changed: Callable[[str], None] = _nobody_asked
+        self.deleted: Callable[[str], None] = _nobody_asked
 
     def __len__(self) -> int:
         return len(self._users)
@@ -55,62 +55,155 @@ class Users:
         """The user called `name`, if there is one."""
         return self._users.get(name)
 
+    def known(self, name: str) -> User:
+        """The user called `name`. Raises NotFound."""
+        user = self._users.get(name)
+        if user is None:
+            raise NotFound(f"no user '{name}'")
+        return user
+
     def names(self) -> list[str]:
         """Everybody's names, in order."""
         return sorted(self._users)
 
+    # -- who there is
+
     def add(
-        self, name: str, password_hash: str, tags: Iterable[str] = (), loopback_only: bool = False
+        self, name: str, password: Password, tags: Iterable[str] = (), loopback_only: bool | None = None
     ) -> User:
-        """Add a user who may do nothing yet. Raises PreconditionFailed if the name is taken or malformed."""
-        self._require_log()
+        """Add a user who may do nothing yet. Raises PreconditionFailed if the name is taken or malformed.
+
+        `loopback_only` is by default so for `guest` alone.
+        """
         if name in self._users:
             raise PreconditionFailed(f"user '{name}' exists already")
-        if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX or not name.isprintable():
-            raise PreconditionFailed(f"a user's name is 1 to {NAME_BYTES_MAX} bytes of printable text")
-        return self._put(User(name, password_hash, tuple(tags), loopback_only, {}))
+        return self.put(name, password, tags, loopback_only)
 
-    def change_password(self, name: str, password_hash: str) -> None:
+    def put(
+        self,
+        name: str,
+        password: Password | None,
+        tags: Iterable[str] = (),
+        loopback_only: bool | None = None,
+    ) -> User:
+        """Add a user, or replace password and tags of the one there is; permissions and limits stay.
+
+        Without `password` or `loopback_only` a user keeps the present one. Raises PreconditionFailed if the
+        name or a tag is malformed, and for a new user without a password.
+        """
+        self._require_log()
+        checked = checked_tags(name, tags)
+        old = self._users.get(name)
+        if old is None:
+            if password is None:
+                raise PreconditionFailed(f"user '{name}' is new: a password, or a hash, has to be given")
+            check_name(name)
+            where = name == LOOPBACK_ONLY if loopback_only is None else loopback_only
+            user = User(name, password, checked, where)
+        elif password is None or password == old.password:
+            user = old
+            user.tags = checked
+            user.loopback_only = user.loopback_only if loopback_only is None else loopback_only
+        else:
+            where = old.loopback_only if loopback_only is None else loopback_only
+            user = old.replaced(password, checked, where)
+        self._users[name] = user
+        self._append(user_change(user))
+        self.changed(name)
+        return user
+
+    def change_password(self, name: str, password: Password) -> None:
         """Give the user another password; the old one is worth nothing from now on. Raises NotFound."""
-        user = self._known(name)
-        self._put(User(name, password_hash, user.tags, user.loopback_only, user.permissions))
+        user = self.known(name)
+        self.put(name, password, user.tags)
 
     def change_tags(self, name: str, tags: Iterable[str]) -> None:
-        """Replace the user's tags. Raises NotFound."""
-        user = self._known(name)
-        user.tags = tuple(tags)
-        self._put(user)
+        """Replace the user's tags. Raises NotFound, and PreconditionFailed for a malformed one."""
+        self.known(name)
+        self.put(name, None, tags)
 
     def delete(self, name: str) -> None:
         """Delete the user and all permissions. Raises NotFound."""
-        del self._users[self._known(name).name]
-        self._append({"kind": "user.delete", "name": name})
+        del self._users[self._to_change(name).name]
+        self._append(user_deleted(name))
+        self.deleted(name)
+
+    def add_first(self, name: str, password: Password, vhost: str) -> bool:
+        """Add the first user, an administrator who may do everything in `vhost`; False if users exist."""
+        if self._users:
+            return False
+        self.add(name, password, tags=("administrator",))
+        self.permit(name, vhost, ".*", ".*", ".*")
+        return True
+
+    # -- what each may do
 
     def permit(self, name: str, vhost: str, configure: str, write: str, read: str) -> None:
         """Let the user open `vhost`, and there do what the regular expressions match.
 
         Raises NotFound for the user, PreconditionFailed for an expression that is none.
         """
-        user = self._known(name)
+        user = self._to_change(name)
         user.permissions[vhost] = Permission(configure, write, read)
-        self._append(_permission_change(user, vhost))
+        self._append(permission_change(user, vhost))
+        self.changed(name)
 
     def forbid(self, name: str, vhost: str) -> None:
         """Take back what `permit` gave, if it did. Raises NotFound for the user."""
-        if self._known(name).permissions.pop(vhost, None) is not None:
-            self._append({"kind": "user.permission.delete", "name": name, "vhost": vhost})
+        if self._to_change(name).permissions.pop(vhost, None) is not None:
+            self._append(permission_deleted(name, vhost))
+            self.changed(name)
 
-    def add_first(self, name: str, password_hash: Callable[[], str], vhost: str) -> bool:
-        """Add the first user, an administrator who may do everything in `vhost`; False if users exist.
+    def permit_topic(self, name: str, vhost: str, exchange: str, write: str, read: str) -> None:
+        """Hold the user's routing keys at a topic exchange to regular expressions.
 
-        The well-known `guest` may come from loopback only, whatever the password. `password_hash` is called
-        only if it is needed.
+        Raises NotFound for the user, PreconditionFailed for an expression that is none.
         """
-        if self._users:
-            return False
-        self.add(name, password_hash(), tags=("administrator",), loopback_only=name == "guest")
-        self.permit(name, vhost, ".*", ".*", ".*")
-        return True
+        user = self._to_change(name)
+        user.topics[vhost, exchange] = TopicPermission(write, read)
+        self._append(topic_change(user, vhost, exchange))
+        self.changed(name)
+
+    def forget_topic(self, name: str, vhost: str, exchange: str | None = None) -> None:
+        """Take back what `permit_topic` restricted, at one exchange or at all of `vhost`. Raises NotFound."""
+        user = self._to_change(name)
+        found = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
+        for key in found:
+            del user.topics[key]
+            self._append(topic_deleted(name, *key))
+        if found:
+            self.changed(name)
+
+    def forget_vhost(self, vhost: str) -> None:
+        """A virtual host is gone: so is what anybody may do in it."""
+        for name in self.names():
+            self.forbid(name, vhost)
+            self.forget_topic(name, vhost)
+
+    def set_limits(self, name: str, limits: Mapping[str, int]) -> None:
+        """Replace the user's limits: `max-connections` and `max-channels`; negative: none. Raises NotFound.
+
+        Raises PreconditionFailed for a limit of another name, or one that is no whole number.
+        """
+        user = self._to_change(name)
+        user.limits = checked_limits(limits, USER_LIMITS)
+        self._append(limits_change(user))
+
+    def permissions_in(self, vhost: str) -> list[tuple[str, Permission]]:
+        """Who may open `vhost`, by name, and what each may do there."""
+        found = ((name, self._users[name].permissions.get(vhost)) for name in self.names())
+        return [(name, permission) for name, permission in found if permission is not None]
+
+    def topics_in(self, vhost: str) -> list[tuple[str, str, TopicPermission]]:
+        """User, exchange and topic permission, for each that there is in `vhost`."""
+        return [
+            (name, exchange, topic)
+            for name in self.names()
+            for (where, exchange), topic in self._users[name].topics.items()
+            if where == vhost
+        ]
+
+    # -- questions
 
     def may_access(self, name: str, vhost: str) -> bool:
         """Whether the user may open `vhost`."""
@@ -123,42 +216,40 @@ class Users:
         permission = user.permissions.get(vhost) if user is not None else None
         return permission is not None and permission.allows(what, resource)
 
+    def topic_allowed(
+        self, name: str, vhost: str, what: str, exchange: str, routing_key: str, client_id: str | None = None
+    ) -> bool:
+        """Whether the user may publish (write) or bind (read) with `routing_key` at a topic exchange."""
+        user = self._users.get(name)
+        if user is None:
+            return False
+        topic = user.topics.get((vhost, exchange))
+        if topic is None:
+            return True
+        variables = {"username": name, "vhost": vhost}
+        if client_id is not None:
+            variables["client_id"] = client_id
+        return topic.allows(what, routing_key, variables)
+
+    def may_impersonate(self, name: str) -> bool:
+        """Whether the user may publish in the name of others."""
+        user = self._users.get(name)
+        return user is not None and IMPERSONATOR in user.tags
+
+    def limit(self, name: str, what: str) -> int | None:
+        """The user's limit `max-connections` or `max-channels`, if it is set."""
+        user = self._users.get(name)
+        return None if user is None else user.limits.get(what)
+
+    # -- the durable form
+
     def definitions(self) -> list[Change]:
         """Changes that make exactly these users out of nobody."""
-        changes: list[Change] = []
-        for user in self._users.values():
-            changes.append(_user_change(user))
-            changes += [_permission_change(user, vhost) for vhost in user.permissions]
-        return changes
+        return [change for user in self._users.values() for change in changes_of(user)]
 
     def apply(self, change: Change) -> None:
         """Make one change again, at recovery, without appending. What concerns an absent user is ignored."""
-        kind, name = change["kind"], cast("str", change["name"])
-        known = self._users.get(name)
-        if kind == "user":
-            self._users[name] = User(
-                name,
-                cast("str", change["password_hash"]),
-                tuple(cast("list[str]", change["tags"])),
-                bool(change["loopback_only"]),
-                known.permissions if known is not None else {},
-            )
-        elif kind == "user.delete":
-            self._users.pop(name, None)
-        elif kind == "user.permission":
-            if known is not None:
-                expressions = (cast("str", change[what]) for what in ("configure", "write", "read"))
-                known.permissions[cast("str", change["vhost"])] = Permission(*expressions)
-        elif kind == "user.permission.delete":
-            if known is not None:
-                known.permissions.pop(cast("str", change["vhost"]), None)
-        else:
-            raise ValueError(f"unknown change of users: {kind}")
-
-    def _put(self, user: User) -> User:
-        self._users[user.name] = user
-        self._append(_user_change(user))
-        return user
+        apply_change(self._users, change)
 
     def _append(self, change: Change) -> None:
         self._store.append_definition(change)
@@ -167,32 +258,10 @@ class Users:
         if self._store.failure:
             raise StoreFailed(f"the log has stopped: {self._store.failure}")
 
-    def _known(self, name: str) -> User:
-        """The user to be changed."""
+    def _to_change(self, name: str) -> User:
         self._require_log()
-        user = self._users.get(name)
-        if user is None:
-            raise NotFound(f"no user '{name}'")
-        return user
+        return self.known(name)
 
 
-def _user_change(user: User) -> Change:
-    return {
-        "kind": "user",
-        "name": user.name,
-        "password_hash": user.password_hash,
-        "tags": list(user.tags),
-        "loopback_only": user.loopback_only,
-    }
-
-
-def _permission_change(user: User, vhost: str) -> Change:
-    permission = user.permissions[vhost]
-    return {
-        "kind": "user.permission",
-        "name": user.name,
-        "vhost": vhost,
-        "configure": permission.configure,
-        "write": permission.write,
-        "read": permission.read,
-    }
+def _nobody_asked(name: str) -> None:
+    """Nobody wants to know."""

@@ -19,6 +19,7 @@ from broker.core.vhost import VirtualHost
 from broker.core.view import Views, bare_view
 
 VHOST: Final = "vhost"
+VHOST_LIMITS: Final = "vhost.limits"
 NEXT_NUMBER: Final = "next_number"
 
 
@@ -31,7 +32,8 @@ class Broker:
     broker names, `views` shows what stands in a message.
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
-    kind who applies it, and each of `definers` gives the changes that make its part again.
+    kind who applies it, and each of `definers` gives the changes that make its part again. Each of
+    `leaving` is called with the name of a virtual host before that is deleted.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Broker:
         self.vhosts: dict[str, VirtualHost] = {}
         self.appliers: dict[str, Callable[[Change], None]] = {}
         self.definers: list[Callable[[], list[Change]]] = []
+        self.leaving: list[Callable[[str], None]] = []
         self._names = names
         self._views = views
         self._numbers = QueueNumbers()
@@ -97,19 +100,34 @@ class Broker:
             NotFound: there is none of this name.
             StoreFailed: the log has stopped.
         """
-        vhost = self.vhosts.get(name)
-        if vhost is None:
-            raise NotFound(f"no vhost '{name}'")
+        vhost = self._existing(name)
         self._require_log()
+        for watcher in self.leaving:
+            watcher(name)
         del self.vhosts[name]
         self.store.append_definition({"kind": VHOST + DELETED, "name": name})
         vhost.clear()
+
+    def limit_vhost(self, name: str, connections_max: int | None, queues_max: int | None) -> None:
+        """Replace the limits of a virtual host; None and negative numbers: none. What is there already stays.
+
+        Raises:
+            NotFound: there is none of this name.
+            StoreFailed: the log has stopped.
+        """
+        vhost = self._existing(name)
+        self._require_log()
+        vhost.connections_max = None if connections_max is None or connections_max < 0 else connections_max
+        vhost.queues_max = None if queues_max is None or queues_max < 0 else queues_max
+        self.store.append_definition(_limits_change(vhost))
 
     def definitions(self) -> list[Change]:
         """The changes that make everything durable again when they are applied to a new broker, in order."""
         changes: list[Change] = [{"kind": NEXT_NUMBER, "number": int(self._numbers.next)}]
         changes.extend(_vhost_change(name) for name in self.vhosts)
         for vhost in self.vhosts.values():
+            if vhost.connections_max is not None or vhost.queues_max is not None:
+                changes.append(_limits_change(vhost))
             changes.extend(durable_changes(vhost))
         for definer in self.definers:
             changes.extend(definer())
@@ -132,6 +150,10 @@ class Broker:
             self._numbers.reserve(number_of(change, "number") - 1)
         elif kind == VHOST:
             self._known_vhost(text_of(change, "name"))
+        elif kind == VHOST_LIMITS:
+            limited = self._known_vhost(text_of(change, "name"))
+            limited.connections_max = _limit_of(change, "connections_max")
+            limited.queues_max = _limit_of(change, "queues_max")
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
             if vhost is not None:
@@ -143,6 +165,12 @@ class Broker:
         """Recovery is over: have the policies hold for everything before anybody is served."""
         for vhost in self.vhosts.values():
             vhost.policies.apply_now()
+
+    def _existing(self, name: str) -> VirtualHost:
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotFound(f"no vhost '{name}'")
+        return vhost
 
     def _known_vhost(self, name: str) -> VirtualHost:
         vhost = self.vhosts.get(name)
@@ -162,3 +190,16 @@ class Broker:
 
 def _vhost_change(name: str) -> Change:
     return {"kind": VHOST, "name": name}
+
+
+def _limits_change(vhost: VirtualHost) -> Change:
+    return {
+        "kind": VHOST_LIMITS,
+        "name": vhost.name,
+        "connections_max": vhost.connections_max,
+        "queues_max": vhost.queues_max,
+    }
+
+
+def _limit_of(change: Change, field: str) -> int | None:
+    return None if change.get(field) is None else number_of(change, field)

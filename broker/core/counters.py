@@ -18,6 +18,8 @@ class Counters:
         self.returned: i64 = 0
         self.unroutable: i64 = 0  # dropped: no queue, not mandatory
         self.refused: i64 = 0  # nacked or refused because the log had failed
+        self.logins_accepted: i64 = 0
+        self.logins_refused: i64 = 0
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0

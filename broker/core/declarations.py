@@ -126,22 +126,25 @@ class Declarations(Topology):
         exclusive_owner: object | None,
         auto_delete: bool,
         arguments: dict[str, object],
+        generated: bool = False,
     ) -> Queue:
         """Make a queue, or find it as described; the empty name asks for a new one.
 
         `exclusive_owner` is the connection that declares it exclusive, else None. An exclusive queue is gone
-        with its connection, so it is never durable.
+        with its connection, so it is never durable. `generated`: the name came from `generate_name`.
 
         Raises:
             AccessRefused: the name begins with `amq.`.
             ResourceLocked: it exists and is exclusive to another, or not as this declaration has it.
-            PreconditionFailed: it exists with another property or argument, or an argument is malformed.
+            PreconditionFailed: it exists with another property or argument, an argument is malformed, or
+            there
+                are as many queues as there may be.
             StoreFailed: it is durable and the log has stopped.
         """
-        if name:
-            check_name("queue", name)
-        else:
+        if not name:
             name = self.generate_name()
+        elif not generated:
+            check_name("queue", name)
         durable = durable and exclusive_owner is None
         where = self._queue_text(name)
         found = self.queues.get(name)
@@ -153,6 +156,11 @@ class Declarations(Topology):
             assert_same_queue_arguments(found.arguments, arguments, where)
             return found
         check_queue_arguments(arguments, where)
+        if self.queues_max is not None and len(self.queues) >= self.queues_max:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': "
+                f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
+            )
         if not durable:
             return self.add_queue(name, False, exclusive_owner, auto_delete, arguments, 0)
         self.require_log()

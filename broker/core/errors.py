@@ -25,6 +25,10 @@ class AccessRefused(BrokerError):  # noqa: N818
     """The user may not do this, or nobody may."""
 
 
+class ExchangeReplaced(BrokerError):  # noqa: N818
+    """A route was for an exchange whose name another one has now."""
+
+
 class NotAllowed(BrokerError):  # noqa: N818
     """The request breaks a rule of the connection."""
 

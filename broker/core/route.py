@@ -25,6 +25,7 @@ class Route:
     `VirtualHost.publish` resolves it again when it is not. `logged` are those of `queues` whose persistent
     messages go to the log. `by_message`: something on the way looks at more than the key, so that every
     message has to be routed by itself, with `VirtualHost.publish_by_message`; `queues` is then empty.
+    `pinned`: the publisher may use this very exchange; another one of its name has to be asked for anew.
     """
 
     def __init__(self, address: Address, exchange: Exchange) -> None:
@@ -33,6 +34,7 @@ class Route:
         self.queues: list[Queue] = []
         self.logged: list[Queue] = []
         self.by_message = False
+        self.pinned = False
         self.epoch: i64 = 0  # 0: stale
 
 

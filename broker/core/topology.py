@@ -54,6 +54,8 @@ class Topology:
         self.counters = counters
         self.numbers = numbers
         self.epoch: i64 = 1
+        self.connections_max: int | None = None  # limits of the virtual host; None: there is none
+        self.queues_max: int | None = None
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.core.binding import Binding, binding_key
 from broker.core.declarations import Declarations
 from broker.core.definitions import binding_change, binding_deleted
-from broker.core.errors import AccessRefused, StoreFailed
+from broker.core.errors import AccessRefused, ExchangeReplaced, StoreFailed
 from broker.core.exchange import Exchange
 from broker.core.history import History
 from broker.core.message import Address, Message
@@ -122,9 +122,13 @@ class VirtualHost(Declarations):
         Raises:
             NotFound: the exchange is gone; the route stays stale.
             AccessRefused: another exchange has its name now, and that is internal.
+            ExchangeReplaced: another exchange has its name now, and the route is pinned.
         """
         route.epoch = 0
-        route.exchange = self._publish_to(route.address.exchange)
+        exchange = self._publish_to(route.address.exchange)
+        if route.pinned and exchange is not route.exchange:
+            raise ExchangeReplaced(f"exchange '{exchange.name}' in vhost '{self.name}' is another one now")
+        route.exchange = exchange
         self._resolve(route)
 
     def publish(self, route: Route, message: Message, immediate: bool = False) -> i64:
@@ -134,7 +138,7 @@ class VirtualHost(Declarations):
         `BY_MESSAGE` is returned, and nothing done, when the route is `by_message`.
 
         Raises:
-            NotFound, AccessRefused: the route was stale, as for `refresh`.
+            NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
         if route.epoch != self.epoch:
@@ -167,7 +171,7 @@ class VirtualHost(Declarations):
         Like `publish` otherwise. `keys` are the route's own and those that the publisher has added.
 
         Raises:
-            NotFound, AccessRefused: the route was stale, as for `refresh`.
+            NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
         if route.epoch != self.epoch:

@@ -63,7 +63,7 @@ class Listener:
         self._empty = asyncio.Event()
         for transport in list(self.transports):
             if transport.connection is not None:
-                transport.connection.shut_down()
+                transport.connection.force_close("broker shutting down")
             else:
                 transport.close()
         if self.transports:

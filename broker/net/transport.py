@@ -15,6 +15,7 @@ from typing import Final, final
 import structlog
 from mypy_extensions import i64
 
+from broker.adapters.access import Origin
 from broker.adapters.connection091 import Connection091
 from broker.adapters.server import HELD_FOR_PEER, Server
 from broker.core.connection import Scheduler
@@ -55,8 +56,7 @@ class Transport:
         self._socket: asyncio.Transport | None = None
         self._head = b""
         self.connection: Connection091 | None = None
-        self.peer = ""
-        self._loopback = False
+        self._origin = Origin("", 0, False)
         self._pauses: i64 = 0
         self._heard = False
         self._silent_ticks: i64 = 0
@@ -77,9 +77,9 @@ class Transport:
         peer = socket.get_extra_info("peername")
         if isinstance(peer, tuple) and len(peer) >= 2:
             host = str(peer[0])
-            self.peer = f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}"
-            self._loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
-        if self._loopback:
+            loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
+            self._origin = Origin(host, int(peer[1]), loopback)
+        if self._origin.loopback:
             with suppress(OSError):  # some systems refuse it for a socket that is gone already
                 socket.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, LOOPBACK_SEND_BYTES)
         self._server.counters.connections_opened += 1
@@ -185,7 +185,9 @@ class Transport:
                 return
         if connection is None or not connection.is_open():
             if self._closing_ticks < 0 and self._age_ticks > self._handshake_ticks:
-                _log.warning("handshake timeout", peer=self.peer, seconds=self._server.handshake_seconds)
+                _log.warning(
+                    "handshake timeout", peer=self._origin.peer, seconds=self._server.handshake_seconds
+                )
                 self.abort()
             return
         self._heartbeats(connection.heartbeat)
@@ -216,7 +218,7 @@ class Transport:
             self._mute_ticks = 0
             self.write(HEARTBEAT_FRAME)
         if self._silent_ticks > 2 * seconds * TICKS_PER_SECOND and self._pauses & ~EXCUSED == 0:
-            _log.warning("missed heartbeats", peer=self.peer, heartbeat_s=seconds)
+            _log.warning("missed heartbeats", peer=self._origin.peer, heartbeat_s=seconds)
             self.abort()
 
     def _sniff(self, data: bytes) -> None:
@@ -225,13 +227,15 @@ class Transport:
         if kind == "more":
             return
         if kind != "amqp-0-9-1":
-            _log.warning("bad protocol header", peer=self.peer, looks_like=kind, head=self._head[:8].hex())
+            _log.warning(
+                "bad protocol header", peer=self._origin.peer, looks_like=kind, head=self._head[:8].hex()
+            )
             self.write(AMQP_0_9_1)
             self.close()
             return
         rest = self._head[HEADER_BYTES:]
         self._head = b""
-        self.connection = Connection091(self._server, self._scheduler, self, self.peer, self._loopback)
+        self.connection = Connection091(self._server, self._scheduler, self, self._origin)
         self.connection.start()
         if rest:
             self.connection.receive(rest)

@@ -6,7 +6,8 @@ from protocol.amqp091 import constants as c
 from protocol.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 
 STARTING: Final = "starting"  # start is sent
-AUTHENTICATING: Final = "authenticating"  # start-ok came, its credentials are being checked
+AUTHENTICATING: Final = "authenticating"  # start-ok or secure-ok came, what it says is being checked
+SECURING: Final = "securing"  # secure is sent
 TUNING: Final = "tuning"  # tune is sent
 TUNED: Final = "tuned"  # tune-ok came
 OPEN: Final = "open"
@@ -15,21 +16,26 @@ CLOSED: Final = "closed"
 
 AUTHENTICATED: Final = -1  # inputs that are not methods
 ERROR: Final = -2
+CHALLENGED: Final = -3
 
 TRANSITIONS: Final[dict[tuple[str, int], str]] = {
     (STARTING, c.CONNECTION_START_OK): AUTHENTICATING,
+    (AUTHENTICATING, CHALLENGED): SECURING,
+    (SECURING, c.CONNECTION_SECURE_OK): AUTHENTICATING,
     (AUTHENTICATING, AUTHENTICATED): TUNING,
     (TUNING, c.CONNECTION_TUNE_OK): TUNED,
     (TUNED, c.CONNECTION_OPEN): OPEN,
     (OPEN, c.CONNECTION_UPDATE_SECRET): OPEN,
     (OPEN, c.CONNECTION_CLOSE): CLOSED,
     (STARTING, c.CONNECTION_CLOSE): CLOSED,
+    (SECURING, c.CONNECTION_CLOSE): CLOSED,
     (TUNING, c.CONNECTION_CLOSE): CLOSED,
     (TUNED, c.CONNECTION_CLOSE): CLOSED,
     (CLOSING, c.CONNECTION_CLOSE): CLOSED,
     (CLOSING, c.CONNECTION_CLOSE_OK): CLOSED,
     (STARTING, ERROR): CLOSING,
     (AUTHENTICATING, ERROR): CLOSING,
+    (SECURING, ERROR): CLOSING,
     (TUNING, ERROR): CLOSING,
     (TUNED, ERROR): CLOSING,
     (OPEN, ERROR): CLOSING,

@@ -66,6 +66,11 @@ def connection_start(properties: Mapping[str, object], mechanisms: str, locales:
     return method_frame(0, c.CONNECTION_START, arguments)
 
 
+def connection_secure(challenge: bytes) -> bytes:
+    """connection.secure. [amqp-0-9-1 1.4.2.3]"""
+    return method_frame(0, c.CONNECTION_SECURE, struct.pack(">I", len(challenge)) + challenge)
+
+
 def connection_tune(channel_max: int, frame_max: int, heartbeat: int) -> bytes:
     """connection.tune; heartbeat in seconds. [amqp-0-9-1 1.4.2.5]"""
     return method_frame(0, c.CONNECTION_TUNE, struct.pack(">HIH", channel_max, frame_max, heartbeat))

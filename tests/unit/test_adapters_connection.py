@@ -170,7 +170,7 @@ def test_an_error_during_a_pause_reads_the_close_ok(house: House) -> None:
     client = house.open()
     client.connection.set_blocked(True)
     client.connection.hold(HELD_FOR_PEER)
-    client.connection.shut_down()
+    client.connection.force_close("broker shutting down")
     assert client.edge.holds == 0
     client.frames()
     client.send(Connection.CloseOk())
@@ -180,7 +180,7 @@ def test_an_error_during_a_pause_reads_the_close_ok(house: House) -> None:
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_close_ok_is_found_wherever_it_is_cut(house: House, cut: int) -> None:
     client = house.open()
-    client.connection.shut_down()
+    client.connection.force_close("broker shutting down")
     stream = b"\xff" * 20 + method_bytes(Connection.CloseOk()) + b"\x08\x00\x00\x00\x00\x00\x00\xce" * 3
     client.connection.receive(stream[: 20 + cut])
     assert not client.edge.closed
@@ -190,7 +190,7 @@ def test_close_ok_is_found_wherever_it_is_cut(house: House, cut: int) -> None:
 
 def test_both_ends_close_at_the_same_time(house: House) -> None:
     client = house.open()
-    client.connection.shut_down()
+    client.connection.force_close("broker shutting down")
     client.send(Connection.Close(200, "", 0, 0))
     assert [type(frame) for frame in client.frames()] == [Connection.Close, Connection.CloseOk]
     assert client.edge.closed

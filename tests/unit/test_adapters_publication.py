@@ -2,11 +2,14 @@
 
 import pytest
 
+from broker.adapters.access import Rights
 from broker.adapters.publication import resolve
 from broker.core.errors import NotFound
 from broker.core.vhost import VirtualHost
 from protocol.errors import SYNTAX_ERROR, ProtocolError
-from tests.wired import House
+from tests.wired import Door, House
+
+ALL = Rights(Door(), "guest", "/")
 
 
 @pytest.fixture
@@ -18,7 +21,7 @@ def virtual_host() -> VirtualHost:
 
 @pytest.mark.parametrize("bits", range(4))
 def test_the_route_and_the_two_bits(virtual_host: VirtualHost, bits: int) -> None:
-    publication = resolve(virtual_host, b"\0\0" + b"\0" + b"\1q" + bytes([bits]))
+    publication = resolve(ALL, virtual_host, b"\0\0" + b"\0" + b"\1q" + bytes([bits]))
     assert publication.route.queues == [virtual_host.queues["q"]]
     assert publication.mandatory == (bits & 1 != 0)
     assert publication.immediate == publication.special == (bits & 2 != 0)
@@ -26,7 +29,7 @@ def test_the_route_and_the_two_bits(virtual_host: VirtualHost, bits: int) -> Non
 
 def test_a_headers_exchange_needs_more_than_the_hot_path(virtual_host: VirtualHost) -> None:
     virtual_host.bind_queue("q", "amq.headers", "", {})
-    assert resolve(virtual_host, b"\0\0\x0bamq.headers\0\0").special
+    assert resolve(ALL, virtual_host, b"\0\0\x0bamq.headers\0\0").special
 
 
 @pytest.mark.parametrize(
@@ -46,10 +49,10 @@ def test_a_headers_exchange_needs_more_than_the_hot_path(virtual_host: VirtualHo
 )
 def test_malformed_arguments(virtual_host: VirtualHost, arguments: bytes) -> None:
     with pytest.raises(ProtocolError) as refused:
-        resolve(virtual_host, arguments)
+        resolve(ALL, virtual_host, arguments)
     assert refused.value.code == SYNTAX_ERROR
 
 
 def test_no_such_exchange(virtual_host: VirtualHost) -> None:
     with pytest.raises(NotFound, match="no exchange 'x' in vhost '/'"):
-        resolve(virtual_host, b"\0\0\1x\0\0")
+        resolve(ALL, virtual_host, b"\0\0\1x\0\0")

@@ -4,39 +4,22 @@ import asyncio
 import threading
 from pathlib import Path
 
-from broker.auth.authenticator import Authenticator
-from broker.auth.users import Users
-from broker.core.ports import MessageStore
 from broker.daemon import Daemon
 from config.settings import Settings
 
 
-class SlowChecks(Authenticator):
-    """Password checks that take until they are let go."""
-
-    def __init__(self) -> None:
-        super().__init__(Users(MessageStore()))
-        self.go = threading.Event()
-
-    def remembered(self, user: str, password: str, loopback: bool) -> bool | None:
-        return None
-
-    def verify(self, user: str, password: str, loopback: bool) -> bool:
-        return self.go.wait(60)
-
-
 async def test_a_flood_of_log_ins_does_not_hold_up_the_log(tmp_path: Path) -> None:
     daemon = Daemon(Settings(data_dir=tmp_path), asyncio.get_running_loop())
-    checks = daemon.authenticator = SlowChecks()
+    go = threading.Event()
     answers: list[bool] = []
     for _ in range(20):
-        daemon.authenticate("guest", "wrong", True, answers.append)
+        daemon._in_doorman(lambda: go.wait(60), answers.append)
     written: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
     try:
         daemon._off_loop(lambda: None, written.set_result)
         assert await asyncio.wait_for(written, 30) is None
         assert answers == []
     finally:
-        checks.go.set()
+        go.set()
         daemon.writers.shutdown()
         await asyncio.get_running_loop().run_in_executor(None, daemon.doormen.shutdown)

@@ -10,6 +10,7 @@ from protocol.errors import CHANNEL_ERROR, COMMAND_INVALID, ProtocolError
 STATES = {
     states.STARTING,
     states.AUTHENTICATING,
+    states.SECURING,
     states.TUNING,
     states.TUNED,
     states.OPEN,

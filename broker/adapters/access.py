@@ -1,0 +1,155 @@
+"""Who may come in and what they may do there: what the adapters ask, whoever answers.
+
+No adapter knows users, passwords or permissions; it has a peer of some origin, which goes through one SASL
+exchange and has a name after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from broker.core.errors import AccessRefused
+from broker.core.exchange import TOPIC, Exchange
+from broker.core.names import DEFAULT_EXCHANGE
+
+CONFIGURE: Final = "configure"
+WRITE: Final = "write"
+READ: Final = "read"
+QUEUE: Final = "queue"
+EXCHANGE: Final = "exchange"
+
+MAX_CONNECTIONS: Final = "max-connections"
+MAX_CHANNELS: Final = "max-channels"
+
+Answer = Callable[[bool], None]
+
+
+@final
+class Origin:
+    """Where a peer comes from.
+
+    `peer` is its address with the port, as the log names it. `identity` is the name that a verified
+    certificate gives it, None without one. `cipher` is empty on a connection without TLS.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        loopback: bool,
+        identity: str | None = None,
+        tls_version: str = "",
+        cipher: str = "",
+    ) -> None:
+        self.address = address
+        self.port = port
+        self.peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        self.loopback = loopback
+        self.identity = identity
+        self.tls_version = tls_version
+        self.cipher = cipher
+
+
+class Applicant(Protocol):
+    """A peer that wants in. Told `challenged` any number of times, then once one of the other two."""
+
+    def challenged(self, challenge: bytes) -> None:
+        """Send this, and hand the peer's answer to the log-in."""
+
+    def accepted(self, user: str, proof: bytes) -> None:
+        """The peer is `user`; `proof`, unless empty, is how it can tell that this is the right broker."""
+
+    def refused(self, user: str, why: str) -> None:
+        """The peer claimed to be `user` and is not let in; `why` is for the log and not for the peer."""
+
+
+class Login(Protocol):
+    """One SASL exchange. [RFC 4422]"""
+
+    def respond(self, response: bytes) -> None:
+        """Take the peer's next message; the applicant is told, perhaps before this returns.
+
+        Raises ProtocolError(SYNTAX_ERROR) for a message that makes no sense.
+        """
+
+    def abandon(self) -> None:
+        """The peer has left: tell nobody anything."""
+
+
+class Access(Protocol):
+    """Who may come in and what they may do."""
+
+    def mechanisms(self, identity: str | None) -> str:
+        """The SASL mechanisms offered to a peer, with spaces between them."""
+
+    def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> Login:
+        """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that was not offered."""
+
+    def check(self, user: str, password: str, origin: Origin, answer: Answer) -> None:
+        """Check a name and password; `answer` is called once, perhaps before this returns."""
+
+    def may_access(self, user: str, vhost: str) -> bool:
+        """Whether `user` may use the virtual host at all."""
+
+    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
+        """Whether `user` may configure, write or read the exchange or queue called `name`."""
+
+    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+        """Whether `user` may publish (write) or bind (read) with a routing key at a topic exchange."""
+
+    def may_impersonate(self, user: str) -> bool:
+        """Whether `user` may publish in the name of others."""
+
+    def limit(self, user: str, what: str) -> int | None:
+        """The limit `max-connections` or `max-channels` of `user`, if it is set."""
+
+
+@final
+class Rights:
+    """What one user may do in one virtual host; refusals in RabbitMQ's words. [RabbitMQ access control]
+
+    Asked on every operation, but for basic.publish: that asks when its route is resolved.
+    """
+
+    def __init__(self, access: Access, user: str, vhost: str) -> None:
+        self._access = access
+        self.user = user
+        self.vhost = vhost
+
+    def allow(self, what: str, name: str) -> bool:
+        """Whether the user may configure, write or read an exchange or queue."""
+        return self._access.allowed(self.user, self.vhost, what, name)
+
+    def require(self, what: str, kind: str, name: str) -> None:
+        """Refuse what the user may not do. Raises AccessRefused."""
+        if not self._access.allowed(self.user, self.vhost, what, name):
+            if kind == EXCHANGE and name == DEFAULT_EXCHANGE:
+                name = "amq.default"
+            raise AccessRefused(
+                f"{what} access to {kind} '{name}' in vhost '{self.vhost}' refused for user '{self.user}'"
+            )
+
+    def require_any(self, kind: str, name: str) -> None:
+        """Refuse the name of something that the user may do nothing with at all. Raises AccessRefused."""
+        if not (self.allow(READ, name) or self.allow(WRITE, name)):
+            self.require(CONFIGURE, kind, name)
+
+    def require_topic(self, what: str, exchange: Exchange, routing_key: str) -> None:
+        """Refuse a routing key that the user may not publish (write) or bind (read) with.
+
+        Raises AccessRefused.
+
+        Only topic exchanges have keys that can be forbidden. [RabbitMQ topic authorisation]
+        """
+        if exchange.kind == TOPIC and not self._access.topic_allowed(
+            self.user, self.vhost, what, exchange.name, routing_key
+        ):
+            raise AccessRefused(
+                f"{what} access to topic '{routing_key}' in exchange '{exchange.name}' in vhost "
+                f"'{self.vhost}' refused for user '{self.user}'"
+            )
+
+    def may_impersonate(self) -> bool:
+        """Whether the user may publish in the name of others."""
+        return self._access.may_impersonate(self.user)

@@ -1,0 +1,77 @@
+"""Failed log-ins: how long the next one waits. Time is given, in seconds of a clock that never goes back."""
+
+import ipaddress
+from collections import OrderedDict
+from typing import Final, final
+
+FREE_FAILURES: Final = 3  # of one user from one network: people mistype
+FREE_NAMES: Final = 10  # wrong names, or names with wrong passwords, from one network
+DELAY_MIN: Final = 0.25
+DELAY_MAX: Final = 5.0
+FORGOTTEN_SECONDS: Final = 600.0
+ENTRIES_MAX: Final = 20_000
+IPV6_PREFIX: Final = 64  # what one customer of a provider has to himself
+
+Key = tuple[str, str | None]
+
+
+@final
+class BackOff:
+    """Makes guessing slow: after a few failures each further one doubles the wait, up to 5 s.
+
+    Failures are counted for a user's name from one network (an IPv4 address, or 64 bits of an IPv6 one), and
+    for a network by the names that failed from there; so nobody is delayed by what others do elsewhere, nor
+    by a colleague's forgotten password. What is remembered is bounded: the longest idle goes first.
+    """
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[Key, tuple[int, float]] = OrderedDict()  # how many, when the last was
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def wait(self, address: str, user: str, now: float) -> float:
+        """Seconds until `user` may try from `address`; 0: now."""
+        where = network(address)
+        ready = max(self._ready((where, user), FREE_FAILURES), self._ready((where, None), FREE_NAMES))
+        return max(0.0, ready - now)
+
+    def failed(self, address: str, user: str, now: float) -> None:
+        """Count a failure."""
+        while self._failures:
+            key, (_, then) = next(iter(self._failures.items()))
+            if now - then < FORGOTTEN_SECONDS and len(self._failures) < ENTRIES_MAX:
+                break
+            del self._failures[key]
+        where = network(address)
+        if (where, user) not in self._failures:
+            self._count((where, None), now)
+        self._count((where, user), now)
+
+    def succeeded(self, address: str, user: str) -> None:
+        """Whoever knows the password is no guesser: forget the user's failures from there."""
+        self._failures.pop((network(address), user), None)
+
+    def _count(self, key: Key, now: float) -> None:
+        count, _ = self._failures.get(key, (0, now))
+        self._failures[key] = (count + 1, now)
+        self._failures.move_to_end(key)
+
+    def _ready(self, key: Key, free: int) -> float:
+        count, then = self._failures.get(key, (0, 0.0))
+        if count < free:
+            return 0.0
+        return then + min(DELAY_MAX, DELAY_MIN * 2.0 ** min(count - free, 16))
+
+
+def network(address: str) -> str:
+    """The part of an address that failures are counted for; a text that is no address as it is."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.IPv6Network((found, IPV6_PREFIX), strict=False))
+    return str(found)

@@ -1,0 +1,101 @@
+"""Who gets in and what they may do: the adapters' port `Access`, with everything behind it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Final, final
+
+from broker.auth.authenticator import Authenticator
+from broker.auth.backoff import BackOff
+from broker.auth.doorman import Answer, Doorman
+from broker.auth.logins import Applicant, Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin
+from broker.auth.passwords import SCRAM_ITERATIONS
+from broker.auth.users import Users
+from protocol import sasl, scram
+from protocol.errors import COMMAND_INVALID, ProtocolError
+
+MECHANISMS: Final = (sasl.PLAIN, sasl.AMQPLAIN, scram.MECHANISM, sasl.EXTERNAL)
+"""What can be offered, in the order in which it is; ANONYMOUS comes with `anonymous`."""
+
+Login = PasswordLogin | ScramLogin | KnownLogin
+
+
+@final
+class Gate:
+    """Users behind the port that adapters have.
+
+    `mechanisms` are those of `MECHANISMS` that are offered; `anonymous` is the user that ANONYMOUS logs in
+    as, "" to refuse it. `later` and `off_loop` are as for `Doorman`.
+    """
+
+    def __init__(
+        self,
+        users: Users,
+        later: Callable[[float, Callable[[], None]], object],
+        off_loop: Callable[[Callable[[], bool], Answer], None],
+        mechanisms: Collection[str] = MECHANISMS,
+        anonymous: str = "",
+        scram_iterations: int = SCRAM_ITERATIONS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.users = users
+        self._later = later
+        self._clock = clock
+        self._backoff = BackOff()
+        self._doorman = Doorman(Authenticator(users), self._backoff, clock, later, off_loop)
+        self._anonymous = anonymous
+        self._decoy = Decoy(scram_iterations)
+        offered = [mechanism for mechanism in MECHANISMS if mechanism in mechanisms]
+        if not scram_iterations and scram.MECHANISM in offered:
+            offered.remove(scram.MECHANISM)
+        self._offered = [*offered, sasl.ANONYMOUS] if anonymous else offered
+
+    # -- who gets in
+
+    def mechanisms(self, identity: str | None) -> str:
+        """The mechanisms offered to a peer, as connection.start lists them: EXTERNAL needs a certificate."""
+        return " ".join(
+            mechanism for mechanism in self._offered if identity is not None or mechanism != sasl.EXTERNAL
+        )
+
+    def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> Login:
+        """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that was not offered."""
+        if mechanism not in self.mechanisms(origin.identity).split():
+            raise ProtocolError(COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'")
+        if mechanism == sasl.PLAIN:
+            return PasswordLogin(sasl.plain, self._doorman, origin, applicant)
+        if mechanism == sasl.AMQPLAIN:
+            return PasswordLogin(sasl.amqplain, self._doorman, origin, applicant)
+        if mechanism == scram.MECHANISM:
+            return ScramLogin(
+                self.users, self._decoy, self._backoff, self._clock, self._later, origin, applicant
+            )
+        user = self._anonymous if mechanism == sasl.ANONYMOUS else origin.identity or ""
+        return KnownLogin(self.users, user, origin, applicant)
+
+    def check(self, user: str, password: str, origin: Origin, answer: Answer) -> None:
+        """Check a name and password; `answer` is called once, perhaps before this returns."""
+        self._doorman.check(user, password, origin.address, origin.loopback, answer)
+
+    # -- what they may do
+
+    def may_access(self, user: str, vhost: str) -> bool:
+        """Whether `user` may open `vhost`."""
+        return self.users.may_access(user, vhost)
+
+    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
+        """Whether `user` may `what` (configure, write or read) an exchange or queue."""
+        return self.users.allowed(user, vhost, what, name)
+
+    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
+        """Whether `user` may publish (write) or bind (read) with a routing key at a topic exchange."""
+        return self.users.topic_allowed(user, vhost, what, exchange, routing_key)
+
+    def may_impersonate(self, user: str) -> bool:
+        """Whether `user` may publish in the name of others."""
+        return self.users.may_impersonate(user)
+
+    def limit(self, user: str, what: str) -> int | None:
+        """The limit `max-connections` or `max-channels` of `user`, if it is set."""
+        return self.users.limit(user, what)

@@ -1,0 +1,188 @@
+"""The mechanisms of SASL: what a client says step by step, and what that makes of it. [RFC 4422]"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import secrets
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from broker.auth.backoff import BackOff
+from broker.auth.doorman import Check, Doorman
+from broker.auth.users import Users
+from protocol import scram
+
+NONCE_BYTES: Final = 18
+WRONG: Final = "wrong user name or password"
+OUTSIDE: Final = "this user may log in from loopback only"
+TOO_MANY: Final = "too many failed log-ins"
+
+
+class Applicant(Protocol):
+    """Who wants in. Told `challenged` any number of times, then once one of the other two."""
+
+    def challenged(self, challenge: bytes) -> None:
+        """Send this, and hand the answer to `respond`."""
+
+    def accepted(self, user: str, proof: bytes) -> None:
+        """The peer is `user`; `proof`, unless empty, is how it can tell that this is the right broker."""
+
+    def refused(self, user: str, why: str) -> None:
+        """The peer claimed to be `user` and is not let in; `why` is for the log and not for the peer."""
+
+
+class Origin(Protocol):
+    """Where a peer comes from. `identity`: what its certificate says, None without a verified one."""
+
+    address: str
+    loopback: bool
+    identity: str | None
+
+
+@final
+class PasswordLogin:
+    """PLAIN and AMQPLAIN: name and password in one message. [RFC 4616]"""
+
+    def __init__(
+        self,
+        read: Callable[[bytes], tuple[str, str]],
+        doorman: Doorman,
+        origin: Origin,
+        applicant: Applicant,
+    ) -> None:
+        self._read = read
+        self._doorman = doorman
+        self._origin = origin
+        self._applicant = applicant
+        self._user = ""
+        self._check: Check | None = None
+
+    def respond(self, response: bytes) -> None:
+        """Take the message. Raises ProtocolError(SYNTAX_ERROR)."""
+        self._user, password = self._read(response)
+        origin = self._origin
+        self._check = self._doorman.check(
+            self._user, password, origin.address, origin.loopback, self._answered
+        )
+
+    def abandon(self) -> None:
+        """The peer has left."""
+        if self._check is not None:
+            self._check.abandoned = True
+
+    def _answered(self, right: bool) -> None:
+        if right:
+            self._applicant.accepted(self._user, b"")
+        else:
+            self._applicant.refused(self._user, f"{WRONG}, or {OUTSIDE}")
+
+
+@final
+class ScramLogin:
+    """SCRAM-SHA-256. A user that has no verifier, or does not exist, is challenged as others are."""
+
+    def __init__(
+        self,
+        users: Users,
+        decoy: Decoy,
+        backoff: BackOff,
+        clock: Callable[[], float],
+        later: Callable[[float, Callable[[], None]], object],
+        origin: Origin,
+        applicant: Applicant,
+    ) -> None:
+        self._users = users
+        self._decoy = decoy
+        self._backoff = backoff
+        self._clock = clock
+        self._later = later
+        self._origin = origin
+        self._applicant = applicant
+        self._exchange = scram.Exchange(base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode())
+        self._steps = 0
+        self._proof = b""
+        self._abandoned = False
+
+    def respond(self, response: bytes) -> None:
+        """Take the next message. Raises ProtocolError(SYNTAX_ERROR)."""
+        exchange = self._exchange
+        self._steps += 1
+        if self._steps == 1:
+            exchange.first(response)
+            wait = self._backoff.wait(self._origin.address, exchange.user, self._clock())
+            if wait > 0.0:
+                self._later(wait, self._challenge)
+            else:
+                self._challenge()
+        else:
+            self._finish(response)
+
+    def abandon(self) -> None:
+        """The peer has left."""
+        self._abandoned = True
+
+    def _challenge(self) -> None:
+        if not self._abandoned:
+            known = self._users.get(self._exchange.user)
+            text = known.password.verifier if known is not None else ""
+            verifier = scram.read_verifier(text) if text else self._decoy.verifier(self._exchange.user)
+            self._applicant.challenged(self._exchange.challenge(verifier))
+
+    def _finish(self, response: bytes) -> None:
+        """Check the proof; more of them than may fail in the meantime are not looked at."""
+        user, origin = self._exchange.user, self._origin
+        now = self._clock()
+        if self._backoff.wait(origin.address, user, now) > 0.0:
+            self._applicant.refused(user, TOO_MANY)
+            return
+        proof = self._exchange.final(response)
+        known = self._users.get(user)
+        if proof is None or known is None:
+            self._backoff.failed(origin.address, user, now)
+            self._applicant.refused(user, WRONG)
+            return
+        self._backoff.succeeded(origin.address, user)
+        if known.loopback_only and not origin.loopback:
+            self._applicant.refused(user, OUTSIDE)
+        else:
+            self._applicant.accepted(user, proof)
+
+
+@final
+class Decoy:
+    """Verifiers for users who have none: always the same for a name, and no password is right."""
+
+    def __init__(self, iterations: int) -> None:
+        self._key = secrets.token_bytes(32)
+        self._iterations = iterations
+
+    def verifier(self, user: str) -> scram.Verifier:
+        """What nobody can prove."""
+        name = user.encode("utf-8", "surrogatepass")
+        salt = hmac.digest(self._key, name, "sha256")[:16]
+        return scram.Verifier(salt, self._iterations, secrets.token_bytes(32), secrets.token_bytes(32))
+
+
+@final
+class KnownLogin:
+    """EXTERNAL and ANONYMOUS: who it is was known before; the message says nothing that counts."""
+
+    def __init__(self, users: Users, user: str, origin: Origin, applicant: Applicant) -> None:
+        self._users = users
+        self._user = user
+        self._origin = origin
+        self._applicant = applicant
+
+    def respond(self, response: bytes) -> None:
+        """Take the message."""
+        known = self._users.get(self._user)
+        if known is None:
+            self._applicant.refused(self._user, "there is no such user")
+        elif known.loopback_only and not self._origin.loopback:
+            self._applicant.refused(self._user, OUTSIDE)
+        else:
+            self._applicant.accepted(self._user, b"")
+
+    def abandon(self) -> None:
+        """The peer has left."""

@@ -1,0 +1,199 @@
+"""One user, and the changes that describe users in the log: JSON-able dicts whose kind begins with `user`."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, cast, final
+
+from broker.auth.passwords import ARGON2ID, Password
+from broker.auth.permissions import Permission, TopicPermission
+from broker.core.errors import PreconditionFailed
+
+USER: Final = "user"
+PERMISSION: Final = "user.permission"
+TOPIC: Final = "user.topic"
+LIMITS: Final = "user.limits"
+DELETED: Final = ".delete"  # appended to the kind
+
+IMPERSONATOR: Final = "impersonator"
+"""The tag of users who may publish in the name of others."""
+
+MAX_CONNECTIONS: Final = "max-connections"
+MAX_CHANNELS: Final = "max-channels"
+USER_LIMITS: Final = (MAX_CONNECTIONS, MAX_CHANNELS)
+
+NAME_BYTES_MAX: Final = 255
+TAGS_MAX: Final = 32
+
+Change = dict[str, object]
+
+
+@final
+class User:
+    """One user. Replaced, not changed, with the password: `remembered` belongs to this password alone."""
+
+    __slots__ = ("limits", "loopback_only", "name", "password", "permissions", "remembered", "tags", "topics")
+
+    def __init__(self, name: str, password: Password, tags: tuple[str, ...], loopback_only: bool) -> None:
+        self.name = name
+        self.password = password
+        self.tags = tags
+        self.loopback_only = loopback_only
+        self.permissions: dict[str, Permission] = {}
+        """By virtual host; none: the user may not open it."""
+        self.topics: dict[tuple[str, str], TopicPermission] = {}
+        """By virtual host and exchange; none: every routing key is allowed."""
+        self.limits: dict[str, int] = {}
+        """`max-connections` and `max-channels`, those that are set."""
+        self.remembered = b""
+        """Digest of the password, once it was right; see `Authenticator`."""
+
+    def replaced(self, password: Password, tags: tuple[str, ...], loopback_only: bool) -> "User":
+        """The same user with another password: nothing is remembered of the old one."""
+        user = User(self.name, password, tags, loopback_only)
+        user.permissions = self.permissions
+        user.topics = self.topics
+        user.limits = self.limits
+        return user
+
+
+def user_change(user: User) -> Change:
+    """A user is as described, permissions and limits apart."""
+    return {
+        "kind": USER,
+        "name": user.name,
+        "password_hash": user.password.hash,
+        "hashing": user.password.hashing,
+        "verifier": user.password.verifier,
+        "tags": list(user.tags),
+        "loopback_only": user.loopback_only,
+    }
+
+
+def user_deleted(name: str) -> Change:
+    """A user is gone, with all permissions."""
+    return {"kind": USER + DELETED, "name": name}
+
+
+def permission_change(user: User, vhost: str) -> Change:
+    """A user may do this in a virtual host."""
+    permission = user.permissions[vhost]
+    return {
+        "kind": PERMISSION,
+        "name": user.name,
+        "vhost": vhost,
+        "configure": permission.configure,
+        "write": permission.write,
+        "read": permission.read,
+    }
+
+
+def permission_deleted(name: str, vhost: str) -> Change:
+    """A user may no longer open a virtual host."""
+    return {"kind": PERMISSION + DELETED, "name": name, "vhost": vhost}
+
+
+def topic_change(user: User, vhost: str, exchange: str) -> Change:
+    """A user may use these routing keys of a topic exchange."""
+    topic = user.topics[vhost, exchange]
+    return {
+        "kind": TOPIC,
+        "name": user.name,
+        "vhost": vhost,
+        "exchange": exchange,
+        "write": topic.write,
+        "read": topic.read,
+    }
+
+
+def topic_deleted(name: str, vhost: str, exchange: str) -> Change:
+    """A user may use all routing keys of a topic exchange again."""
+    return {"kind": TOPIC + DELETED, "name": name, "vhost": vhost, "exchange": exchange}
+
+
+def limits_change(user: User) -> Change:
+    """A user has these limits and no others."""
+    return {"kind": LIMITS, "name": user.name, "limits": dict(user.limits)}
+
+
+def changes_of(user: User) -> list[Change]:
+    """The changes that make exactly this user."""
+    changes = [user_change(user)]
+    changes += [permission_change(user, vhost) for vhost in user.permissions]
+    changes += [topic_change(user, vhost, exchange) for vhost, exchange in user.topics]
+    if user.limits:
+        changes.append(limits_change(user))
+    return changes
+
+
+def apply_change(users: dict[str, User], change: Change) -> None:
+    """Make one change again, at recovery. What concerns an absent user is ignored. Raises ValueError."""
+    kind, name = change["kind"], _text(change, "name")
+    known = users.get(name)
+    if kind == USER:
+        password = Password(
+            _text(change, "password_hash"),
+            cast("str", change.get("hashing", ARGON2ID)),
+            cast("str", change.get("verifier", "")),
+        )
+        old = known if known is not None else User(name, password, (), False)
+        tags = tuple(cast("list[str]", change["tags"]))
+        users[name] = old.replaced(password, tags, bool(change["loopback_only"]))
+    elif kind == USER + DELETED:
+        users.pop(name, None)
+    elif kind not in (PERMISSION, PERMISSION + DELETED, TOPIC, TOPIC + DELETED, LIMITS):
+        raise ValueError(f"unknown change of users: {kind}")
+    elif known is not None:
+        _apply_to(known, change)
+
+
+def _apply_to(user: User, change: Change) -> None:
+    kind = change["kind"]
+    if kind == LIMITS:
+        user.limits = dict(cast("Mapping[str, int]", change["limits"]))
+        return
+    vhost = _text(change, "vhost")
+    if kind == PERMISSION:
+        expressions = (_text(change, what) for what in ("configure", "write", "read"))
+        user.permissions[vhost] = Permission(*expressions)
+    elif kind == PERMISSION + DELETED:
+        user.permissions.pop(vhost, None)
+    elif kind == TOPIC:
+        topic = TopicPermission(_text(change, "write"), _text(change, "read"))
+        user.topics[vhost, _text(change, "exchange")] = topic
+    else:
+        user.topics.pop((vhost, _text(change, "exchange")), None)
+
+
+def _text(change: Change, field: str) -> str:
+    return cast("str", change[field])
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no user can have. Raises PreconditionFailed."""
+    if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX or not name.isprintable():
+        raise PreconditionFailed(f"a user's name is 1 to {NAME_BYTES_MAX} bytes of printable text")
+
+
+def checked_limits(limits: Mapping[str, int], names: Iterable[str]) -> dict[str, int]:
+    """Limits by name without those that are negative. Raises PreconditionFailed for any other mistake."""
+    for name, value in limits.items():
+        if name not in names:
+            raise PreconditionFailed(f"limit '{name}' is not known, allowed: {', '.join(names)}")
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise PreconditionFailed(f"limit '{name}' is {value!r} and not a whole number")
+    return {name: value for name, value in limits.items() if value >= 0}
+
+
+def checked_tags(name: str, tags: Iterable[str]) -> tuple[str, ...]:
+    """Tags, each once. Raises PreconditionFailed."""
+    checked = tuple(dict.fromkeys(tags))
+    for tag in checked:
+        if (
+            not tag
+            or not tag.isprintable()
+            or "," in tag
+            or len(tag.encode("utf-8", "replace")) > NAME_BYTES_MAX
+        ):
+            raise PreconditionFailed(f"tag {tag!r} of user '{name}' is not 1 to 255 bytes of printable text")
+    if len(checked) > TAGS_MAX:
+        raise PreconditionFailed(f"user '{name}' has {len(checked)} tags, at most {TAGS_MAX} are allowed")
+    return checked

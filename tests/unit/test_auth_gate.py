@@ -1,0 +1,232 @@
+"""Log-ins by every mechanism: who is let in, who is not, and what is offered to whom."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
+
+import pytest
+
+from broker.adapters.access import Origin
+from broker.auth.backoff import FREE_FAILURES
+from broker.auth.gate import MECHANISMS, Gate, Login
+from broker.auth.passwords import NO_PASSWORD, make_password
+from broker.auth.users import Users
+from broker.core.ports import MessageStore
+from protocol.errors import COMMAND_INVALID, SYNTAX_ERROR, ProtocolError
+from tests.people import quick
+
+LOCAL = Origin("127.0.0.1", 1, True)
+REMOTE = Origin("10.0.0.1", 1, False)
+ANN = make_password("ann", 4096)
+
+
+class Caller:
+    """An applicant that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str | bytes]] = []
+
+    def challenged(self, challenge: bytes) -> None:
+        self.told.append(("challenged", challenge))
+
+    def accepted(self, user: str, proof: bytes) -> None:
+        self.told.append(("accepted", user))
+        if proof:
+            self.told.append(("proof", proof))
+
+    def refused(self, user: str, why: str) -> None:
+        self.told.append(("refused", user))
+
+
+class Clock:
+    """A clock, and calls that wait for it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.later: list[Callable[[], None]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.later.append(call)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def users() -> Users:
+    users = Users(MessageStore())
+    users.add("ann", ANN)
+    users.add("guest", quick("guest"))
+    users.add("robot", NO_PASSWORD)
+    return users
+
+
+@pytest.fixture
+def gate(users: Users, clock: Clock) -> Gate:
+    return Gate(
+        users,
+        clock.call_later,
+        lambda work, answer: answer(work()),
+        MECHANISMS,
+        "guest",
+        4096,
+        lambda: clock.now,
+    )
+
+
+def begun(gate: Gate, mechanism: str, response: bytes, origin: Origin = LOCAL) -> tuple[Login, Caller]:
+    caller = Caller()
+    login = gate.login(mechanism, origin, caller)
+    login.respond(response)
+    return login, caller
+
+
+def outcome(gate: Gate, mechanism: str, response: bytes, origin: Origin = LOCAL) -> tuple[str, str | bytes]:
+    _, caller = begun(gate, mechanism, response, origin)
+    (told,) = caller.told
+    return told
+
+
+def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Caller:
+    """A client's side of SCRAM-SHA-256, checking the broker's proof too."""
+    bare = f"n={user},r=client"
+    login, caller = begun(gate, "SCRAM-SHA-256", f"n,,{bare}".encode(), origin)
+    challenge = caller.told[0][1]
+    assert isinstance(challenge, bytes)
+    fields = dict(field.split("=", 1) for field in challenge.decode().split(","))
+    assert fields["r"].startswith("client")
+    assert len(fields["r"]) > 20
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    unsigned = f"c=biws,r={fields['r']}"
+    signed = f"{bare},{challenge.decode()},{unsigned}".encode()
+    signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    login.respond(f"{unsigned},p={proof}".encode())
+    if caller.told[-1][0] == "proof":
+        server = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), signed, "sha256")
+        assert caller.told[-1][1] == b"v=" + base64.b64encode(server)
+    return caller
+
+
+def test_what_is_offered(gate: Gate, users: Users) -> None:
+    assert gate.mechanisms(None) == "PLAIN AMQPLAIN SCRAM-SHA-256 ANONYMOUS"
+    assert gate.mechanisms("ann") == "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL ANONYMOUS"
+    few = Gate(users, lambda s, c: None, lambda w, a: None, ["EXTERNAL", "PLAIN"])
+    assert (few.mechanisms(None), few.mechanisms("")) == ("PLAIN", "PLAIN EXTERNAL")
+    without = Gate(users, lambda s, c: None, lambda w, a: None, scram_iterations=0)
+    assert without.mechanisms(None) == "PLAIN AMQPLAIN"
+
+
+@pytest.mark.parametrize("mechanism", ["", "plain", "CRAM-MD5", "EXTERNAL", "PLAIN AMQPLAIN"])
+def test_what_is_not_offered_is_refused(gate: Gate, mechanism: str) -> None:
+    with pytest.raises(ProtocolError, match="unknown authentication mechanism") as caught:
+        gate.login(mechanism, LOCAL, Caller())
+    assert caught.value.code == COMMAND_INVALID
+
+
+@pytest.mark.parametrize(
+    ("response", "origin", "expected"),
+    [
+        (b"\0ann\0ann", REMOTE, ("accepted", "ann")),
+        (b"\0ann\0Ann", LOCAL, ("refused", "ann")),
+        (b"\0nobody\0ann", LOCAL, ("refused", "nobody")),
+        (b"\0guest\0guest", LOCAL, ("accepted", "guest")),
+        (b"\0guest\0guest", REMOTE, ("refused", "guest")),
+        (b"\0robot\0", LOCAL, ("refused", "robot")),
+        (b"\0robot\0robot", LOCAL, ("refused", "robot")),
+    ],
+)
+def test_plain(gate: Gate, response: bytes, origin: Origin, expected: tuple[str, str]) -> None:
+    assert outcome(gate, "PLAIN", response, origin) == expected
+
+
+def test_a_response_that_makes_no_sense(gate: Gate) -> None:
+    for mechanism in ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256"):
+        with pytest.raises(ProtocolError) as caught:
+            begun(gate, mechanism, b"?")
+        assert caught.value.code == SYNTAX_ERROR
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "origin", "expected"),
+    [
+        ("ann", "ann", REMOTE, "accepted"),
+        ("ann", "Ann", REMOTE, "refused"),
+        ("nobody", "ann", REMOTE, "refused"),
+        ("guest", "guest", LOCAL, "refused"),  # only a hash of RabbitMQ is kept of this password
+        ("robot", "", LOCAL, "refused"),
+    ],
+)
+def test_scram(gate: Gate, user: str, password: str, origin: Origin, expected: str) -> None:
+    assert scram(gate, user, password, origin).told[1] == (expected, user)
+
+
+def test_scram_from_outside_loopback(gate: Gate, users: Users) -> None:
+    users.change_password("guest", make_password("guest", 4096))
+    assert scram(gate, "guest", "guest", REMOTE).told[1] == ("refused", "guest")
+    assert scram(gate, "guest", "guest", LOCAL).told[1] == ("accepted", "guest")
+
+
+def test_scram_tells_nobody_which_users_there_are(gate: Gate) -> None:
+    def salt(user: str) -> bytes:
+        challenge = begun(gate, "SCRAM-SHA-256", f"n,,n={user},r=x".encode())[1].told[0][1]
+        assert isinstance(challenge, bytes)
+        assert challenge.endswith(b",i=4096")
+        return challenge.split(b",")[1]
+
+    assert salt("nobody") == salt("nobody") != salt("noone")
+    assert len(salt("nobody")) == len(salt("ann"))
+
+
+def test_failed_proofs_delay_the_next_challenge(gate: Gate, clock: Clock) -> None:
+    for _ in range(FREE_FAILURES):
+        scram(gate, "ann", "wrong", REMOTE)
+    _, waiting = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
+    assert waiting.told == []
+    assert scram(gate, "ann", "ann", LOCAL).told[1] == ("accepted", "ann")  # from another address
+    clock.now += 10
+    clock.later.pop()()
+    assert waiting.told[0][0] == "challenged"
+
+
+def test_proofs_that_come_while_others_fail_are_not_looked_at(gate: Gate) -> None:
+    first = b"n,,n=ann,r=client"
+    begun_before = [begun(gate, "SCRAM-SHA-256", first, REMOTE) for _ in range(10)]
+    for _ in range(FREE_FAILURES):
+        scram(gate, "ann", "wrong", REMOTE)
+    for login, caller in begun_before:
+        login.respond(b"whatever")
+        assert caller.told[-1] == ("refused", "ann")
+
+
+def test_a_challenge_is_not_sent_to_who_has_left(gate: Gate, clock: Clock) -> None:
+    for _ in range(FREE_FAILURES):
+        scram(gate, "ann", "wrong", REMOTE)
+    login, caller = begun(gate, "SCRAM-SHA-256", b"n,,n=ann,r=x", REMOTE)
+    login.abandon()
+    clock.later.pop()()
+    assert caller.told == []
+
+
+def certified(name: str, loopback: bool = False) -> Origin:
+    return Origin("10.0.0.1", 1, loopback, name)
+
+
+def test_external(gate: Gate) -> None:
+    assert outcome(gate, "EXTERNAL", b"", certified("robot")) == ("accepted", "robot")
+    assert outcome(gate, "EXTERNAL", b"somebody", certified("robot")) == ("accepted", "robot")
+    assert outcome(gate, "EXTERNAL", b"", certified("nobody")) == ("refused", "nobody")
+    assert outcome(gate, "EXTERNAL", b"", certified("")) == ("refused", "")
+    assert outcome(gate, "EXTERNAL", b"", certified("guest")) == ("refused", "guest")
+    assert outcome(gate, "EXTERNAL", b"", certified("guest", loopback=True)) == ("accepted", "guest")
+
+
+def test_anonymous(gate: Gate, users: Users) -> None:
+    assert outcome(gate, "ANONYMOUS", b"trace", LOCAL) == ("accepted", "guest")
+    assert outcome(gate, "ANONYMOUS", b"", REMOTE) == ("refused", "guest")
+    users.delete("guest")
+    assert outcome(gate, "ANONYMOUS", b"", LOCAL) == ("refused", "guest")
