@@ -108,6 +108,7 @@ class Daemon:
             heartbeat=settings.heartbeat,
             handshake_seconds=settings.handshake_timeout_s,
             body_bytes_max=settings.message_size_max,
+            consumer_timeout=settings.consumer_timeout_ms,
         )
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.connections.user_deleted

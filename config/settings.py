@@ -79,6 +79,14 @@ class Settings(BaseModel):
         description="Seconds that a new connection may take until it is open.",
         json_schema_extra={"allowed": "1 to 3600"},
     )
+    consumer_timeout_ms: Annotated[
+        int, BeforeValidator(values.whole_number), Field(ge=0, le=315_360_000_000)
+    ] = Field(
+        default=0,
+        description="Milliseconds to settle a delivery in, unless its consumer or queue says otherwise; "
+        "0: no limit.",
+        json_schema_extra={"allowed": "0 to 315360000000"},
+    )
     message_size_max: Annotated[int, BeforeValidator(values.size), Field(ge=1, le=512 * MIB)] = Field(
         default=128 * MIB,
         description="Largest message body accepted, in bytes.",

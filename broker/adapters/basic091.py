@@ -9,12 +9,15 @@ from pamqp import commands
 
 from broker.adapters.access import QUEUE, READ
 from broker.adapters.confirms import Confirms
+from broker.adapters.leases import Leases
 from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
 from broker.adapters.topology091 import Handler, queue_named
+from broker.core.arguments import BROWSE, CONSUMER_TIMEOUT, PRIORITY, check_consumer_arguments
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
 from broker.core.errors import NotAllowed, PreconditionFailed
+from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -22,10 +25,6 @@ from protocol.errors import SYNTAX_ERROR, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
-
-PRIORITY: Final = "x-priority"
-BROWSE: Final = "x-browse"
-PRIORITY_BITS: Final = 31  # priorities are 32-bit integers
 
 
 def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
@@ -75,9 +74,11 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
         tag = channel.server.generate("amq.ctag-")
     elif tag in channel.targets:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
-    arguments = dict(frame.arguments) if frame.arguments else {}
-    priority = _priority(arguments.get(PRIORITY, 0), queue)
-    browse = _flag(BROWSE, arguments.get(BROWSE, False), queue)
+    arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
+    check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
+    priority = arguments.get(PRIORITY, 0)
+    assert isinstance(priority, int), "arguments have been checked"
+    browse = arguments.get(BROWSE, False) is True
     if browse and frame.exclusive:
         raise PreconditionFailed(
             f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"
@@ -87,6 +88,8 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     else:
         credit = Credit(channel.prefetch_count, channel.prefetch_bytes)
         target = Target091(channel, credit, channel.window, tag, False)
+        if not browse:
+            target.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
     consumer = QueueConsumer(target, queue, not browse, priority, frame.exclusive, tag, frame.no_ack)
     try:
         queue.add_consumer(consumer)
@@ -142,7 +145,10 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         unacked.skip()
         queue.settle(entry)
     else:
-        unacked.add(entry, consumer)
+        delivery_tag = unacked.add(entry, consumer)
+        lease = _lease(channel, queue, None)
+        if lease is not None:
+            lease.begin(delivery_tag)
     if len(connection.out) >= OUTPUT_BYTES_MAX:
         connection.answer()  # a small method, a large answer: many must not pile up
 
@@ -203,20 +209,14 @@ def confirm_select(channel: Channel, frame: commands.Confirm.Select) -> None:
         channel.reply(methods.method_frame(channel.number, c.CONFIRM_SELECT_OK))
 
 
-def _priority(value: object, queue: Queue) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value.bit_length() > PRIORITY_BITS:
-        raise PreconditionFailed(
-            f"invalid arg '{PRIORITY}' for queue '{queue.name}': {value!r} is not a 32-bit integer"
-        )
-    return value
-
-
-def _flag(name: str, value: object, queue: Queue) -> bool:
-    if not isinstance(value, bool):
-        raise PreconditionFailed(
-            f"invalid arg '{name}' for queue '{queue.name}': {value!r} is not true or false"
-        )
-    return value
+def _lease(channel: Channel, queue: Queue, asked: object) -> Lease | None:
+    """What limits the time of a delivery of `queue`, None if nothing does."""
+    milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
+    if milliseconds == 0:
+        return None
+    if channel.leases is None:
+        channel.leases = Leases(channel)
+    return channel.leases.lasting(milliseconds)
 
 
 def malformed_ack(channel: Channel, frame: object) -> None:

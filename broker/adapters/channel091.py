@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from broker.adapters import basic091, topology091
 from broker.adapters.confirms import Confirms
+from broker.adapters.leases import Leases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
 from broker.adapters.settling import known, take_back
@@ -69,6 +70,7 @@ class Channel(IncomingChannel):
         self.targets: dict[str, Target091] = {}
         self.unacked = Unacked()
         self.confirms: Confirms | None = None
+        self.leases: Leases | None = None
         self.last_queue = ""  # the latest declared on this channel: what an empty name means
         self._get_target: Target091 | None = None
         self._publications: dict[bytes, Publication] = {}
@@ -259,6 +261,9 @@ class Channel(IncomingChannel):
         for consumer, entries in held.items():  # cancelled before, or basic.get
             if consumer.acquires:
                 consumer.queue.release(entries, consumer)
+        if self.leases is not None:
+            self.leases.stop()
+            self.leases = None
         self._get_target = None  # it and the confirms refer back to here
         self.confirms = None
         self._publications = {}

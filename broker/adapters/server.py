@@ -63,6 +63,7 @@ class Server:
         heartbeat: int = 60,
         handshake_seconds: float = 10.0,
         body_bytes_max: int = 134217728,
+        consumer_timeout: int = 0,
     ) -> None:
         self.broker = broker
         self.counters: Counters = broker.counters
@@ -75,6 +76,7 @@ class Server:
         self.heartbeat: i64 = heartbeat
         self.handshake_seconds = handshake_seconds
         self.body_bytes_max: i64 = body_bytes_max
+        self.consumer_timeout: i64 = consumer_timeout  # milliseconds, 0: none
         self.properties: dict[str, object] = {
             "product": "amqpd",
             "version": version,

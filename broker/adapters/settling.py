@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
     """Whether a settlement names something that is, or for `multiple` was, outstanding.
 
-    The channel ends with 406 if not.
+    The channel ends with 406 if not, unless the delivery was taken back because it took too long.
     """
     unacked = channel.unacked
     if unacked.find(tag) >= 0 or (multiple and 0 <= tag < unacked.next_tag()):
         return True
+    if unacked.is_forgiven(tag):
+        return False
     shown: int = tag
     if shown < 0:
         shown += 1 << 64

@@ -10,6 +10,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 
 TRIM: Final = 1024
+FORGIVEN_MAX: Final = 4096
 
 
 @final
@@ -26,6 +27,8 @@ class Unacked:
         self.taken_from: QueueConsumer | None = None
         self._first: i64 = 0  # nothing before it is outstanding
         self._trim_at: i64 = TRIM
+        self._forgiven: set[int] | None = None
+        self._forgiven_up_to: i64 = 0
 
     def next_tag(self) -> i64:
         """The tag that the next delivery gets."""
@@ -77,6 +80,25 @@ class Unacked:
         """The delivery at `index` is settled; other indices stay valid."""
         self.entries[index] = None
         self.consumers[index] = None
+
+    def forgive(self, tags: list[i64]) -> None:
+        """Should these deliveries, which are taken back, be settled after all, then that is no error.
+
+        A client may never do that, so no more than FORGIVEN_MAX are told apart: after that, no tag up to the
+        highest of them is an error.
+        """
+        forgiven = self._forgiven
+        if forgiven is None:
+            forgiven = self._forgiven = set()
+        elif len(forgiven) >= FORGIVEN_MAX:
+            self._forgiven_up_to = max(forgiven)
+            forgiven.clear()
+        forgiven.update(tags)
+
+    def is_forgiven(self, tag: i64) -> bool:
+        """Whether `tag` is that of a delivery that was taken back."""
+        forgiven = self._forgiven
+        return forgiven is not None and (tag in forgiven or 0 < tag <= self._forgiven_up_to)
 
     def up_to(self, tag: i64) -> list[i64]:
         """Indices of what is outstanding up to and including `tag`, oldest first; 0 means all."""

@@ -32,6 +32,7 @@ TOTALS: Final = {
     "messages_delivered": "Messages sent to consumers and to basic.get, redeliveries included.",
     "messages_acked": "Deliveries that consumers acknowledged.",
     "messages_redelivered": "Deliveries of messages that had been delivered before.",
+    "messages_timed_out": "Deliveries taken back because they were not settled in time.",
     "messages_returned": "Messages returned to their publishers.",
     "messages_unroutable": "Messages dropped because no queue took them and they were not mandatory.",
     "messages_refused": "Messages refused because the log had failed.",

@@ -1,4 +1,4 @@
-"""The arguments of queues and exchanges: which values are allowed, and when a redeclaration is the same.
+"""The arguments of queues, exchanges, consumers: which values are allowed, when a redeclaration is the same.
 
 Refusals begin with RabbitMQ's words and name the argument and the value. Arguments whose effect the broker
 does not have yet are checked, kept and shown all the same; arguments that nobody knows are kept as they are.
@@ -20,6 +20,9 @@ DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
 QUEUE_TYPE: Final = "x-queue-type"
 DEFAULT_QUEUE_TYPE: Final = "classic"
 SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
+CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
+PRIORITY: Final = "x-priority"
+BROWSE: Final = "x-browse"
 
 _ANY_SIZE: Final = 2**63 - 1
 _MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
@@ -84,7 +87,7 @@ def _queue_rules() -> dict[str, _Rule]:
         "x-queue-leader-locator": _Rule("str"),
         "x-quorum-initial-group-size": _Rule("int", 1, _ANY_SIZE),
         "x-delivery-limit": _Rule("int", -1, _ANY_SIZE),
-        "x-consumer-timeout": _Rule("int", 1, _MILLISECONDS_MAX),
+        CONSUMER_TIMEOUT: _Rule("int", 1, _MILLISECONDS_MAX),
         "x-max-age": _Rule("age"),
         "x-stream-max-segment-size-bytes": _Rule("int", 1, _ANY_SIZE),
         "x-initial-cluster-size": _Rule("int", 1, _ANY_SIZE),
@@ -92,6 +95,11 @@ def _queue_rules() -> dict[str, _Rule]:
 
 
 _QUEUE_RULES: Final = _queue_rules()
+_CONSUMER_RULES: Final = {
+    PRIORITY: _Rule("int", -(2**31), 2**31 - 1),
+    BROWSE: _Rule("bool"),
+    CONSUMER_TIMEOUT: _Rule("int", 0, _MILLISECONDS_MAX),
+}
 
 
 def queue_argument_objection(name: str, value: object) -> str:
@@ -141,6 +149,19 @@ def priority_levels(arguments: Arguments) -> int:
     highest = arguments.get(MAX_PRIORITY, 0)
     assert isinstance(highest, int), "arguments are checked before a queue is made"
     return highest + 1
+
+
+def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
+    """Check the arguments of a consumer; `queue` describes what it consumes, `queue 'q' in vhost '/'`.
+
+    Raises:
+        PreconditionFailed: an argument has a value that it cannot have.
+    """
+    for name, rule in _CONSUMER_RULES.items():
+        if name in arguments:
+            allowed = rule.objection(arguments[name])
+            if allowed:
+                raise _invalid(name, queue, arguments[name], f"is not {allowed}")
 
 
 def has_single_active_consumer(arguments: Arguments) -> bool:

@@ -15,6 +15,7 @@ class Counters:
         self.delivered: i64 = 0
         self.acked: i64 = 0
         self.redelivered: i64 = 0
+        self.timed_out: i64 = 0  # taken back from clients that did not settle them in time
         self.returned: i64 = 0
         self.unroutable: i64 = 0  # dropped: no queue, not mandatory
         self.refused: i64 = 0  # nacked or refused because the log had failed

@@ -3,8 +3,9 @@
 The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 nothing takeable hidden behind a
 cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict order, D3 consumer priority,
 D4 where one consumer is served at a time it is the active one, and nobody else has anything, D6 a browser
-sees an entry once, D7 windows, D8 the most urgent entry first, D9 redelivered and delivery count; Q1 no lost
-wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
+sees an entry once, D7 windows, D8 the most urgent entry first, D9 redelivered and delivery count; L1 leases
+end in time, L2 an alarm is set for the first; Q1 no lost wake-up, Q2 nobody notified at rest, Q3 browsers
+have seen all.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ def check_structure(world: World) -> None:
         check_cursors(model.queue)
         check_reliance(model.queue)
     check_windows(world)
+    check_leases(world)
     for wire in world.wires:
         connection = wire.connection
         assert connection.scheduled == (connection in world.scheduler.ready)
@@ -240,6 +242,15 @@ def check_windows(world: World) -> None:
     for wire in world.wires:
         for _, credit in wire.sessions:
             assert credit.used == shared.get(id(credit), 0), "D7"
+
+
+def check_leases(world: World) -> None:
+    for probe in world.probes:
+        if probe.lease is not None:
+            ends = probe.terms.outstanding()
+            assert all(end > world.clock.now for end in ends), "L1: its time has come"
+            assert not ends or 0 < probe.lease.due <= min(ends), "L2: its time will not be told"
+            assert len(ends) == len(probe.held), "L2"
 
 
 def check_rest(world: World) -> None:

@@ -10,11 +10,15 @@ from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
+from broker.core.lease import Lease, LeaseHolder
 from broker.core.session import Session
 from tests.property import queue_checks as checks
 
 if TYPE_CHECKING:
     from tests.property.queue_world import World
+
+
+Held = tuple[QueueConsumer, QueueEntry]  # one delivery: another one of the same entry is another object
 
 
 class Probe(ConsumerTarget):
@@ -23,8 +27,26 @@ class Probe(ConsumerTarget):
     def __init__(self, world: World, session: Session, credit: Credit, session_credit: Credit | None) -> None:
         super().__init__(session, credit, session_credit)
         self.world = world
-        self.held: list[tuple[QueueConsumer, QueueEntry]] = []
+        self.held: list[Held] = []
         self.seen: set[tuple[QueueConsumer, int]] = set()
+        self.terms = Terms(self)
+        self.lease: Lease | None = None
+
+    def limit(self, milliseconds: int) -> None:
+        """How long it may keep a delivery; 0: for ever, and what it has is not timed any more."""
+        if self.lease is not None:
+            self.lease.stop()
+            self.lease = None
+        if milliseconds:
+            self.lease = Lease(self.world.clock.schedule, self.terms, milliseconds)
+
+    def hold(self, consumer: QueueConsumer, entry: QueueEntry, number: int) -> None:
+        """It has this delivery, to be settled."""
+        held = (consumer, entry)
+        self.held.append(held)
+        if self.lease is not None:
+            self.terms.ends[number] = (held, self.world.clock.now + self.lease.milliseconds)
+            self.lease.begin(number)
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         self.world.delivered(self, consumer, entry)
@@ -34,15 +56,42 @@ class Probe(ConsumerTarget):
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
         super().acquisition_removed(entry)
-        self.held = [(consumer, held) for consumer, held in self.held if held is not entry]
+        self.held = [held for held in self.held if held[1] is not entry]
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         shown = [
             entry for owner, entry in self.held if owner is consumer
         ]  # to a browser: the rest was taken back
-        self.held = [(owner, entry) for owner, entry in self.held if owner is not consumer]
+        self.held = [held for held in self.held if held[0] is not consumer]
         for entry in shown:
             self.restore_credit(entry.message.size)
+
+
+class Terms(LeaseHolder):
+    """When each delivery of a probe that has a lease must be settled at the latest, by its number."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.ends: dict[int, tuple[Held, int]] = {}
+
+    def is_unsettled(self, number: int) -> bool:
+        held = self.ends[number][0]
+        return any(other is held for other in self.probe.held)
+
+    def leases_ended(self, numbers: list[int]) -> None:
+        probe = self.probe
+        for number in numbers:
+            assert self.is_unsettled(number)
+            (consumer, entry), end = self.ends.pop(number)
+            assert end == probe.world.clock.now, "L1: to the millisecond"
+            probe.held = [held for held in probe.held if held[1] is not entry]
+            probe.world.items_back([entry])
+            consumer.queue.release([entry], consumer)
+            probe.restore_credit(entry.message.size)
+
+    def outstanding(self) -> list[int]:
+        """When the leases end that have not ended yet."""
+        return [end for number, (_, end) in self.ends.items() if self.is_unsettled(number)]
 
 
 @dataclass

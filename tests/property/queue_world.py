@@ -14,6 +14,7 @@ from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.exclusive import Election
 from broker.core.queue import Queue
 from broker.core.session import Session
+from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property.queue_model import OUT, READY, Item, Model
@@ -35,6 +36,7 @@ class World:
         self.scan_budget = scan_budget
         self.single_active = single_active
         self.scheduler = HandScheduler()
+        self.clock = HandClock()
         self.store = MemoryStore()
         self.counters = Counters()
         self.numbers = 0
@@ -71,6 +73,7 @@ class World:
         prefetch_bytes: int,
         kind: int,
         shared: bool,
+        lease: int = 0,
     ) -> None:
         """`kind`: mostly an ordinary consumer; 5 browses, 6 is no-ack, 7 is exclusive."""
         kind %= 8
@@ -79,6 +82,8 @@ class World:
         credit = Credit() if no_ack else Credit(prefetch, prefetch_bytes)
         probe = Probe(self, session, credit, session_credit if shared and not no_ack else None)
         self.probes.append(probe)
+        if kind not in (5, 6):
+            probe.limit(lease)
         wanted = [self.models[queues % len(self.models)]]
         if queues >= len(self.models) and len(self.models) > 1:
             wanted.append(self.models[(queues + 1) % len(self.models)])
@@ -113,6 +118,7 @@ class World:
             for consumer in {consumer for consumer, _ in probe.held}:  # cancelled before, or basic.get
                 consumer.queue.release(self._give_back(probe, consumer), consumer)
             self.probes.remove(probe)
+            probe.limit(0)
         self.wires[self.wires.index(lost)] = self._new_wire()
 
     def block(self, wire: int, blocked: bool) -> None:
@@ -165,7 +171,7 @@ class World:
         for consumer in {consumer: None for _, consumer, _ in picked}:
             entries = [entry for _, owner, entry in picked if owner is consumer]
             if consumer.acquires:
-                self._items_back(entries)
+                self.items_back(entries)
                 consumer.queue.release(entries, consumer)
         for probe, _, entry in picked:
             probe.restore_credit(entry.message.size)
@@ -209,7 +215,7 @@ class World:
         if consumer.no_ack and consumer.acquires:
             model.drop(item)
         elif not consumer.no_ack:
-            probe.held.append((consumer, entry))
+            probe.hold(consumer, entry, self.deliveries)
 
     def model_of(self, queue: Queue) -> Model:
         return next(model for model in self.models if model.queue is queue)
@@ -254,12 +260,12 @@ class World:
 
     def _give_back(self, probe: Probe, consumer: QueueConsumer) -> list[QueueEntry]:
         entries = [entry for owner, entry in probe.held if owner is consumer]
-        probe.held = [(owner, entry) for owner, entry in probe.held if owner is not consumer]
+        probe.held = [held for held in probe.held if held[0] is not consumer]
         for entry in entries:
             probe.restore_credit(entry.message.size)
         if not consumer.acquires:
             return []
-        self._items_back(entries)
+        self.items_back(entries)
         return entries
 
     def _item_gone(self, entry: QueueEntry) -> None:
@@ -267,7 +273,7 @@ class World:
         assert item.owner is not None
         self.model_of(item.owner.queue).drop(item)
 
-    def _items_back(self, entries: list[QueueEntry]) -> None:
+    def items_back(self, entries: list[QueueEntry]) -> None:
         for entry in entries:
             item = self.items[number_of(entry)]
             item.state, item.owner = READY, None

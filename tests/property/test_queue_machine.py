@@ -44,6 +44,7 @@ class QueueMachine(RuleBasedStateMachine):
         prefetch_bytes=windows,
         kind=st.integers(0, 7),
         shared=st.booleans(),
+        lease=st.sampled_from([0, 0, 10, 50]),
     )
     def consume(
         self,
@@ -54,8 +55,9 @@ class QueueMachine(RuleBasedStateMachine):
         prefetch_bytes: int,
         kind: int,
         shared: bool,
+        lease: int,
     ) -> None:
-        self.world.attach(wire, queues, priority, prefetch, prefetch_bytes, kind, shared)
+        self.world.attach(wire, queues, priority, prefetch, prefetch_bytes, kind, shared, lease)
 
     @rule(which=some)
     def cancel(self, which: int) -> None:
@@ -92,6 +94,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(which=some, first=some)
     def reject(self, which: int, first: int) -> None:
         self.world.discard(which, first, 1)
+
+    @rule(milliseconds=st.sampled_from([1, 9, 10, 60]))
+    def advance(self, milliseconds: int) -> None:
+        self.world.clock.advance(milliseconds)
 
     @rule(queue=some)
     def purge(self, queue: int) -> None:

@@ -24,6 +24,7 @@ def attach(world: World, choice: random.Random, some: int) -> None:
         prefetch_bytes=choice.choice((0, 0, 0, 4, 10)),
         kind=choice.choice((0, 0, 0, 0, 5, 5, 6, 7)),
         shared=choice.random() < 0.4,
+        lease=choice.choice((0, 0, 10, 50)),
     )
 
 
@@ -41,6 +42,7 @@ OPERATIONS: list[tuple[int, Operation]] = [
     (15, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (8, lambda w, c, some: w.release(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (3, lambda w, c, some: w.discard(some, c.randrange(8), c.choice((1, 2)))),
+    (4, lambda w, c, some: w.clock.advance(c.choice((1, 9, 10, 60)))),
     (1, lambda w, c, some: w.purge(some)),
     (1, lambda w, c, some: w.delete(some) if c.random() < 0.3 else None),
     (12, lambda w, c, some: w.step(c.choice((1, 2, 16)))),

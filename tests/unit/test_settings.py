@@ -22,6 +22,7 @@ def test_defaults() -> None:
     assert (settings.default_user, settings.default_pass.get_secret_value()) == ("guest", "guest")
     assert (settings.frame_max, settings.channel_max, settings.heartbeat) == (131072, 2047, 60)
     assert (settings.message_size_max, settings.segment_bytes) == (128 * MIB, 64 * MIB)
+    assert settings.consumer_timeout_ms == 0
     assert settings.memory_budget == int(values.memory_bytes() * 0.4)
 
 
@@ -50,6 +51,7 @@ def test_every_setting_says_what_it_is_and_what_is_allowed(name: str) -> None:
         ("channel_max", 1, 65535),
         ("heartbeat", 0, 65535),
         ("handshake_timeout_s", 1, 3600),
+        ("consumer_timeout_ms", 0, 315_360_000_000),
         ("message_size_max", 1, 512 * MIB),
         ("segment_bytes", 64 * KIB, GIB),
     ],

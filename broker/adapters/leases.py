@@ -1,0 +1,61 @@
+"""The deliveries of a channel that must be settled in time, and what becomes of those that are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters.settling import requeue
+from broker.core.lease import Lease, LeaseHolder
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+_log = structlog.get_logger("amqpd.channel")
+
+
+@final
+class Leases(LeaseHolder):
+    """One Lease for each length that the consumers of a channel have; deliveries are known by their tags."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._by_length: dict[int, Lease] = {}
+
+    def lasting(self, milliseconds: i64) -> Lease:
+        """The lease of this length."""
+        length: int = milliseconds
+        lease = self._by_length.get(length)
+        if lease is None:
+            lease = Lease(self._channel.virtual_host.schedule, self, milliseconds)
+            self._by_length[length] = lease
+        return lease
+
+    def is_unsettled(self, number: i64) -> bool:
+        """Whether the delivery with this tag is still to be settled (LeaseHolder)."""
+        return self._channel.unacked.find(number) >= 0
+
+    def leases_ended(self, numbers: list[i64]) -> None:
+        """Release deliveries; if the client settles them after all, that is no error (LeaseHolder)."""
+        channel = self._channel
+        unacked = channel.unacked
+        connection = channel.connection
+        _log.warning(
+            "deliveries were not settled in time",
+            peer=connection.peer,
+            user=connection.user,
+            channel=channel.number,
+            count=len(numbers),
+            first_tag=numbers[0],
+        )
+        channel.server.counters.timed_out += len(numbers)
+        unacked.forgive(numbers)
+        requeue(unacked, [unacked.find(number) for number in numbers])
+
+    def stop(self) -> None:
+        """The channel has let everything go."""
+        for lease in self._by_length.values():
+            lease.stop()
+        self._by_length.clear()

@@ -1,0 +1,123 @@
+"""Deliveries that are not settled in time go back, one by one. [RabbitMQ consumer_timeout]"""
+
+import time
+
+import pytest
+from pamqp.commands import Basic
+from pamqp.common import FieldTable
+
+from tests.daemon import DaemonStarter
+from tests.peer import Connector, Dialler
+from tests.peer_channel import PeerChannel
+
+pytestmark = [
+    pytest.mark.amqpd_only("RabbitMQ cancels the consumer or closes the channel, and looks once a minute"),
+    pytest.mark.spec("amqpd", "x-consumer-timeout"),
+]
+
+LEASE_S = 0.2
+TIMED: FieldTable = {"x-consumer-timeout": 200}
+
+
+def test_the_late_one_comes_again_and_the_other_does_not(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    channel.qos(2)
+    channel.consume(queue, arguments=TIMED)
+    for number in range(2):
+        channel.publish(b"%d" % number, queue)
+    began = time.monotonic()
+    late, quick = channel.deliveries(2)
+    channel.ack(quick.tag)
+    again = channel.delivery()
+    assert time.monotonic() - began >= LEASE_S
+    assert (again.body, again.redelivered, again.tag) == (b"0", True, 3)
+    channel.ack(late.tag)
+    channel.nack(late.tag)
+    channel.reject(late.tag, requeue=False)
+    channel.round_trip()
+    channel.ack(again.tag)
+    assert channel.counts(queue) == (0, 1)
+    assert channel.refused(Basic.Ack(quick.tag), 406) == "PRECONDITION_FAILED - unknown delivery tag 2"
+
+
+def test_it_comes_again_and_again_to_a_consumer_that_settles_nothing(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True, arguments=TIMED)
+    channel.qos(1)
+    channel.consume(queue)
+    channel.publish(b"0", queue)
+    channel.publish(b"1", queue)
+    began = time.monotonic()
+    messages = channel.deliveries(4)
+    assert time.monotonic() - began >= 3 * LEASE_S
+    assert [message.body for message in messages] == [b"0"] * 4, "never past it"
+    assert [message.redelivered for message in messages] == [False, True, True, True]
+    channel.ack(messages[3].tag, multiple=True)
+    assert channel.delivery().body == b"1"
+
+
+def test_another_consumer_takes_it_over(connect: Connector, channel: PeerChannel, name: str) -> None:
+    channel.declare(name, auto_delete=True)
+    slow, quick = connect().channel(), connect().channel()
+    slow.qos(1)
+    slow.consume(name, "slow", arguments=TIMED)
+    channel.publish(b"job", name)
+    held = slow.delivery()
+    quick.consume(name)
+    slow.cancel("slow")
+    message = quick.delivery()
+    assert (message.body, message.redelivered) == (b"job", True)
+    slow.nack(held.tag)
+    slow.round_trip()
+    quick.ack(message.tag)
+    assert channel.counts(name) == (0, 1)
+
+
+def test_a_message_that_was_taken_by_get(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True, arguments=TIMED)
+    channel.publish(b"0", queue)
+    taken = channel.take(queue)
+    assert channel.counts(queue) == (0, 0)
+    channel.consume(queue)
+    again = channel.delivery()
+    assert (again.body, again.redelivered) == (b"0", True)
+    channel.ack(taken.tag)
+    channel.ack(again.tag)
+    assert channel.counts(queue) == (0, 1)
+
+
+def test_a_single_active_consumer_that_never_drains(
+    connect: Connector, channel: PeerChannel, name: str
+) -> None:
+    arguments: FieldTable = {"x-single-active-consumer": True, **TIMED}
+    channel.declare(name, auto_delete=True, arguments=arguments)
+    old, new = connect().channel(), connect().channel()
+    old.consume(name, "old")
+    new.consume(name)
+    for number in range(3):
+        channel.publish(b"%d" % number, name)
+    old.deliveries(3)
+    old.cancel("old")
+    messages = new.deliveries(3)
+    assert [message.body for message in messages] == [b"0", b"1", b"2"]
+    old.ack(3, multiple=True)
+    old.round_trip()
+    new.ack(messages[-1].tag, multiple=True)
+    assert channel.counts(name) == (0, 1)
+
+
+def test_one_for_all(start_daemon: DaemonStarter, dial: Dialler) -> None:
+    daemon = start_daemon("--consumer-timeout-ms", "200")
+    channel = dial(daemon.address).open().channel()
+    queue = channel.declare(exclusive=True)
+    channel.publish(b"0", queue)
+    channel.consume(queue)
+    assert [message.redelivered for message in channel.deliveries(2)] == [False, True]
+
+
+def test_what_is_no_time(channel: PeerChannel) -> None:
+    queue = channel.declare("never-timed", exclusive=True)
+    text = channel.refused(Basic.Consume(queue=queue, arguments={"x-consumer-timeout": -1}), 406)
+    assert text == (
+        "PRECONDITION_FAILED - invalid arg 'x-consumer-timeout' for queue 'never-timed' in vhost '/': "
+        "'-1' of type 'signedint' is not an integer from 0 to 315360000000"
+    )

@@ -1,0 +1,291 @@
+"""What a channel notices of deliveries that are not settled in time: nothing but another delivery."""
+
+import pytest
+from pamqp.commands import Basic, Channel, Queue
+
+from broker.adapters.unacked import FORGIVEN_MAX, Unacked
+from tests.policies import put
+from tests.wired import House, Wired
+
+TIMEOUT = "x-consumer-timeout"
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def client(house: House) -> Wired:
+    """A client that has declared the queue `q`."""
+    client = house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+    client.frames()
+    return client
+
+
+def consume(client: Wired, milliseconds: int, prefetch: int = 0, tag: str = "t", **options: bool) -> None:
+    client.send(Basic.Qos(prefetch_count=prefetch), 1)
+    client.send(Basic.Consume(queue="q", consumer_tag=tag, arguments={TIMEOUT: milliseconds}, **options), 1)
+    told(client)
+
+
+def told(client: Wired) -> list[tuple[int | None, bool | None]]:
+    """Deliveries since the last call: tag, redelivered; nothing else may have been said."""
+    client.house.turns.run()
+    deliveries: list[tuple[int | None, bool | None]] = []
+    for frame in client.frames():
+        assert not isinstance(frame, Channel.Close), frame.reply_text
+        if isinstance(frame, Basic.Deliver):
+            deliveries.append((frame.delivery_tag, frame.redelivered))
+    return deliveries
+
+
+def counts(house: House) -> tuple[int, int]:
+    queue = house.broker.vhosts["/"].queues["q"]
+    return queue.ready, queue.unacked
+
+
+def test_only_what_is_late_comes_back(house: House, client: Wired) -> None:
+    consume(client, 100, prefetch=3)
+    for _ in range(2):
+        client.publish("q")
+    assert told(client) == [(1, False), (2, False)]
+    house.clock.advance(50)
+    client.publish("q")
+    assert told(client) == [(3, False)]
+    client.send(Basic.Ack(1), 1)
+    house.clock.advance(49)
+    assert told(client) == []
+    house.clock.advance(1)
+    assert told(client) == [(4, True)], "the second message once more"
+    assert house.broker.counters.timed_out == 1
+    house.clock.advance(50)
+    assert told(client) == [(5, True)], "the third"
+    client.send(Basic.Ack(4), 1)
+    client.send(Basic.Ack(5), 1)
+    assert counts(house) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "late",
+    [Basic.Ack(1), Basic.Nack(1, requeue=True), Basic.Reject(1, requeue=False), Basic.Nack(1, requeue=False)],
+)
+def test_settling_too_late_is_no_error_and_changes_nothing(
+    house: House, client: Wired, late: Basic.Ack | Basic.Nack | Basic.Reject
+) -> None:
+    consume(client, 100, prefetch=1)
+    client.publish("q")
+    assert told(client) == [(1, False)]
+    house.clock.advance(100)
+    assert told(client) == [(2, True)]
+    for _ in range(2):
+        client.send(late, 1)
+        assert told(client) == []
+        assert counts(house) == (0, 1)
+    client.send(Basic.Ack(2), 1)
+    assert counts(house) == (0, 0)
+
+
+def test_a_tag_that_never_was_is_still_an_error(house: House, client: Wired) -> None:
+    consume(client, 100)
+    client.publish("q")
+    client.publish("q")
+    told(client)
+    client.send(Basic.Ack(2), 1)
+    house.clock.advance(100)
+    told(client)
+    client.send(Basic.Ack(2), 1)
+    (close,) = client.frames()
+    assert isinstance(close, Channel.Close)
+    assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - unknown delivery tag 2")
+
+
+def test_settling_several_passes_over_what_was_late(house: House, client: Wired) -> None:
+    consume(client, 100, prefetch=2)
+    client.publish("q")
+    told(client)
+    house.clock.advance(60)
+    client.publish("q")
+    told(client)
+    house.clock.advance(40)
+    assert told(client) == [(3, True)]
+    client.send(Basic.Ack(2, multiple=True), 1)
+    assert counts(house) == (0, 1)
+    client.send(Basic.Ack(1, multiple=True), 1)
+    client.send(Basic.Ack(0, multiple=True), 1)
+    assert counts(house) == (0, 0)
+
+
+def test_credit_comes_back_in_both_windows(house: House, client: Wired) -> None:
+    client.send(Basic.Qos(prefetch_count=1, global_=True), 1)
+    consume(client, 100)
+    other = house.open()
+    client.publish("q", b"x" * 10)
+    client.publish("q")
+    assert told(client) == [(1, False)]
+    other.send(Basic.Qos(prefetch_count=1), 1)
+    other.send(Basic.Consume(queue="q"), 1)
+    assert told(other) == [(1, False)]
+    house.clock.advance(100)
+    assert told(client) == [(2, True)]
+    channel = client.connection.wire.channels[1]
+    assert channel.window.used == 1  # type: ignore[union-attr]
+
+
+def test_another_consumer_may_get_it(house: House, client: Wired) -> None:
+    consume(client, 100, prefetch=1)
+    other = house.open()
+    other.send(Basic.Consume(queue="q"), 1)
+    told(other)
+    client.publish("q")
+    client.publish("q")
+    client.send(Channel.Flow(True), 1)
+    assert told(client) == [(1, False)]
+    client.send(Channel.Flow(False), 1)
+    assert told(other) == [(1, False)]
+    house.clock.advance(100)
+    assert told(other) == [(2, True)]
+    assert told(client) == []
+
+
+def test_deliveries_that_outlive_their_consumer(house: House, client: Wired) -> None:
+    consume(client, 100)
+    client.publish("q")
+    told(client)
+    client.send(Basic.Cancel("t"), 1)
+    house.clock.advance(100)
+    assert counts(house) == (1, 0)
+    client.send(Basic.Ack(1), 1)
+    assert told(client) == []
+
+
+def test_redelivery_by_recover_begins_anew(house: House, client: Wired) -> None:
+    consume(client, 100)
+    client.publish("q")
+    told(client)
+    house.clock.advance(60)
+    client.send(Basic.Recover(requeue=False), 1)
+    assert told(client) == [(2, True)]
+    house.clock.advance(99)
+    assert told(client) == []
+    house.clock.advance(1)
+    assert told(client) == [(3, True)]
+
+
+def test_basic_get_has_the_queue_s_time(house: House) -> None:
+    client = house.open()
+    client.send(Queue.Declare(queue="q", arguments={TIMEOUT: 100}), 1)
+    for no_ack in (False, True, False):
+        client.publish("q")
+        client.send(Basic.Get(queue="q", no_ack=no_ack), 1)
+    assert counts(house) == (0, 2)
+    house.clock.advance(100)
+    assert counts(house) == (2, 0)
+    client.send(Basic.Ack(3), 1)
+    assert told(client) == []
+
+
+def test_the_broker_s_and_a_policy_s_time(house: House, client: Wired) -> None:
+    house.server.consumer_timeout = 1000
+    client.publish("q")
+    client.send(Basic.Consume(queue="q"), 1)
+    assert told(client) == [(1, False)]
+    put(house.broker.vhosts["/"], "p", "q", consumer_timeout=200)
+    other = house.open()
+    client.publish("q")
+    client.send(Channel.Flow(False), 1)
+    house.clock.advance(1000)
+    assert counts(house) == (2, 0)
+    other.send(Basic.Consume(queue="q"), 1)
+    assert told(other) == [(1, True), (2, False)]
+    house.clock.advance(199)
+    assert counts(house) == (0, 2)
+    house.clock.advance(1)
+    assert told(other) == [(3, True), (4, True)]
+
+
+def test_consumers_without_a_time_and_those_that_settle_nothing(house: House, client: Wired) -> None:
+    house.server.consumer_timeout = 100
+    consume(client, 0)
+    client.publish("q")
+    assert told(client) == [(1, False)]
+    browser, reader = house.open(), house.open()
+    browser.send(Basic.Consume(queue="q", arguments={"x-browse": True}), 1)
+    reader.send(Queue.Declare(queue="r"), 1)
+    reader.send(Basic.Consume(queue="r", no_ack=True), 1)
+    client.publish("q")
+    client.publish("r")
+    assert told(reader) == [(1, False)]
+    assert told(browser) == [(1, False)]
+    for other in (client, reader, browser):
+        assert other.connection.wire.channels[1].leases is None  # type: ignore[union-attr]
+    house.clock.advance(1000)
+    assert told(client) == [(2, False)]
+    assert told(reader) == told(browser) == []
+    assert house.clock.schedule._set == 0
+
+
+def test_nothing_is_left_of_a_channel_that_has_ended(house: House, client: Wired) -> None:
+    consume(client, 100)
+    consume(client, 200, tag="u")
+    client.publish("q")
+    client.publish("q")
+    told(client)
+    client.send(Channel.Close(200, "", 0, 0), 1)
+    assert counts(house) == (2, 0)
+    assert house.clock.schedule._set == 0
+
+
+def test_a_queue_that_is_gone_meanwhile(house: House, client: Wired) -> None:
+    client.send(Basic.Qos(prefetch_count=1, global_=True), 1)
+    consume(client, 100)
+    client.publish("q")
+    assert told(client) == [(1, False)]
+    client.send(Queue.Delete(queue="q"), 1)
+    house.clock.advance(100)
+    client.send(Queue.Declare(queue="q"), 1)
+    consume(client, 100)
+    client.publish("q")
+    assert told(client) == [(2, False)]
+
+
+def test_a_single_active_consumer_that_never_settles_drains_by_its_lease(house: House) -> None:
+    old, new = house.open(), house.open()
+    old.send(Queue.Declare(queue="q", arguments={"x-single-active-consumer": True}), 1)
+    consume(old, 100)
+    consume(new, 0)
+    for _ in range(2):
+        old.publish("q")
+    assert told(old) == [(1, False), (2, False)]
+    old.send(Basic.Cancel("t"), 1)
+    old.publish("q")
+    assert told(new) == []
+    house.clock.advance(100)
+    assert told(new) == [(1, True), (2, True), (3, False)]
+    old.send(Basic.Ack(2, multiple=True), 1)
+    assert counts(house) == (0, 3)
+
+
+@pytest.mark.parametrize("value", [-1, "1000", True, 10**12, 1.5])
+def test_a_time_must_be_a_number_of_milliseconds(client: Wired, value: object) -> None:
+    client.send(Basic.Consume(queue="q", arguments={TIMEOUT: value}), 1)  # type: ignore[dict-item]
+    (close,) = client.frames()
+    assert isinstance(close, Channel.Close)
+    assert close.reply_code == 406
+    expected = f"PRECONDITION_FAILED - invalid arg '{TIMEOUT}' for queue 'q' in vhost '/': '"
+    assert close.reply_text.startswith(expected)
+    assert "is not an integer from 0 to" in close.reply_text
+
+
+def test_no_more_than_so_many_are_told_apart() -> None:
+    unacked = Unacked()
+    unacked.forgive([2, 4])
+    assert [unacked.is_forgiven(tag) for tag in range(6)] == [False, False, True, False, True, False]
+    unacked.forgive(list(range(10, 10 + FORGIVEN_MAX)))
+    unacked.forgive([20_000])
+    assert not unacked.is_forgiven(0)
+    assert unacked.is_forgiven(3), "no longer known: not an error"
+    assert unacked.is_forgiven(9 + FORGIVEN_MAX)
+    assert not unacked.is_forgiven(10 + FORGIVEN_MAX)
+    assert unacked.is_forgiven(20_000)
