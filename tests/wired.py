@@ -3,6 +3,7 @@
 import itertools
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from pamqp import base
@@ -10,7 +11,7 @@ from pamqp import frame as pamqp_frame
 from pamqp.commands import Basic, Channel, Connection
 from pamqp.common import FieldTable
 
-from broker.adapters.access import Access, Answer, Applicant, Origin
+from broker.adapters.access import Access, Applicant, Origin
 from broker.adapters.connection091 import Connection091
 from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
@@ -152,7 +153,7 @@ class Door:
 
     def __init__(self) -> None:
         self.at_once = True
-        self.asked: list[Answer] = []
+        self.asked: list[Callable[[bool], None]] = []
 
     def mechanisms(self, identity: str | None) -> str:
         return "PLAIN"
@@ -160,7 +161,7 @@ class Door:
     def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> "Knock":
         return Knock(self, origin, applicant)
 
-    def check(self, user: str, password: str, origin: Origin, answer: Answer) -> None:
+    def check(self, user: str, password: str, origin: Origin, answer: Callable[[bool], None]) -> None:
         if self.at_once:
             answer(password == "guest")
         else:

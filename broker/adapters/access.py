@@ -6,7 +6,6 @@ exchange and has a name after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from broker.core.errors import AccessRefused
@@ -21,8 +20,6 @@ EXCHANGE: Final = "exchange"
 
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_CHANNELS: Final = "max-channels"
-
-Answer = Callable[[bool], None]
 
 
 @final
@@ -85,9 +82,6 @@ class Access(Protocol):
 
     def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> Login:
         """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that was not offered."""
-
-    def check(self, user: str, password: str, origin: Origin, answer: Answer) -> None:
-        """Check a name and password; `answer` is called once, perhaps before this returns."""
 
     def may_access(self, user: str, vhost: str) -> bool:
         """Whether `user` may use the virtual host at all."""

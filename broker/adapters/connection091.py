@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from librt.strings import BytesWriter
 from mypy_extensions import i64
-from pamqp import commands
 
 from broker.adapters import ending
 from broker.adapters.access import Origin, Rights
@@ -19,8 +18,7 @@ from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, DurableReply, LogBrake
-from broker.adapters.opening import open_channel
-from broker.adapters.renewal import Renewal
+from broker.adapters.opening import open_channel, renew_secret
 from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, HELD_FOR_REPLY, Edge, Server
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
@@ -171,8 +169,7 @@ class Connection091(Connection):
         if state == CLOSED:
             ending.closed_by_peer(self, method)
         elif method == c.CONNECTION_UPDATE_SECRET:
-            assert isinstance(frame, commands.Connection.UpdateSecret)
-            Renewal(self, frame.reason).begin(frame.new_secret)
+            renew_secret(self)
         elif self._handshake is not None:
             self.state = state
             self._handshake.on_method(method, frame)

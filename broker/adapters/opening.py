@@ -61,6 +61,22 @@ def open_connection(connection: Connection091, name: str) -> None:
     )
 
 
+def renew_secret(connection: Connection091) -> None:
+    """Take connection.update-secret. [RabbitMQ connection.update-secret]
+
+    As in RabbitMQ, the secret of a user whose log-in does not expire counts at the next log-in and is not
+    looked at now. Raises ProtocolError(NOT_ALLOWED) if the user may not be here any more.
+    """
+    assert connection.virtual_host is not None
+    user, vhost = connection.user, connection.virtual_host.name
+    if not connection.server.access.may_access(user, vhost):
+        raise ProtocolError(
+            NOT_ALLOWED, f"access to vhost '{vhost}' refused for user '{user}'", c.CONNECTION_UPDATE_SECRET
+        )
+    _log.info("secret renewed", peer=connection.peer, user=user)
+    connection.out.write(methods.method_frame(0, c.CONNECTION_UPDATE_SECRET_OK))
+
+
 def open_channel(connection: Connection091, number: int) -> None:
     """Take channel.open. Raises ProtocolError(NOT_ALLOWED)."""
     if number > connection.channel_max:

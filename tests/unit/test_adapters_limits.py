@@ -56,6 +56,17 @@ def test_a_virtual_host_takes_connections_and_permissions_along(town: Town) -> N
     assert town.server.connections.count_in_vhost("other") == 0
 
 
+def test_a_secret_is_renewed_by_who_may_still_be_there(town: Town) -> None:
+    town.users.permit("ann", "/", "", "", "")
+    ann = town.enter("ann")
+    ann.send(Connection.UpdateSecret("anything: it counts at the next log-in", "rotation"))
+    (answer,) = ann.frames()
+    assert isinstance(answer, Connection.UpdateSecretOk)
+    town.users.forbid("ann", "/")
+    ann.send(Connection.UpdateSecret("ann", "rotation"))
+    assert ended(ann) == "530 NOT_ALLOWED - access to vhost '/' refused for user 'ann'"
+
+
 def test_a_user_takes_the_connections_along(town: Town) -> None:
     town.users.permit("ann", "/", ALL, ALL, ALL)
     ann, boss = town.enter("ann"), town.enter("boss")
