@@ -24,6 +24,7 @@ HERE = Path(__file__).resolve().parent
 # its own and which must not load anything big.
 HOT = [
     "broker/core/*.py",
+    "broker/core/selector/*.py",
     "broker/store/*.py",
     "broker/adapters/*.py",
     "broker/net/transport.py",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
-from broker.core.field_values import fingerprint
+from broker.core.errors import PreconditionFailed
+from broker.core.field_values import fingerprint, show, type_name
 from broker.core.queue import Queue
+from broker.core.selector.selector import Selector
 
 if TYPE_CHECKING:
     from broker.core.exchange import Exchange
     from broker.core.view import MessageView
+
+SELECTOR: Final = "x-filter-jms-selector"
 
 
 @final
@@ -17,7 +21,10 @@ class Binding:
     """A rule of the exchange `source`: what matches it goes to `destination`, a queue or another exchange.
 
     A binding is identified by its source, its destination, its routing key and its arguments; `key` is all of
-    these but the source.
+    these but the source. It may have a selector: then it applies only to messages for which that is true.
+
+    Raises:
+        PreconditionFailed: the selector is none.
     """
 
     def __init__(
@@ -41,10 +48,33 @@ class Binding:
         self.routing_key = routing_key
         self.arguments = arguments
         self.key = binding_key(self.destination_type, destination.name, routing_key, arguments)
+        self.selector = self._selector()
 
     def applies(self, view: MessageView | None) -> bool:
-        """Whether the binding's selector, if it has one, is true for a message; None: for some messages."""
-        return True
+        """Whether the binding's selector, if it has one, is true for a message; without a view it is not."""
+        selector = self.selector
+        return selector is None or (view is not None and selector.matches(view))
+
+    def _selector(self) -> Selector | None:
+        """The selector that the arguments have, None without any or for one of spaces. [JMS 1.1, 3.8.1]"""
+        if SELECTOR not in self.arguments:
+            return None
+        text = self.arguments[SELECTOR]
+        owner = (
+            f"the binding of exchange '{self.source.name}' to {self.destination_type} "
+            f"'{self.destination_name}'"
+        )
+        if not isinstance(text, str):
+            raise PreconditionFailed(
+                f"invalid arg '{SELECTOR}' for {owner}: '{show(text)}' of type '{type_name(text)}' is not a "
+                "string"
+            )
+        if not text.strip():
+            return None
+        try:
+            return Selector(text)
+        except PreconditionFailed as error:
+            raise PreconditionFailed(f"invalid arg '{SELECTOR}' for {owner}: {error.text}") from error
 
 
 def binding_key(
@@ -56,14 +86,23 @@ def binding_key(
 
 @final
 class Destinations:
-    """Queues and exchanges, each once, with the number of bindings that lead there."""
+    """Queues and exchanges, each once, with the number of bindings that lead there.
+
+    Bindings with a selector are kept apart: which of them lead anywhere is another question for each message.
+    """
 
     def __init__(self) -> None:
+        self.conditional: dict[Binding, None] | None = None
         self.queues: dict[Queue, int] = {}
         self.exchanges: dict[Exchange, int] = {}
 
     def add(self, binding: Binding) -> None:
         """Count one more binding to its destination."""
+        if binding.selector is not None:
+            if self.conditional is None:
+                self.conditional = {}
+            self.conditional[binding] = None
+            return
         queue = binding.queue
         exchange = binding.exchange
         if queue is not None:
@@ -73,6 +112,11 @@ class Destinations:
 
     def remove(self, binding: Binding) -> None:
         """Count one binding less; the destination goes with its last one."""
+        if self.conditional is not None and binding.selector is not None:
+            del self.conditional[binding]
+            if not self.conditional:
+                self.conditional = None
+            return
         queue = binding.queue
         exchange = binding.exchange
         if queue is not None:
@@ -90,4 +134,4 @@ class Destinations:
 
     def empty(self) -> bool:
         """Whether no binding leads anywhere."""
-        return not self.queues and not self.exchanges
+        return not self.queues and not self.exchanges and self.conditional is None

@@ -159,14 +159,13 @@ def _apply_queue(topology: Topology, change: Change) -> None:
 
 
 def _apply_exchange(topology: Topology, change: Change) -> None:
-    exchange = new_exchange(
-        text_of(change, "name"),
-        text_of(change, "type"),
-        True,
-        flag_of(change, "auto_delete"),
-        flag_of(change, "internal"),
-        decode_table(change.get("arguments")),
-    )
+    name = text_of(change, "name")
+    arguments = decode_table(change.get("arguments"))
+    flags = flag_of(change, "auto_delete"), flag_of(change, "internal")
+    try:
+        exchange = new_exchange(name, text_of(change, "type"), True, *flags, arguments)
+    except PreconditionFailed as error:
+        raise ValueError(error.text) from error
     number = _history_number(change)
     topology.numbers.reserve(number)
     old = topology.exchanges.get(exchange.name)
@@ -188,7 +187,11 @@ def _apply_binding(topology: Topology, change: Change) -> None:
     if source is None or destination is None:
         return  # one end was deleted later in a log that was read from the middle
     arguments = decode_table(change.get("arguments"))
-    topology.add_binding(Binding(source, destination, text_of(change, "routing_key"), arguments))
+    try:
+        binding = Binding(source, destination, text_of(change, "routing_key"), arguments)
+    except PreconditionFailed as error:
+        raise ValueError(error.text) from error
+    topology.add_binding(binding)
 
 
 def _apply_binding_deleted(topology: Topology, change: Change) -> None:

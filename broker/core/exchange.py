@@ -77,11 +77,15 @@ class Exchange:
     def add(self, binding: Binding) -> None:
         """Add a binding whose key is not there yet."""
         self.bindings[binding.key] = binding
+        if binding.selector is not None:
+            self.conditional += 1
         self._link(binding)
 
     def remove(self, binding: Binding) -> None:
         """Remove a binding that is there."""
         del self.bindings[binding.key]
+        if binding.selector is not None:
+            self.conditional -= 1
         self._unlink(binding)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
@@ -124,7 +128,7 @@ class DirectExchange(Exchange):
         for key in keys:
             destinations = self._by_key.get(key)
             if destinations is not None:
-                found.take(destinations)
+                found.take(destinations, view)
 
     def _link(self, binding: Binding) -> None:
         destinations = self._by_key.get(binding.routing_key)
@@ -150,8 +154,7 @@ class FanoutExchange(Exchange):
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """All destinations."""
-        if not self._all.empty():
-            found.take(self._all)
+        found.take(self._all, view)
 
     def _link(self, binding: Binding) -> None:
         self._all.add(binding)
@@ -171,7 +174,7 @@ class TopicExchange(Exchange):
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """The destinations of all patterns that match."""
         for key in keys:
-            self._trie.match(key, found)
+            self._trie.match(key, view, found)
 
     def _link(self, binding: Binding) -> None:
         self._trie.add(binding)
@@ -199,7 +202,7 @@ class HeadersExchange(Exchange):
             return
         headers = view.headers()
         for binding, pattern in self._patterns.items():
-            if pattern.matches(headers):
+            if pattern.matches(headers) and binding.applies(view):
                 found.take_binding(binding)
 
     def _link(self, binding: Binding) -> None:

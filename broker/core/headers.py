@@ -2,6 +2,7 @@
 
 from typing import Final, final
 
+from broker.core.binding import SELECTOR
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
 
@@ -15,7 +16,7 @@ class HeaderPattern:
     """The fields of a binding: all of them, or any, must be among the headers with the same value.
 
     A field without a value (void) asks only that the header is there. Fields that begin with `x-` count only
-    in the modes `all-with-x` and `any-with-x`; `x-match` itself never does [RabbitMQ].
+    in the modes `all-with-x` and `any-with-x`; `x-match` itself, and a selector, never do [RabbitMQ].
     """
 
     def __init__(self, arguments: dict[str, object]) -> None:
@@ -25,7 +26,7 @@ class HeaderPattern:
         self.fields: list[tuple[str, object]] = [
             (name, value)
             for name, value in arguments.items()
-            if name != X_MATCH and (with_x or not name.startswith("x-"))
+            if name not in (X_MATCH, SELECTOR) and (with_x or not name.startswith("x-"))
         ]
 
     def matches(self, headers: dict[str, object]) -> bool:

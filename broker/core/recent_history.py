@@ -43,8 +43,7 @@ class RecentHistoryExchange(Exchange):
             return
         if view.headers().get(NO_STORE) is not True and self.history is not None:
             found.histories.append(self.history)
-        if not self._all.empty():
-            found.take(self._all)
+        found.take(self._all, view)
 
     def _link(self, binding: Binding) -> None:
         self._all.add(binding)

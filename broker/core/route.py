@@ -59,13 +59,19 @@ class Resolution:
         self._pending: list[Exchange] = []
         self._seen: set[Exchange] = set()
 
-    def take(self, destinations: Destinations) -> None:
-        """Add the destinations of bindings that matched."""
-        self.matched = True
+    def take(self, destinations: Destinations, view: MessageView | None) -> None:
+        """Add the destinations of bindings that matched but for their selectors."""
         for queue in destinations.queues:
+            self.matched = True
             self.queues[queue] = None
         for exchange in destinations.exchanges:
+            self.matched = True
             self.visit(exchange)
+        if destinations.conditional is not None:
+            self.by_message = True
+            for binding in destinations.conditional:
+                if view is not None and binding.applies(view):
+                    self.take_binding(binding)
 
     def take_binding(self, binding: Binding) -> None:
         """Add the destination of one binding that matched."""

@@ -10,6 +10,7 @@ from broker.core.binding import Binding, Destinations
 
 if TYPE_CHECKING:
     from broker.core.route import Resolution
+    from broker.core.view import MessageView
 
 SINGLE: Final = "*"  # one word, which may be empty
 ANY: Final = "#"  # any number of words, also none
@@ -100,7 +101,7 @@ class TopicTrie:
         while words and path.pop().empty():
             _cut(path[-1], words.pop())
 
-    def match(self, routing_key: str, found: Resolution) -> None:
+    def match(self, routing_key: str, view: MessageView | None, found: Resolution) -> None:
         """Add the destinations of every pattern that matches `routing_key` to `found`."""
         self._turn += 1
         nodes: list[TopicNode] = []
@@ -121,7 +122,7 @@ class TopicTrie:
             nodes = following
         for node in nodes:
             if node.destinations is not None:
-                found.take(node.destinations)
+                found.take(node.destinations, view)
 
     def _reach(self, node: TopicNode, nodes: list[TopicNode]) -> None:
         """Add a node to a step of the walk, and the one after a `#` that stands for no word."""

@@ -1,0 +1,206 @@
+"""Conditions of selectors, which are true, false or unknown; None is unknown. [JMS 1.1, 3.8.1]
+
+Values of different types are not equal, and neither is more than the other: such a comparison is false. So it
+is with headers of types that selectors do not have: arrays, tables, bytes. Beyond JMS, strings have an order,
+that of code points, so that dates can be compared.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from broker.core.selector.expression import (
+    AND_LEVEL,
+    COMPARISON_LEVEL,
+    CONDITION,
+    NOT_LEVEL,
+    OR_LEVEL,
+    SUM_LEVEL,
+    Expression,
+    Literal,
+)
+from broker.core.selector.like import Like
+from broker.core.view import MessageView
+
+
+@final
+class Comparison(Expression):
+    """Two values and one of = <> < > <= >=."""
+
+    def __init__(self, sign: str, left: Expression, right: Expression) -> None:
+        super().__init__(CONDITION, COMPARISON_LEVEL)
+        self.sign = sign
+        self.left = left
+        self.right = right
+
+    def evaluate(self, view: MessageView) -> object:
+        """Unknown if one is NULL."""
+        return compare(self.sign, self.left.evaluate(view), self.right.evaluate(view))
+
+    def text(self) -> str:
+        """With spaces around the sign."""
+        return f"{self.left.within(SUM_LEVEL)} {self.sign} {self.right.within(SUM_LEVEL)}"
+
+
+def compare(sign: str, left: object, right: object) -> bool | None:
+    """Compare two values; None if one of them is None."""
+    if left is None or right is None:
+        return None
+    if isinstance(left, bool) or isinstance(right, bool):
+        if not (isinstance(left, bool) and isinstance(right, bool)):
+            return False
+        return (left == right) == (sign == "=") if sign in ("=", "<>") else False
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+        return _ordered(sign, (left > right) - (left < right)) if left == left and right == right else False
+    if isinstance(left, str) and isinstance(right, str):
+        return _ordered(sign, (left > right) - (left < right))
+    return False
+
+
+def _ordered(sign: str, order: int) -> bool:
+    """Whether a sign says what `order` is: negative, 0 or positive."""
+    if order == 0:
+        return sign in ("=", "<=", ">=")
+    return sign in (("<", "<=", "<>") if order < 0 else (">", ">=", "<>"))
+
+
+@final
+class Between(Expression):
+    """A value from one bound to another, both included."""
+
+    def __init__(self, operand: Expression, low: Expression, high: Expression) -> None:
+        super().__init__(CONDITION, COMPARISON_LEVEL)
+        self.operand = operand
+        self.low = low
+        self.high = high
+
+    def evaluate(self, view: MessageView) -> object:
+        """As two comparisons with AND."""
+        value = self.operand.evaluate(view)
+        above = compare(">=", value, self.low.evaluate(view))
+        if above is False:
+            return False
+        below = compare("<=", value, self.high.evaluate(view))
+        return below if below is False else None if above is None else below
+
+    def text(self) -> str:
+        """With AND between the bounds."""
+        bounds = f"{self.low.within(SUM_LEVEL)} AND {self.high.within(SUM_LEVEL)}"
+        return f"{self.operand.within(SUM_LEVEL)} BETWEEN {bounds}"
+
+
+@final
+class In(Expression):
+    """One of several literals."""
+
+    def __init__(self, operand: Expression, choices: list[Literal]) -> None:
+        super().__init__(CONDITION, COMPARISON_LEVEL)
+        self.operand = operand
+        self.choices = choices
+        self._strings = frozenset([choice.value for choice in choices if isinstance(choice.value, str)])
+
+    def evaluate(self, view: MessageView) -> object:
+        """Unknown for NULL."""
+        value = self.operand.evaluate(view)
+        if value is None:
+            return None
+        if isinstance(value, str):
+            return value in self._strings
+        return any(compare("=", value, choice.value) for choice in self.choices)
+
+    def text(self) -> str:
+        """With the literals in their order."""
+        choices = ", ".join([choice.text() for choice in self.choices])
+        return f"{self.operand.within(SUM_LEVEL)} IN ({choices})"
+
+
+@final
+class Alike(Expression):
+    """A string that is as a pattern."""
+
+    def __init__(self, operand: Expression, pattern: str, escape: str) -> None:
+        super().__init__(CONDITION, COMPARISON_LEVEL)
+        self.operand = operand
+        self.pattern = pattern
+        self.escape = escape
+        self.like = Like(pattern, escape)
+
+    def evaluate(self, view: MessageView) -> object:
+        """Unknown for NULL, false for what is no string."""
+        value = self.operand.evaluate(view)
+        if value is None:
+            return None
+        return self.like.matches(value) if isinstance(value, str) else False
+
+    def text(self) -> str:
+        """With ESCAPE if there is one."""
+        text = f"{self.operand.within(SUM_LEVEL)} LIKE {Literal(self.pattern).text()}"
+        return f"{text} ESCAPE {Literal(self.escape).text()}" if self.escape else text
+
+
+@final
+class IsNull(Expression):
+    """Whether there is no value."""
+
+    def __init__(self, operand: Expression) -> None:
+        super().__init__(CONDITION, COMPARISON_LEVEL)
+        self.operand = operand
+
+    def evaluate(self, view: MessageView) -> object:
+        """Never unknown."""
+        return self.operand.evaluate(view) is None
+
+    def text(self) -> str:
+        """With IS NULL behind it."""
+        return f"{self.operand.within(SUM_LEVEL)} IS NULL"
+
+
+@final
+class Not(Expression):
+    """The opposite; of unknown it is unknown."""
+
+    def __init__(self, operand: Expression) -> None:
+        super().__init__(CONDITION, NOT_LEVEL)
+        self.operand = operand
+
+    def evaluate(self, view: MessageView) -> object:
+        """Unknown also for what is no condition."""
+        value = self.operand.evaluate(view)
+        return not value if isinstance(value, bool) else None
+
+    def text(self) -> str:
+        """With NOT before it."""
+        return f"NOT {self.operand.within(NOT_LEVEL)}"
+
+
+@final
+class Junction(Expression):
+    """Conditions with AND between them, or with OR."""
+
+    def __init__(self, word: str, operands: list[Expression]) -> None:
+        super().__init__(CONDITION, AND_LEVEL if word == "AND" else OR_LEVEL)
+        self.word = word
+        self.decisive = word == "OR"  # the value that one operand needs to have to decide
+        self.operands = operands
+
+    def evaluate(self, view: MessageView) -> object:
+        """Unknown if no operand decides and one is unknown."""
+        result: object = not self.decisive
+        for operand in self.operands:
+            value = operand.evaluate(view)
+            if value is self.decisive:
+                return value
+            if not isinstance(value, bool):
+                result = None
+        return result
+
+    def text(self) -> str:
+        """In the order in which they are evaluated."""
+        return f" {self.word} ".join([operand.within(self.level + 1) for operand in self.operands])
+
+
+def opposite(condition: Expression) -> Expression:
+    """NOT. Three are one; two are not none, as they make unknown what is no condition."""
+    if isinstance(condition, Not) and isinstance(condition.operand, Not):
+        return condition.operand
+    return Not(condition)

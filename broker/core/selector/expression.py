@@ -1,0 +1,162 @@
+"""What selectors mean: expressions that are evaluated for one message. [JMS 1.1, 3.8.1]
+
+A value is an int, a float, a str, a bool, or None, which is SQL's NULL; as a condition None is *unknown*.
+Conditions are in `condition`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.selector.lexer import is_plain
+from broker.core.view import MessageView
+
+# how tightly an expression binds, for the parentheses of its canonical text
+OR_LEVEL: Final[i64] = 1
+AND_LEVEL: Final[i64] = 2
+NOT_LEVEL: Final[i64] = 3
+COMPARISON_LEVEL: Final[i64] = 4
+SUM_LEVEL: Final[i64] = 5
+PRODUCT_LEVEL: Final[i64] = 6
+SIGN_LEVEL: Final[i64] = 7
+PRIMARY_LEVEL: Final[i64] = 8
+
+# what an expression is known to be before there is a message
+CONDITION: Final = "a condition"
+NUMBER: Final = "a number"
+STRING: Final = "a string"
+ANYTHING: Final = "an identifier"
+
+
+class Expression:
+    """Part of a selector. `kind`: what its value is if it is not NULL."""
+
+    def __init__(self, kind: str, level: i64) -> None:
+        self.kind = kind
+        self.level = level
+
+    def evaluate(self, view: MessageView) -> object:
+        """The value for a message."""
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """The canonical text: in one spelling, with the parentheses that it needs."""
+        raise NotImplementedError
+
+    def within(self, level: i64) -> str:
+        """The canonical text as part of something that binds as tightly as `level`."""
+        return self.text() if self.level >= level else f"({self.text()})"
+
+
+@final
+class Literal(Expression):
+    """A number, a string, TRUE or FALSE."""
+
+    def __init__(self, value: int | float | str | bool) -> None:
+        kind = CONDITION if isinstance(value, bool) else STRING if isinstance(value, str) else NUMBER
+        super().__init__(kind, PRIMARY_LEVEL)
+        self.value = value
+
+    def evaluate(self, view: MessageView) -> object:
+        """Always the same."""
+        return self.value
+
+    def text(self) -> str:
+        """As it would be written."""
+        value = self.value
+        if isinstance(value, bool):
+            return "TRUE" if value else "FALSE"
+        if isinstance(value, str):
+            return "'" + value.replace("'", "''") + "'"
+        return repr(value)
+
+
+@final
+class Identifier(Expression):
+    """A header or a property, by MessageView.lookup."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ANYTHING, PRIMARY_LEVEL)
+        self.name = name
+
+    def evaluate(self, view: MessageView) -> object:
+        """What the message has under the name."""
+        return view.lookup(self.name)
+
+    def text(self) -> str:
+        """The name, quoted if need be."""
+        return self.name if is_plain(self.name) else '"' + self.name.replace('"', '""') + '"'
+
+
+@final
+class Negative(Expression):
+    """A number with the other sign."""
+
+    def __init__(self, operand: Expression) -> None:
+        super().__init__(NUMBER, SIGN_LEVEL)
+        self.operand = operand
+
+    def evaluate(self, view: MessageView) -> object:
+        """NULL for what is no number."""
+        value = self.operand.evaluate(view)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return -value
+        return None
+
+    def text(self) -> str:
+        """With a minus."""
+        return "-" + self.operand.within(SIGN_LEVEL)
+
+
+@final
+class Arithmetic(Expression):
+    """Sums and differences, or products and quotients, from left to right."""
+
+    def __init__(self, first: Expression, signs: list[str], operands: list[Expression]) -> None:
+        super().__init__(NUMBER, SUM_LEVEL if signs[0] in "+-" else PRODUCT_LEVEL)
+        self.first = first
+        self.signs = signs
+        self.operands = operands
+
+    def evaluate(self, view: MessageView) -> object:
+        """NULL where a part is no number, or the result cannot be calculated."""
+        result = self.first.evaluate(view)
+        for index, sign in enumerate(self.signs):
+            result = _calculate(sign, result, self.operands[index].evaluate(view))
+        return result
+
+    def text(self) -> str:
+        """With spaces around the signs."""
+        parts = [self.first.within(self.level)]
+        for index, sign in enumerate(self.signs):
+            parts += [sign, self.operands[index].within(self.level + 1)]
+        return " ".join(parts)
+
+
+def _calculate(sign: str, left: object, right: object) -> object:
+    if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
+        return None
+    if isinstance(left, bool) or isinstance(right, bool):
+        return None
+    try:
+        if sign == "+":
+            return left + right
+        if sign == "-":
+            return left - right
+        if sign == "*":
+            return left * right
+        if isinstance(left, int) and isinstance(right, int):
+            quotient = abs(left) // abs(right)  # towards zero, as in Java
+            return quotient if (left < 0) == (right < 0) else -quotient
+        return left / right
+    except (OverflowError, ZeroDivisionError):
+        return None
+
+
+def negative(operand: Expression) -> Expression:
+    """With the other sign. Three are one; two are not none, as they make NULL what is no number."""
+    if isinstance(operand, Negative) and isinstance(operand.operand, Negative):
+        return operand.operand
+    return Negative(operand)

@@ -1,0 +1,88 @@
+"""The patterns of LIKE: `%` is any number of characters, `_` is one. [JMS 1.1, 3.8.1.1]"""
+
+from __future__ import annotations
+
+from typing import final
+
+
+@final
+class Piece:
+    """What stands between two `%`: as many characters as `text` has, any one where `wild` says so."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.wild: list[bool] = []
+        self.plain = True
+
+    def add(self, character: str, wild: bool) -> None:
+        """Add one character."""
+        self.text += character
+        self.wild.append(wild)
+        if wild:
+            self.plain = False
+
+    def at(self, text: str, start: int) -> bool:
+        """Whether the piece stands in `text` at `start`."""
+        if self.plain:
+            return text.startswith(self.text, start)
+        if start + len(self.text) > len(text):
+            return False
+        for index, wild in enumerate(self.wild):
+            if not wild and self.text[index] != text[start + index]:
+                return False
+        return True
+
+    def find(self, text: str, start: int, end: int) -> int:
+        """The first place at which the piece stands between `start` and `end`, -1 if there is none."""
+        if self.plain:
+            return text.find(self.text, start, end)
+        for place in range(start, end - len(self.text) + 1):
+            if self.at(text, place):
+                return place
+        return -1
+
+
+@final
+class Like:
+    """A pattern; `escape` is "" or the character that takes the one behind it for itself.
+
+    The work of a match is at most the length of the pattern times that of the text.
+
+    Raises:
+        ValueError: the pattern ends with the escape character.
+    """
+
+    def __init__(self, pattern: str, escape: str) -> None:
+        self._pieces = [Piece()]
+        escaped = False
+        for character in pattern:
+            if escaped:
+                self._pieces[-1].add(character, False)
+                escaped = False
+            elif character == escape:
+                escaped = True
+            elif character == "%":
+                self._pieces.append(Piece())
+            else:
+                self._pieces[-1].add(character, character == "_")
+        if escaped:
+            raise ValueError("the escape character escapes nothing")
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text is as the pattern."""
+        first = self._pieces[0]
+        if not first.at(text, 0):
+            return False
+        start = len(first.text)
+        if len(self._pieces) == 1:
+            return start == len(text)
+        last = self._pieces[-1]
+        end = len(text) - len(last.text)
+        if end < start or not last.at(text, end):
+            return False
+        for piece in self._pieces[1:-1]:  # the first place will do: it leaves the most to the others
+            place = piece.find(text, start, end)
+            if place < 0:
+                return False
+            start = place + len(piece.text)
+        return True
