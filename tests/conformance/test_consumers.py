@@ -242,6 +242,17 @@ def test_who_deletes_a_queue_is_answered_before_its_own_consumers_are_cancelled(
 
 
 @pytest.mark.spec("rabbitmq-extensions", "consumer_cancel_notify")
+def test_consumers_of_an_exclusive_queue_are_told_on_every_channel(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    consumer, deleter = channel.peer.channel(2), channel.peer.channel(3)
+    consumer.consume(queue, "tag", exclusive=True)
+    deleter.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+    assert consumer.expect(Basic.Cancel).consumer_tag == "tag"
+    reply = consumer.call(Basic.Cancel(consumer_tag="tag"), Basic.CancelOk)
+    assert reply.consumer_tag == "tag"
+
+
+@pytest.mark.spec("rabbitmq-extensions", "consumer_cancel_notify")
 def test_clients_that_do_not_ask_are_not_told(connect: Connector, channel: PeerChannel, name: str) -> None:
     channel.declare(name)
     silent = {key: value for key, value in CAPABILITIES.items() if key != "consumer_cancel_notify"}

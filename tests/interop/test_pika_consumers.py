@@ -1,0 +1,143 @@
+"""pika's consumers on queues that serve one at a time, and with a time to settle in. Unmodified."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.daemon import PATIENCE_S, Address
+
+SINGLE = {"x-single-active-consumer": True}
+Dial = Callable[[], pika.BlockingConnection]
+
+
+@pytest.fixture
+def dial(address: Address) -> Iterator[Dial]:
+    """Open connections."""
+    opened: list[pika.BlockingConnection] = []
+
+    def connect() -> pika.BlockingConnection:
+        opened.append(pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        if connection.is_open:
+            connection.close()
+
+
+class Worker:
+    """A consumer with a window of five, and what it has received: delivery tag, redelivered, number."""
+
+    def __init__(self, dial: Dial, queue: str, **arguments: int) -> None:
+        self.connection = dial()
+        self.channel: BlockingChannel = self.connection.channel()
+        self.channel.basic_qos(prefetch_count=5)
+        self.received: list[tuple[int, bool, int]] = []
+        named = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
+        self.tag = self.channel.basic_consume(queue, self._on_message, arguments=named)
+
+    def _on_message(self, channel: BlockingChannel, method: Any, properties: Any, body: bytes) -> None:
+        self.received.append((method.delivery_tag, method.redelivered, int(body)))
+
+    def receive(self, count: int) -> list[tuple[int, bool, int]]:
+        """Wait until it has received as many; returns the last of them, taken off the list."""
+        while len(self.received) < count:
+            before = len(self.received)
+            self.connection.process_data_events(time_limit=PATIENCE_S)
+            assert len(self.received) > before, "nothing more came"
+        taken, self.received = self.received[:count], self.received[count:]
+        return taken
+
+    def look(self) -> int:
+        """How many it has, after it has heard of everything that the broker has sent so far."""
+        self.channel.basic_qos(prefetch_count=5)
+        self.connection.process_data_events(time_limit=0)
+        return len(self.received)
+
+
+@pytest.fixture
+def publisher(dial: Dial, name: str) -> Iterator[BlockingChannel]:
+    """A channel with confirms, and the queue `name` with a single active consumer."""
+    channel = dial().channel()
+    channel.confirm_delivery()
+    channel.queue_declare(name, arguments=SINGLE)
+    yield channel
+    channel.queue_delete(name)
+
+
+def test_workers_follow_one_another_in_order(dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    workers = [Worker(dial, name) for _ in range(3)]
+    for number in range(30):
+        publisher.basic_publish("", name, b"%d" % number)
+    done: list[int] = []
+    for worker in workers:
+        for _ in range(10):
+            ((tag, _, number),) = worker.receive(1)
+            worker.channel.basic_ack(tag)
+            done.append(number)
+        others = [other for other in workers if other is not worker and other.connection.is_open]
+        assert [other.look() for other in others] == [0] * len(others)
+        worker.connection.close()  # with the rest of its window unsettled
+    assert done == list(range(30))
+
+
+@pytest.mark.amqpd_only("RabbitMQ's classic queues do not wait")
+def test_a_cancelled_worker_drains(dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    old, new = Worker(dial, name), Worker(dial, name)
+    for number in range(7):
+        publisher.basic_publish("", name, b"%d" % number)
+    held = old.receive(5)
+    old.channel.basic_cancel(old.tag)
+    assert new.look() == 0
+    old.channel.basic_ack(held[1][0])
+    old.channel.basic_nack(held[0][0], requeue=True)
+    old.channel.basic_qos(prefetch_count=5)
+    assert new.look() == 0
+    old.channel.basic_ack(held[4][0], multiple=True)
+    assert [(again, number) for _, again, number in new.receive(3)] == [(True, 0), (False, 5), (False, 6)]
+
+
+@pytest.mark.amqpd_only("RabbitMQ's classic queues ignore priorities here")
+def test_a_more_important_worker_takes_over(dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    low = Worker(dial, name)
+    for number in range(6):
+        publisher.basic_publish("", name, b"%d" % number)
+    held = low.receive(5)
+    high = Worker(dial, name, priority=10)
+    assert high.look() == 0
+    low.channel.basic_ack(held[-1][0], multiple=True)
+    assert [number for _, _, number in high.receive(1)] == [5]
+
+
+@pytest.mark.amqpd_only("RabbitMQ's classic queues allow basic.get here")
+def test_what_is_refused(dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    connection = dial()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as locked:
+        connection.channel().basic_get(name)
+    assert locked.value.reply_code == 405
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+        connection.channel().basic_consume(name, lambda *_: None, exclusive=True)
+    assert refused.value.reply_code == 403
+
+
+@pytest.mark.amqpd_only("RabbitMQ closes the channel")
+def test_a_slow_worker_keeps_its_channel(dial: Dial, name: str) -> None:
+    channel = dial().channel()
+    channel.queue_declare(name, auto_delete=True)
+    worker = Worker(dial, name, consumer_timeout=200)
+    for number in range(2):
+        channel.basic_publish("", name, b"%d" % number)
+    (late, _, _), (quick, _, _) = worker.receive(2)
+    worker.channel.basic_ack(quick)
+    ((tag, again, number),) = worker.receive(1)
+    assert (again, number) == (True, 0)
+    worker.channel.basic_ack(late)
+    worker.channel.basic_reject(late)
+    worker.channel.basic_ack(tag)
+    assert worker.look() == 0
+    assert worker.channel.is_open
+    assert channel.queue_declare(name, passive=True).method.message_count == 0
