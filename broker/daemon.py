@@ -153,7 +153,7 @@ class Daemon:
         self.settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         began = time.monotonic()
         report = self.log.recover(Recovered(self.broker))
-        self.broker.apply_policies()
+        self.broker.resume()
         self.syncer.unwatch = self._unwatch
         self.loop.add_reader(self.syncer.fileno(), self.syncer.on_readable)
         self._tell_recovered(report, time.monotonic() - began)

@@ -68,6 +68,10 @@ class MemoryStore(MessageStore):
         super().__init__()
         self.settled: list[tuple[Message, str]] = []
         self.forgotten: list[Message] = []
+        self.counted: list[tuple[Message, str, int]] = []
+
+    def append_count(self, message: Message, queue: Queue, count: int) -> None:
+        self.counted.append((message, queue.name, count))
 
     def append_settle(self, message: Message, queue: Queue) -> None:
         self.settled.append((message, queue.name))

@@ -10,6 +10,7 @@ from pamqp import commands
 from broker.adapters.access import QUEUE, READ
 from broker.adapters.confirms import Confirms
 from broker.adapters.leases import Leases
+from broker.adapters.redelivery import with_counts
 from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
 from broker.adapters.topology091 import Handler, queue_named
@@ -140,6 +141,8 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         )
     )
     connection = channel.connection
+    if entry.redelivered and queue.counts:
+        content = with_counts(content, entry, connection.frame_max)
     write_message(connection.out, channel, content)
     if frame.no_ack:
         unacked.skip()

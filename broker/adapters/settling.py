@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from broker.adapters.target091 import Target091
 from broker.adapters.unacked import Unacked
 from broker.core.consumer import QueueConsumer
+from broker.core.delivery_limit import deliver_again
 from broker.core.entry import QueueEntry
 from protocol.errors import PRECONDITION_FAILED
 
@@ -103,5 +104,7 @@ def recover_deliveries(channel: Channel, to_queue: bool) -> None:
             orphaned.append(i)
     requeue(unacked, orphaned)
     for target, consumer, entry in again:
-        entry.redelivered = entry.redelivered or consumer.acquires
-        target.deliver(consumer, entry)
+        if not consumer.acquires or deliver_again(consumer.queue, entry):
+            target.deliver(consumer, entry)
+        else:
+            target.restore_credit(entry.message.size)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
+from broker.adapters.redelivery import with_counts
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
@@ -53,6 +54,11 @@ class Target091(ConsumerTarget):
             content = self._load(consumer, entry)
         if message.address is not self._address:
             self._compose(message.address)
+        suffix = self._suffix
+        if entry.redelivered:
+            suffix = self._suffix_redelivered
+            if consumer.queue.counts:
+                content = with_counts(content, entry, channel.connection.frame_max)
         out = channel.connection.out
         out.write(self._prefix)
         if self.no_ack:
@@ -62,7 +68,7 @@ class Target091(ConsumerTarget):
             write_i64_be(out, delivery_tag)
             if self.lease is not None:
                 self.lease.begin(delivery_tag)
-        out.write(self._suffix_redelivered if entry.redelivered else self._suffix)
+        out.write(suffix)
         if (
             len(content) <= FRAME_MIN_SIZE
             and content[2] == self._channel_low

@@ -19,6 +19,8 @@ DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
 QUEUE_TYPE: Final = "x-queue-type"
 DEFAULT_QUEUE_TYPE: Final = "classic"
+QUORUM: Final = "quorum"
+DELIVERY_LIMIT: Final = "x-delivery-limit"
 SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
 CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
 PRIORITY: Final = "x-priority"
@@ -27,6 +29,13 @@ BROWSE: Final = "x-browse"
 _ANY_SIZE: Final = 2**63 - 1
 _MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
 _AGE_UNITS: Final = "YMDhms"
+_LEADER_LOCATORS: Final[tuple[str, ...]] = (
+    "client-local",
+    "balanced",
+    "random",
+    "least-leaders",
+    "min-masters",
+)
 
 
 @final
@@ -53,6 +62,8 @@ class _Rule:
             return "" if _is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
         if not isinstance(value, str):
             return "a string"
+        if self.kind == "name" and not value:
+            return "a string of at least one octet"
         if self.choices and value not in self.choices:
             return "one of " + ", ".join(self.choices)
         return ""
@@ -80,17 +91,26 @@ def _queue_rules() -> dict[str, _Rule]:
         "x-overflow": _Rule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
         MAX_PRIORITY: _Rule("int", 1, 255),
         SINGLE_ACTIVE_CONSUMER: _Rule("bool"),
-        QUEUE_TYPE: _Rule("str", choices=(DEFAULT_QUEUE_TYPE, "quorum", "stream")),
+        QUEUE_TYPE: _Rule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM, "stream")),
         "x-queue-mode": _Rule("str", choices=("default", "lazy")),
         "x-queue-version": _Rule("int", 1, 2),
         "x-queue-master-locator": _Rule("str"),
-        "x-queue-leader-locator": _Rule("str"),
+        "x-queue-leader-locator": _Rule("str", choices=_LEADER_LOCATORS),
         "x-quorum-initial-group-size": _Rule("int", 1, _ANY_SIZE),
-        "x-delivery-limit": _Rule("int", -1, _ANY_SIZE),
         CONSUMER_TIMEOUT: _Rule("int", 1, _MILLISECONDS_MAX),
+        DELIVERY_LIMIT: _Rule("int", -1, _ANY_SIZE),
+        "x-delayed-retry-type": _Rule("str", choices=("disabled", "all", "failed", "returned")),
+        "x-delayed-retry-min": _Rule("int", 0, _MILLISECONDS_MAX),
+        "x-delayed-retry-max": _Rule("int", 0, _MILLISECONDS_MAX),
+        "x-member-placement-tag": _Rule("name"),
         "x-max-age": _Rule("age"),
         "x-stream-max-segment-size-bytes": _Rule("int", 1, _ANY_SIZE),
+        "x-stream-filter-size-bytes": _Rule("int", 16, 255),
         "x-initial-cluster-size": _Rule("int", 1, _ANY_SIZE),
+        "x-message-deduplication": _Rule("bool"),
+        "x-deduplication-header": _Rule("str"),
+        "x-cache-size": _Rule("int", 0, _ANY_SIZE),
+        "x-cache-ttl": _Rule("int", 0, _ANY_SIZE),
     }
 
 
@@ -162,6 +182,27 @@ def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
             allowed = rule.objection(arguments[name])
             if allowed:
                 raise _invalid(name, queue, arguments[name], f"is not {allowed}")
+
+
+def is_quorum(arguments: Arguments) -> bool:
+    """Whether a queue is to behave as RabbitMQ's quorum queues do."""
+    return arguments.get(QUEUE_TYPE) == QUORUM
+
+
+def check_quorum(arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str) -> None:
+    """Refuse a quorum queue that would not outlive its connection, its consumers or the broker.
+
+    Raises:
+        PreconditionFailed: the property that it cannot have.
+    """
+    if is_quorum(arguments):
+        for wrong, name in (
+            (auto_delete, "auto-delete"),
+            (exclusive, "exclusive-owner"),
+            (not durable, "non-durable"),
+        ):
+            if wrong:
+                raise PreconditionFailed(f"invalid property '{name}' for {queue}")
 
 
 def has_single_active_consumer(arguments: Arguments) -> bool:

@@ -7,6 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.clearing import drop_exhausted
 from broker.core.counters import Counters
 from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
@@ -162,9 +163,15 @@ class Broker:
             apply_change(self._known_vhost(text_of(change, "vhost")), change)
 
     def apply_policies(self) -> None:
-        """Recovery is over: have the policies hold for everything before anybody is served."""
+        """Have the policies hold for everything before anybody is served."""
         for vhost in self.vhosts.values():
             vhost.policies.apply_now()
+
+    def resume(self) -> None:
+        """Recovery is over, and the log takes appends again: go on from what it brought back."""
+        self.apply_policies()
+        for queue in list(self._numbers.queues.values()):
+            drop_exhausted(queue)
 
     def _existing(self, name: str) -> VirtualHost:
         vhost = self.vhosts.get(name)

@@ -11,6 +11,7 @@ from broker.core.arguments import (
     assert_same_queue_arguments,
     check_exchange_arguments,
     check_queue_arguments,
+    check_quorum,
 )
 from broker.core.chance import Chance
 from broker.core.counters import Counters
@@ -145,7 +146,8 @@ class Declarations(Topology):
             name = self.generate_name()
         elif not generated:
             check_name("queue", name)
-        durable = durable and exclusive_owner is None
+        exclusive = exclusive_owner is not None
+        durable = durable and not exclusive
         where = self._queue_text(name)
         found = self.queues.get(name)
         if found is not None:
@@ -161,6 +163,7 @@ class Declarations(Topology):
                 f"cannot declare queue '{name}': "
                 f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
             )
+        check_quorum(arguments, durable, exclusive, auto_delete, where)
         if not durable:
             return self.add_queue(name, False, exclusive_owner, auto_delete, arguments, 0)
         self.require_log()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.delivery_limit import set_limit
 from broker.core.effect import NO_EFFECT, Effect, Effective
 from broker.core.errors import NotFound, StoreFailed
 from broker.core.exchange import Exchange
@@ -102,6 +103,7 @@ class Policies:
             )
         queue.effect = effect
         queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
+        set_limit(queue)
 
     def cover_exchange(self, exchange: Exchange) -> None:
         """Have the policies that match hold for an exchange that is new, or that other ones matched before.

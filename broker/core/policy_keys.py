@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.core.arguments import ALTERNATE_EXCHANGE, DEFAULT_QUEUE_TYPE, QUEUE_TYPE, queue_argument_objection
+from broker.core.arguments import (
+    ALTERNATE_EXCHANGE,
+    DEFAULT_QUEUE_TYPE,
+    QUEUE_TYPE,
+    QUORUM,
+    queue_argument_objection,
+)
 
 STREAM: Final = "stream"
-QUORUM: Final = "quorum"
 
 ARGUMENT_PREFIX: Final = "x-"
 DELIVERY_LIMIT: Final = "delivery-limit"

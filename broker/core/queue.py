@@ -12,6 +12,7 @@ from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, 
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
 from broker.core.counters import Counters
+from broker.core.delivery_limit import note_delivery
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.entry_list import QueueEntryList
@@ -70,6 +71,8 @@ class Queue:
         self.arguments: dict[str, object] = {}
         self.effect: Effect = NO_EFFECT
         self.effective: dict[str, object] = self.arguments
+        self.delivery_limit: i64 = -1  # see `delivery_limit.set_limit`
+        self.counts: bool = False
         self.deleted: bool = False
         self.ready: i64 = 0
         self.ready_bytes: i64 = 0
@@ -218,6 +221,8 @@ class Queue:
         if entry.redelivered:
             self.redelivered += 1
             self.counters.redelivered += 1
+        if self.counts:
+            note_delivery(self, entry, consumer)
         if entry.waiters is not None:
             wake_waiters(self, entry)
 
@@ -230,10 +235,7 @@ class Queue:
             self.counters.acked += 1
 
     def discard(self, entry: QueueEntry) -> None:
-        """ACQUIRED → DEQUEUED: the client refused it for good.
-
-        Ignored if the queue has taken the entry back.
-        """
+        """ACQUIRED → DEQUEUED: refused for good. Ignored if the queue has taken the entry back."""
         if entry.state == ACQUIRED:
             self._dequeue(entry)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import QueueConsumer
+from broker.core.delivery_limit import give_up, is_exhausted
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.notifying import notify_one
 from broker.core.waiting import wake_for_earlier
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """Make those of `entries` that `consumer` owns AVAILABLE again where they stand, flagged redelivered.
 
+    Those that have come back too often leave the queue instead.
+
     All of them are back before anybody is notified, or a later one could go out before an earlier one is
     visible.
     """
@@ -23,6 +26,9 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) ->
     for entry in entries:
         if entry.state != ACQUIRED or entry.owner is not consumer:
             continue  # the queue has taken it back meanwhile
+        if is_exhausted(queue, entry):
+            give_up(queue, entry)
+            continue
         size = entry.message.size
         entry.state = AVAILABLE
         entry.owner = None

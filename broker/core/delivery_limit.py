@@ -1,0 +1,62 @@
+"""How often a queue gives out a message before it gives up on it. [RabbitMQ delivery limit]
+
+Every delivery that comes back counts: by nack or reject, recovered, or lost with its channel, its connection
+or the broker. A message that has come back more often than the limit allows leaves the queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.core.arguments import DELIVERY_LIMIT, is_quorum
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+NO_LIMIT: Final = -1
+QUORUM_LIMIT: Final = 20  # of a quorum queue that has none of its own
+
+
+def set_limit(queue: Queue) -> None:
+    """Have the limit hold that the queue's arguments and policies say, from the next return on."""
+    quorum = is_quorum(queue.arguments)
+    limit = queue.effective.get(DELIVERY_LIMIT, QUORUM_LIMIT if quorum else NO_LIMIT)
+    assert isinstance(limit, int), "arguments are checked before a queue is made"
+    queue.delivery_limit = max(limit, NO_LIMIT)
+    queue.counts = quorum or limit >= 0
+
+
+def note_delivery(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> None:
+    """Have the log remember the delivery of `entry` for which it was just acquired, by a queue that counts.
+
+    What is settled in the same step need not be remembered.
+    """
+    if queue.logged and entry.message.sequence != 0 and not consumer.no_ack:
+        queue.store.append_count(entry.message, queue, entry.delivery_count)
+
+
+def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
+    """Whether an entry that comes back now has come back too often."""
+    return 0 <= queue.delivery_limit < entry.delivery_count
+
+
+def give_up(queue: Queue, entry: QueueEntry) -> None:
+    """ACQUIRED → DEQUEUED: it has come back too often."""
+    queue.discard(entry)
+
+
+def deliver_again(queue: Queue, entry: QueueEntry) -> bool:
+    """Count another delivery of `entry` to the consumer that has it; False if it is exhausted and gone."""
+    owner = entry.owner
+    if owner is None:
+        return False  # the queue has taken it back meanwhile
+    if is_exhausted(queue, entry):
+        give_up(queue, entry)
+        return False
+    entry.redelivered = True
+    entry.delivery_count += 1
+    if queue.counts:
+        note_delivery(queue, entry, owner)
+    return True
