@@ -109,6 +109,7 @@ class Daemon:
             handshake_seconds=settings.handshake_timeout_s,
             body_bytes_max=settings.message_size_max,
             consumer_timeout=settings.consumer_timeout_ms,
+            transaction_bytes_max=settings.transaction_size_max,
         )
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.connections.user_deleted

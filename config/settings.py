@@ -92,6 +92,11 @@ class Settings(BaseModel):
         description="Largest message body accepted, in bytes.",
         json_schema_extra={"allowed": f"{SIZE}, from 1 to 512MiB"},
     )
+    transaction_size_max: Annotated[int, BeforeValidator(values.size), Field(ge=1, le=GIB)] = Field(
+        default=128 * MIB,
+        description="What the publishes of one transaction may take, in bytes.",
+        json_schema_extra={"allowed": f"{SIZE}, from 1 to 1GiB"},
+    )
     segment_bytes: Annotated[int, BeforeValidator(values.size), Field(ge=64 * KIB, le=1 * GIB)] = Field(
         default=64 * MIB,
         description="Size of one file of the log, in bytes.",

@@ -38,6 +38,8 @@ class HandStore(MessageStore):
         self.sequences = itertools.count(1)
         self.appended: list[Message] = []
         self.settled: list[Message] = []
+        self.transacted: list[Message] = []
+        self.forgotten: list[Message] = []
         self.unreadable = False
         self.contents: dict[int, bytes] = {}
         self._waiters: list[DurableWaiter] = []
@@ -50,6 +52,12 @@ class HandStore(MessageStore):
 
     def append_settle(self, message: Message, queue: Queue) -> None:
         self.settled.append(message)
+
+    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+        self.transacted.append(message)
+
+    def forget(self, message: Message) -> None:
+        self.forgotten.append(message)
 
     def load(self, message: Message) -> bytes:
         if self.unreadable:

@@ -206,6 +206,8 @@ def flow(channel: Channel, frame: commands.Channel.Flow) -> None:
 
 def confirm_select(channel: Channel, frame: commands.Confirm.Select) -> None:
     """confirm.select; again is fine. [RabbitMQ confirms]"""
+    if channel.transaction is not None:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
     if channel.confirms is None:
         channel.confirms = Confirms(channel)
     if not frame.nowait:

@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters import basic091, topology091
+from broker.adapters import basic091, topology091, transaction091
 from broker.adapters.confirms import Confirms
 from broker.adapters.leases import Leases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
-from broker.adapters.settling import known, take_back
+from broker.adapters.returning import not_taken
+from broker.adapters.settling import hold_ack, known, take_back
 from broker.adapters.special import publish_special
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import Handler
+from broker.adapters.transaction091 import Transaction091
 from broker.adapters.unacked import Unacked
 from broker.core.credit import Credit
 from broker.core.errors import BrokerError, ExchangeReplaced, StoreFailed
 from broker.core.message import Message
 from broker.core.session import Session
-from broker.core.vhost import BY_MESSAGE, NOT_NOW
+from broker.core.vhost import BY_MESSAGE
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
@@ -33,9 +35,6 @@ from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, SPECIAL
 from protocol.amqp091.incoming import DISCARD, IncomingChannel
 from protocol.errors import (
     COMMAND_INVALID,
-    NO_CONSUMERS,
-    NO_ROUTE,
-    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     REPLY_NAMES,
     ChannelError,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
     from broker.core.vhost import VirtualHost
 
-HANDLERS: Final[dict[int, Handler]] = basic091.HANDLERS | topology091.HANDLERS
+HANDLERS: Final[dict[int, Handler]] = basic091.HANDLERS | topology091.HANDLERS | transaction091.HANDLERS
 LIFE: Final = (c.CHANNEL_OPEN, c.CHANNEL_CLOSE, c.CHANNEL_CLOSE_OK)
 
 _log = structlog.get_logger("amqpd.channel")
@@ -71,9 +70,14 @@ class Channel(IncomingChannel):
         self.unacked = Unacked()
         self.confirms: Confirms | None = None
         self.leases: Leases | None = None
+        self.transaction: Transaction091 | None = None
         self.last_queue = ""  # the latest declared on this channel: what an empty name means
         self._get_target: Target091 | None = None
         self._publications: dict[bytes, Publication] = {}
+
+    def is_open(self) -> bool:
+        """Whether the client would understand an answer."""
+        return self.state == CHANNEL_OPEN and self.connection.is_open()
 
     # -- publishing
 
@@ -103,7 +107,7 @@ class Channel(IncomingChannel):
                 publication.special = True
                 self.on_publish(arguments, content, size, traits)
                 return
-            self._not_taken(publication, message, taken)
+            not_taken(self, publication, message, taken)
         if self.confirms is not None:
             self.confirms.add(message)
 
@@ -116,23 +120,11 @@ class Channel(IncomingChannel):
             return None
         if len(self._publications) >= REMEMBERED_MAX:
             self._publications.clear()
+        if self.transaction is not None:
+            publication.special = True
         self._publications[arguments] = publication
         self.connection.publishes = True
         return publication
-
-    def _not_taken(self, publication: Publication, message: Message, taken: i64) -> None:
-        """No queue took it: give it back if the publisher asked for that. [amqp-0-9-1 1.8.3.8]"""
-        if publication.mandatory and taken != NOT_NOW:
-            code = NO_ROUTE
-        elif publication.immediate:
-            code = NO_CONSUMERS
-        else:
-            return
-        assert message.content is not None
-        self.server.counters.returned += 1
-        out = self.connection.out
-        out.write(methods.basic_return(self.number, code, REPLY_NAMES[code], message.address.encoded))
-        out.write(message.content)
 
     def _refuse_publish(self, error: BrokerError) -> None:
         """A publish that cannot be kept: nacked to a publisher that wants confirms, else the channel ends."""
@@ -153,6 +145,9 @@ class Channel(IncomingChannel):
     def on_ack(self, tag: i64, multiple: bool) -> None:
         """Take one basic.ack (IncomingChannel). [amqp-0-9-1 1.8.3.13]"""
         unacked = self.unacked
+        if self.transaction is not None:
+            hold_ack(self, tag, multiple)
+            return
         if multiple:
             if known(self, tag, True, c.BASIC_ACK):
                 base = unacked.base
@@ -248,6 +243,9 @@ class Channel(IncomingChannel):
 
     def let_go(self) -> None:
         """Give back every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
+        if self.transaction is not None:
+            self.transaction.roll_back()
+            self.transaction = None
         held = take_back(self.unacked, self.unacked.up_to(0))
         targets = self.targets
         self.targets = {}
@@ -268,6 +266,10 @@ class Channel(IncomingChannel):
         self.confirms = None
         self._publications = {}
 
+    def forget_publications(self) -> None:
+        """Resolve what the next publishes mean anew: something has changed that they depend on."""
+        self._publications = {}
+
     def get_target(self) -> Target091:
         """The target that basic.get delivers through: it has no consumers and no limit."""
         if self._get_target is None:
@@ -280,7 +282,5 @@ class Channel(IncomingChannel):
 
 
 def _not_for_us(method: int, name: str) -> ProtocolError:
-    """A method that clients do not send on channels, or one that this broker does not have."""
-    if method >> 16 == c.TX_SELECT >> 16:
-        return ProtocolError(NOT_IMPLEMENTED, f"{name} is not implemented", method)
+    """A method that clients do not send on channels."""
     return ProtocolError(COMMAND_INVALID, f"{name} is no method for a client on a channel", method)

@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.adapters.settling import requeue
 from broker.core.lease import Lease, LeaseHolder
+from protocol.errors import PRECONDITION_FAILED
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
@@ -35,10 +36,16 @@ class Leases(LeaseHolder):
 
     def is_unsettled(self, number: i64) -> bool:
         """Whether the delivery with this tag is still to be settled (LeaseHolder)."""
-        return self._channel.unacked.find(number) >= 0
+        channel = self._channel
+        if channel.unacked.find(number) >= 0:
+            return True
+        return channel.transaction is not None and number in channel.transaction.tags
 
     def leases_ended(self, numbers: list[i64]) -> None:
-        """Release deliveries; if the client settles them after all, that is no error (LeaseHolder)."""
+        """Release deliveries; if the client settles them after all, that is no error (LeaseHolder).
+
+        But what a transaction has settled cannot be taken out of it: it is rolled back with the channel.
+        """
         channel = self._channel
         unacked = channel.unacked
         connection = channel.connection
@@ -51,6 +58,11 @@ class Leases(LeaseHolder):
             first_tag=numbers[0],
         )
         channel.server.counters.timed_out += len(numbers)
+        if channel.transaction is not None and not channel.transaction.tags.isdisjoint(numbers):
+            text = f"transaction of {len(channel.transaction.tags)} settlements was not committed in time"
+            channel.fail(PRECONDITION_FAILED, text, 0)
+            connection.answer()
+            return
         unacked.forgive(numbers)
         requeue(unacked, [unacked.find(number) for number in numbers])
 

@@ -64,6 +64,7 @@ class Server:
         handshake_seconds: float = 10.0,
         body_bytes_max: int = 134217728,
         consumer_timeout: int = 0,
+        transaction_bytes_max: int = 134217728,
     ) -> None:
         self.broker = broker
         self.counters: Counters = broker.counters
@@ -77,6 +78,7 @@ class Server:
         self.handshake_seconds = handshake_seconds
         self.body_bytes_max: i64 = body_bytes_max
         self.consumer_timeout: i64 = consumer_timeout  # milliseconds, 0: none
+        self.transaction_bytes_max: i64 = transaction_bytes_max
         self.properties: dict[str, object] = {
             "product": "amqpd",
             "version": version,

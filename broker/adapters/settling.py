@@ -14,6 +14,8 @@ from broker.adapters.unacked import Unacked
 from broker.core.consumer import QueueConsumer
 from broker.core.delivery_limit import deliver_again
 from broker.core.entry import QueueEntry
+from broker.core.transaction import DISCARD, RELEASE, SETTLE
+from protocol.amqp091.constants import BASIC_ACK
 from protocol.errors import PRECONDITION_FAILED
 
 if TYPE_CHECKING:
@@ -37,12 +39,23 @@ def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
     return False
 
 
+def hold_ack(channel: Channel, tag: i64, multiple: bool) -> None:
+    """basic.ack in a transaction. [amqp-0-9-1 1.9.1]"""
+    unacked = channel.unacked
+    transaction = channel.transaction
+    if transaction is not None and known(channel, tag, multiple, BASIC_ACK):
+        transaction.settle(unacked.up_to(tag) if multiple else [unacked.find(tag)], SETTLE)
+
+
 def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
     """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
     unacked = channel.unacked
     if not known(channel, tag, multiple, method):
         return
     indices = unacked.up_to(tag) if multiple else [unacked.find(tag)]
+    if channel.transaction is not None:
+        channel.transaction.settle(indices, RELEASE if to_queue else DISCARD)
+        return
     if to_queue:
         requeue(unacked, indices)
         return

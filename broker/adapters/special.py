@@ -22,30 +22,46 @@ if TYPE_CHECKING:
 def publish_special(channel: Channel, publication: Publication, message: Message, traits: i64) -> i64:
     """Publish a message that is immediate, routed by more than its key, or whose `traits` are SPECIAL.
 
-    Returns what VirtualHost.publish does, and raises what that raises; PreconditionFailed for a property
-    that the publisher may not set so; ProtocolError for one that does not decode.
+    In a transaction every message comes here, is held, and counts as taken. Otherwise this returns what
+    VirtualHost.publish does, and raises what that raises; PreconditionFailed for a property that the
+    publisher may not set so; ProtocolError for one that does not decode.
     """
     route = publication.route
-    virtual_host = channel.virtual_host
-    if traits & SPECIAL == 0 and not route.by_message:
-        return virtual_host.publish(route, message, publication.immediate)
-    assert message.content is not None
-    properties = Properties(message.content)
-    view = View091(properties)
-    if traits & NAMES_USER != 0:
-        _check_user(channel, properties.text(USER_ID))
-    keys = [route.address.routing_key]
-    if traits & COPIES != 0:
-        headers = view.headers()
-        keys += _keys(headers, "CC") + _keys(headers, "BCC")
-        for key in keys[1:]:  # the first one was looked at with the route
-            channel.connection.rights.require_topic(WRITE, route.exchange, key)
-        if "BCC" in headers:
-            properties.set_fields([field for field in properties.fields() if field[0] != b"BCC"])
-            message.content = properties.content()
-    if len(keys) == 1 and not route.by_message:
-        return virtual_host.publish(route, message, publication.immediate)
-    return virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
+    keys: list[str] = []
+    view: View091 | None = None
+    if traits & SPECIAL != 0:
+        assert message.content is not None
+        properties = Properties(message.content)
+        view = View091(properties)
+        if traits & NAMES_USER != 0:
+            _check_user(channel, properties.text(USER_ID))
+        if traits & COPIES != 0:
+            headers = view.headers()
+            keys = _keys(headers, "CC") + _keys(headers, "BCC")
+            for key in keys:
+                channel.connection.rights.require_topic(WRITE, route.exchange, key)
+            if "BCC" in headers:
+                properties.set_fields([field for field in properties.fields() if field[0] != b"BCC"])
+                message.content = properties.content()
+    if keys:
+        keys = [route.address.routing_key, *keys]
+    if channel.transaction is not None:
+        return channel.transaction.publish(publication, message, keys)
+    if not keys and not route.by_message:
+        return channel.virtual_host.publish(route, message, publication.immediate)
+    return _by_message(channel, publication, message, keys, view)
+
+
+def _by_message(
+    channel: Channel, publication: Publication, message: Message, keys: list[str], view: View091 | None
+) -> i64:
+    """Publish a message whose route depends on more than the publication."""
+    route = publication.route
+    if view is None:
+        assert message.content is not None
+        view = View091(Properties(message.content))
+    keys = keys or [route.address.routing_key]
+    return channel.virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
 
 
 def _check_user(channel: Channel, name: str) -> None:

@@ -100,6 +100,21 @@ class Unacked:
         forgiven = self._forgiven
         return forgiven is not None and (tag in forgiven or 0 < tag <= self._forgiven_up_to)
 
+    def put_back(self, tag: i64, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """The delivery with this tag, which had been settled, is outstanding again.
+
+        Of several, the lowest tag comes first: the room for all of them is then made once.
+        """
+        missing = self.base - tag
+        if missing > 0:
+            gap: list[None] = [None] * missing
+            self.entries[:0] = gap
+            self.consumers[:0] = gap
+            self.base = tag
+        self.entries[tag - self.base] = entry
+        self.consumers[tag - self.base] = consumer
+        self._first = 0
+
     def up_to(self, tag: i64) -> list[i64]:
         """Indices of what is outstanding up to and including `tag`, oldest first; 0 means all."""
         end: i64 = len(self.entries)

@@ -56,6 +56,13 @@ class MessageStore:
     def append_count(self, message: Message, queue: Queue, count: i64) -> None:
         """Append that `queue` gives `message`, which is logged, to a consumer for the `count`th time."""
 
+    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+        """Append that a transaction settles `message` on `queue`: with the rest of its batch or not at all.
+
+        The queue holds the message until then and settles it, with `append_settle`, when the batch is
+        durable. After a failure, of the log or of the batch alone, it is as if this had not been called.
+        """
+
     def forget(self, message: Message) -> None:
         """A logged queue that held `message` was deleted.
 

@@ -174,14 +174,23 @@ class VirtualHost(Declarations):
             NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
+        found = self.resolve(route, keys, view)
+        self.counters.published += 1
+        queues = list(found.queues)
+        self._append_to(message, queues, found.histories)
+        return self.put(message, queues, found.histories, immediate)
+
+    def resolve(self, route: Route, keys: list[str], view: MessageView | None) -> Resolution:
+        """Find out where one message of a route goes. Raises what `refresh` raises."""
         if route.epoch != self.epoch:
             self.refresh(route)
         found = Resolution(self.chance)
         found.run(route.exchange, keys, view, self.exchanges)
-        self.counters.published += 1
-        queues = list(found.queues)
-        self._append_to(message, queues, found.histories)
-        for history in found.histories:
+        return found
+
+    def put(self, message: Message, queues: list[Queue], histories: list[History], immediate: bool) -> i64:
+        """Put a message that has been appended where it goes; returns what `publish` does."""
+        for history in histories:
             history.add(message)
         if immediate:
             return self._deliver_now(queues, message)
@@ -198,6 +207,14 @@ class VirtualHost(Declarations):
             logged += [history.queue for history in histories if history.queue.logged]
             if logged:
                 self._append(message, logged)
+
+    def refusal(self, message: Message, queues: list[Queue]) -> str:
+        """Why a message that was published to these queues would not be kept; "" if it would."""
+        if message.persistent and self.store.failure:
+            for queue in queues:
+                if queue.logged:
+                    return f"the log has stopped: {self.store.failure}"
+        return ""
 
     def _append(self, message: Message, logged: list[Queue]) -> None:
         """Append a persistent message once for all queues that are logged, before any of them has it."""

@@ -53,6 +53,8 @@ class Batch:
         self.writer = writer
         self.count: i64 = 0
         self.moved: list[Move] = []
+        self.last_words: list[tuple[Message, int]] = []  # what transactions settle, and on which queue
+        self.spoken: i64 = 0  # once sealed: length of the records before these
         self.end: i64 = 0  # once sealed: where the next one begins,
         self.header = b""
         self.payload = b""
@@ -62,8 +64,30 @@ class Batch:
         room = self.segment.room - self.end
         return [self.header, self.payload, BLANK[:room]] if room > 0 else [self.header, self.payload]
 
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return self.count == 0 and not self.last_words
+
+    def add_last_words(self) -> None:
+        """Append what transactions settle.
+
+        It comes last: until the batch is durable these messages are copied forward as if they were not
+        settled, and a copy is to be believed more than a settle before it.
+        """
+        self.spoken = len(self.writer)
+        segment = self.segment
+        for message, queue in self.last_words:
+            if message.sequence == 0:
+                continue
+            self.add_settle(message.sequence, queue)
+            if message.segment != segment.number:
+                segment.settles += 1
+                segment.needs.add(message.segment)
+        self.last_words = []
+
     def seal(self, identity: int) -> None:
         """Fix what has been appended as `header` and `payload`."""
+        self.add_last_words()
         self.payload = self.writer.getvalue()
         self.end = self.offset + HEADER_BYTES + len(self.payload)
         self.header = encode_header(

@@ -111,8 +111,8 @@ class Room:
         following.end = 0
         filling.seal(0)
         log.fill(following, BytesWriter())
-        self._salvage(batch.payload, batch.first_sequence)
-        self._salvage(filling.payload, batch.first_sequence)
+        self._salvage(batch, batch.first_sequence)
+        self._salvage(filling, batch.first_sequence)
         log.fail_waiters()
         log.commit()
         if not log.stopped:
@@ -141,10 +141,13 @@ class Room:
             message.references = 0
             message = previous
 
-    def _salvage(self, payload: bytes, first_sequence: i64) -> None:
-        """Append again what a failed batch said about messages that are on disk."""
+    def _salvage(self, batch: Batch, first_sequence: i64) -> None:
+        """Append again what a failed batch said about messages that are on disk.
+
+        Not so what transactions settle, as what they publish is lost with the batch: all or nothing.
+        """
         records = Records()
-        records.open(payload, 0, len(payload))
+        records.open(batch.payload, 0, batch.spoken)
         filling = self.log.filling
         while True:
             kind = records.next()

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 MIB: Final = 1024 * 1024
 
 
-def do_nothing() -> None:
-    """The wants_commit of a log that is committed by hand."""
-
-
 @final
 class Log(SegmentedCommit):
     """A MessageStore of segment files in one folder. Call `recover` first, `close` last.
@@ -62,7 +58,6 @@ class Log(SegmentedCommit):
         files = Files(directory, disk, syncer, segment_bytes, first_segment_bytes, reserve_bytes)
         super().__init__(disk, syncer, clock, definitions, files)
         self.memory_budget: i64 = memory_budget
-        self.wants_commit: Callable[[], None] = do_nothing
         self.reader = ContentReader(disk, files)
         self.content_bytes: i64 = 0  # content of live messages that is in memory
         self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
@@ -165,11 +160,6 @@ class Log(SegmentedCommit):
         """
         return self.reader.load(message, self.segments.holding(message))
 
-    def _touch(self) -> None:
-        """Something that is not a message is about to be appended."""
-        if self.filling.count == 0:
-            self.wants_commit()
-
     # --- what the daemon calls
 
     def recover(self, sink: RecoverySink) -> RecoveryReport:
@@ -208,6 +198,7 @@ class Log(SegmentedCommit):
             if not self.stopped:
                 self.closing = True
                 segment = self.filling.segment
+                self.filling.add_last_words()
                 self.filling.add_closed()
                 self.commit_now()
                 self.disk.truncate(segment.fd, segment.good)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from broker.core.message import Message
 from broker.store.batch import Batch
 from broker.store.disk import Disk
 from broker.store.files import Files
@@ -15,8 +16,15 @@ from broker.store.group_commit import GroupCommit
 from broker.store.segment import Segment, SegmentTable
 from broker.store.syncer import Syncer
 
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
 INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would take the loop too long
 WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
+
+
+def do_nothing() -> None:
+    """The wants_commit of a log that is committed by hand."""
 
 
 class SegmentedCommit(GroupCommit):
@@ -37,6 +45,7 @@ class SegmentedCommit(GroupCommit):
         self.disk = disk
         self.syncer = syncer
         self.definitions = definitions
+        self.wants_commit: Callable[[], None] = do_nothing
         self.definitions_cache: list[dict[str, object]] | None = None
         self.files = files
         self.segments = SegmentTable()
@@ -63,11 +72,22 @@ class SegmentedCommit(GroupCommit):
         """The first batch could not be written; raises the error unless another try makes sense."""
         raise NotImplementedError
 
+    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+        """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
+        if message.sequence != 0 and not self.stopped:
+            self._touch()
+            self.filling.last_words.append((message, queue.number))
+
+    def _touch(self) -> None:
+        """Something that is not a message is about to be appended."""
+        if self.filling.count == 0:
+            self.wants_commit()
+
     def commit(self) -> None:
         """Seal the batch being filled and send it to the disk, unless one is on its way."""
         if self.in_flight or self.stopped or self.closing:
             return
-        if self.filling.count == 0:
+        if self.filling.is_empty():
             if self.waiters:
                 self.skip()
             return
@@ -102,7 +122,7 @@ class SegmentedCommit(GroupCommit):
 
     def is_empty(self) -> bool:
         """Whether nothing has been appended to the batch being filled."""
-        return self.filling.count == 0
+        return self.filling.is_empty()
 
     def renumber(self) -> None:
         """The batch being filled, which is empty, is now number `batch`."""

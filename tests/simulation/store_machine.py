@@ -1,6 +1,8 @@
 """A seeded random life of a log on a simulated disk, held against the model of what accidents may leave."""
 
 import random
+from collections.abc import Callable
+from typing import Final
 
 from broker.core.errors import StoreFailed
 from broker.store.log import Log
@@ -47,33 +49,21 @@ class Machine(Work):
 
     def _one_step(self) -> None:
         draw = self.rng.random()
-        if draw < 0.35:
-            self.publish()
-        elif draw < 0.60:
-            self.settle()
-        elif draw < 0.68:
-            self.count()
-        elif draw < 0.79:
-            self.log.commit()
-        elif draw < 0.93:
-            if self.deferred.pending:
-                self.deferred.step(self.rng.randrange(len(self.deferred.pending)))
-        elif draw < 0.955:
-            self.topology()
-        elif draw < 0.965:
-            self.log.tick()
-        elif draw < 0.975:
-            self.disk.operations_left = self.rng.randrange(12)
-        elif draw < 0.980:
-            self._close()
-        elif draw < 0.987:
-            self._crash_or_kill()
-        elif draw < 0.997:
-            self._capacity()
-        elif draw < 0.9985:
+        for bound, step in STEPS:
+            if draw < bound:
+                step(self)
+                return
+        if draw < 0.9985:
             self.disk.failing_syncs = 1
         else:
             self.disk.rotten_reads = 1
+
+    def _do_deferred(self) -> None:
+        if self.deferred.pending:
+            self.deferred.step(self.rng.randrange(len(self.deferred.pending)))
+
+    def _lose_power_soon(self) -> None:
+        self.disk.operations_left = self.rng.randrange(12)
 
     def _capacity(self) -> None:
         if self.disk.capacity > 1 << 30:
@@ -183,6 +173,7 @@ class Machine(Work):
         self.model.recovered(found)
         self.queues = {number: logged_queue(number) for number in sink.queues}
         self.held = {}
+        self.reserved = set()
         for message, taken, _ in sink.messages:
             self.held[-message.sequence] = (message, set(taken))
         self.counts = {(-sequence, queue): count for (sequence, queue), count in sink.counts.items()}
@@ -212,3 +203,20 @@ class Machine(Work):
         )
         self.log_is_new = False
         return result
+
+
+STEPS: Final[tuple[tuple[float, Callable[[Machine], None]], ...]] = (
+    (0.35, Machine.publish),
+    (0.60, Machine.settle),
+    (0.68, Machine.count),
+    (0.77, lambda machine: machine.log.commit()),
+    (0.79, Machine.transact),
+    (0.93, Machine._do_deferred),
+    (0.955, Machine.topology),
+    (0.965, lambda machine: machine.log.tick()),
+    (0.975, Machine._lose_power_soon),
+    (0.980, Machine._close),
+    (0.987, Machine._crash_or_kill),
+    (0.997, Machine._capacity),
+)
+"""What a step may be: the first whose number is above a random one."""

@@ -31,7 +31,7 @@ def random_message(rng: random.Random, number: int) -> Message:
 
 @dataclass
 class Event:
-    """A change: publish, settle or count of a sequence, declare or delete of a queue."""
+    """publish, settle, transacted (a settle) or count of a sequence; declare or delete of a queue."""
 
     kind: str
     number: int
@@ -61,7 +61,7 @@ class State:
     def apply(self, event: Event) -> None:
         if event.kind == "publish":
             self.messages[event.number] = (event.content, set(event.queues), event.time)
-        elif event.kind == "settle":
+        elif event.kind in ("settle", "transacted"):
             self._settle(event.number, event.queues[0])
         elif event.kind == "count":
             self.counts[event.number, event.queues[0]] = event.count
@@ -127,13 +127,14 @@ class Model:
     def refuse(self, durable: int, moved: int) -> set[int]:
         """After a full disk, what the failed batches said of older messages is in the batch after them.
 
-        Gives the sequences of the messages that these batches published, which are gone.
+        But not what their transactions settled. Gives the sequences of the messages that these batches
+        published, which are gone.
         """
         gone = {e.number for batch, e in self.events if batch > durable and e.kind == "publish"}
         self.events = [
             (batch if batch <= durable else moved, event)
             for batch, event in self.events
-            if batch <= durable or event.kind != "publish"
+            if batch <= durable or event.kind not in ("publish", "transacted")
         ]
         of_messages = ("settle", "count")
         self.events = [(b, e) for b, e in self.events if not (e.kind in of_messages and e.number in gone)]

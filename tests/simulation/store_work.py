@@ -7,6 +7,7 @@ from broker.core.queue import Queue
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_model import Event, Model, published, random_message
+from tests.simulation.store_transactions import Transaction
 from tests.storing import logged_queue
 
 
@@ -22,6 +23,7 @@ class Work:
         self.queues: dict[int, Queue] = {}
         self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
         self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
+        self.reserved: set[tuple[int, int]] = set()  # what transactions will settle, likewise
         self.next_queue = 1
         self.next_message = 1
 
@@ -45,6 +47,8 @@ class Work:
         key = keys[0] if self.rng.random() < 0.6 else self.rng.choice(keys)
         message, queues = self.held[key]
         number = self.rng.choice(sorted(queues))
+        if (key, number) in self.reserved:
+            return
         sequence = message.sequence
         if sequence and self.rng.random() < 0.1:
             assert self.load(message) == self.model.content(sequence)
@@ -62,11 +66,17 @@ class Work:
         key = keys[0] if self.rng.random() < 0.5 else self.rng.choice(keys)
         message, queues = self.held[key]
         number = self.rng.choice(sorted(queues))
+        if (key, number) in self.reserved:
+            return
         count = self.counts.get((key, number), 0) + 1
         self.counts[key, number] = count
         if message.sequence and not self.log.failure:
             self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
         self.log.append_count(message, self.queues[number], count)
+
+    def transact(self) -> None:
+        if self.queues and not self.log.failure:
+            Transaction(self).append()
 
     def load(self, message: Message) -> bytes:
         rotten, self.disk.rotten_reads = self.disk.rotten_reads, 0
@@ -80,6 +90,7 @@ class Work:
         if not queues:
             del self.held[key]
         self.counts.pop((key, queue), None)
+        self.reserved.discard((key, queue))
 
     def topology(self) -> None:
         if self.log.failure:

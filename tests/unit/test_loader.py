@@ -54,6 +54,7 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
         ("handshake_timeout_s", "2", "2"),
         ("consumer_timeout_ms", "60000", "60000"),
         ("message_size_max", "1MiB", "1048576"),
+        ("transaction_size_max", "1MiB", "1048576"),
         ("segment_bytes", "1MiB", "1048576"),
         ("memory_budget", "10%", '"10%"'),
     ],

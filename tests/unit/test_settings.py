@@ -53,6 +53,7 @@ def test_every_setting_says_what_it_is_and_what_is_allowed(name: str) -> None:
         ("handshake_timeout_s", 1, 3600),
         ("consumer_timeout_ms", 0, 315_360_000_000),
         ("message_size_max", 1, 512 * MIB),
+        ("transaction_size_max", 1, 1024 * MIB),
         ("segment_bytes", 64 * KIB, GIB),
     ],
 )

@@ -1,0 +1,152 @@
+"""Transactions of a channel: tx.select, tx.commit, tx.rollback. [amqp-0-9-1 1.9]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+from pamqp import commands
+
+from broker.adapters.publication import Publication
+from broker.adapters.returning import not_taken
+from broker.adapters.server import HELD_FOR_REPLY
+from broker.adapters.topology091 import Handler
+from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.message import Message
+from broker.core.transaction import HeldPublish, HeldSettlement, Transaction
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.errors import PRECONDITION_FAILED
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
+
+
+@final
+class HeldPublish091(HeldPublish):
+    """A basic.publish that waits for tx.commit."""
+
+    def __init__(self, channel: Channel, publication: Publication, message: Message, keys: list[str]) -> None:
+        super().__init__(publication.route, message, keys, publication.immediate)
+        self.channel = channel
+        self.publication = publication
+
+    def taken(self, count: i64) -> None:
+        """Give it back if no queue took it and the publisher asked for that (HeldPublish)."""
+        if count <= 0 and self.channel.is_open():
+            not_taken(self.channel, self.publication, self.message, count)
+
+
+@final
+class Transaction091(Transaction):
+    """What a channel that was told tx.select holds until the next tx.commit or tx.rollback."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__(channel.virtual_host)
+        self.channel = channel
+        self.bytes: i64 = 0
+        self.tags: set[int] = set()  # of the deliveries whose settlement it holds
+        self.ended = False
+
+    def publish(self, publication: Publication, message: Message, keys: list[str]) -> i64:
+        """Hold a publish; returns 1, as if one queue had taken it.
+
+        Raises PreconditionFailed when the transaction holds too much.
+        """
+        content = message.content
+        assert content is not None
+        self.bytes += len(content) + PUBLISH_OVERHEAD
+        limit = self.channel.server.transaction_bytes_max
+        if self.bytes > limit:
+            raise PreconditionFailed(
+                f"transaction of {self.bytes} bytes is larger than configured max size {limit}"
+            )
+        self.publishes.append(HeldPublish091(self.channel, publication, message, keys))
+        return 1
+
+    def settle(self, indices: list[i64], outcome: i64) -> None:
+        """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
+        unacked = self.channel.unacked
+        for i in indices:
+            entry = unacked.entries[i]
+            consumer = unacked.consumers[i]
+            if entry is not None and consumer is not None:
+                tag = unacked.base + i
+                self.tags.add(tag)
+                self.settlements.append(HeldSettlement(tag, entry, consumer, outcome))
+                unacked.remove(i)
+
+    def roll_back(self) -> None:
+        """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]"""
+        self.publishes = []
+        self.bytes = 0
+        held = {int(settlement.tag): settlement for settlement in self.settlements}
+        self.settlements = []
+        self.tags.clear()
+        for tag in sorted(held):
+            self.channel.unacked.put_back(tag, held[tag].entry, held[tag].consumer)
+
+    def committed(self) -> None:
+        """Say so (Transaction)."""
+        self.ended = True
+        channel = self.channel
+        if channel.is_open():
+            channel.reply(methods.method_frame(channel.number, c.TX_COMMIT_OK))
+            channel.connection.release(HELD_FOR_REPLY)
+
+    def failed(self, reason: str) -> None:
+        """The channel ends (Transaction)."""
+        self.ended = True
+        channel = self.channel
+        if channel.is_open():
+            text = f"the transaction was not committed: the log has failed: {reason}"
+            channel.fail(PRECONDITION_FAILED, text, c.TX_COMMIT)
+            channel.connection.release(HELD_FOR_REPLY)
+
+
+def select(channel: Channel, frame: commands.Tx.Select) -> None:
+    """tx.select; again is fine. [amqp-0-9-1 1.9.2.1]"""
+    if channel.confirms is not None:
+        raise PreconditionFailed("cannot switch from confirm to tx mode")
+    if channel.transaction is None:
+        channel.transaction = Transaction091(channel)
+        channel.forget_publications()  # what is resolved from now on is held
+    channel.reply(methods.method_frame(channel.number, c.TX_SELECT_OK))
+
+
+def commit(channel: Channel, frame: commands.Tx.Commit) -> None:
+    """tx.commit: answered when all of it is on disk. Nothing else is read before. [amqp-0-9-1 1.9.2.3]
+
+    Raises what Transaction.commit raises, which ends the channel and so rolls back.
+    """
+    transaction = _transaction(channel)
+    channel.transaction = Transaction091(channel)
+    try:
+        transaction.commit()
+    except BrokerError:
+        channel.transaction = transaction
+        raise
+    if not transaction.ended:
+        channel.connection.hold(HELD_FOR_REPLY)
+
+
+def rollback(channel: Channel, frame: commands.Tx.Rollback) -> None:
+    """tx.rollback: what was settled is unacked again and stays with the channel. [amqp-0-9-1 1.9.2.5]"""
+    _transaction(channel).roll_back()
+    channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
+
+
+def _transaction(channel: Channel) -> Transaction091:
+    if channel.transaction is None:
+        raise PreconditionFailed("channel is not transactional")
+    return channel.transaction
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    c.TX_SELECT: select,
+    c.TX_COMMIT: commit,
+    c.TX_ROLLBACK: rollback,
+}
+"""What a channel does for each method of class tx."""

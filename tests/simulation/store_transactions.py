@@ -1,0 +1,72 @@
+"""Transactions in the life of a log: publishes and settlements of several queues that share a fate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.message import Message
+from broker.core.ports import DurableWaiter
+from tests.simulation.store_model import Event, published, random_message
+
+if TYPE_CHECKING:
+    from tests.simulation.store_work import Work
+
+SETTLES_MAX = 4
+PUBLISHES_MAX = 4
+
+
+class Transaction(DurableWaiter):
+    """Appended at once; done in memory, as the core does it, when its batch is durable."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.log = work.log
+        self.published: list[tuple[int, Message, list[int]]] = []
+        self.settled: list[tuple[int, Message, int]] = []
+
+    def append(self) -> None:
+        """Choose what takes part, append it, and wait."""
+        work = self.work
+        rng, log, model = work.rng, self.log, work.model
+        batch = log.batch
+        for _ in range(rng.randrange(PUBLISHES_MAX)):
+            chosen = rng.sample(sorted(work.queues), rng.randrange(1, len(work.queues) + 1))
+            message = random_message(rng, work.next_message)
+            log.append_message(message, [work.queues[number] for number in chosen])
+            model.add(batch, published(message, chosen))
+            self.published.append((work.next_message, message, chosen))
+            work.next_message += 1
+        free = [
+            (key, number)
+            for key, (_, queues) in work.held.items()
+            for number in queues
+            if (key, number) not in work.reserved
+        ]
+        for key, number in rng.sample(free, min(len(free), rng.randrange(SETTLES_MAX))):
+            message = work.held[key][0]
+            work.reserved.add((key, number))
+            self.settled.append((key, message, number))
+            if message.sequence:
+                model.add(batch, Event("transacted", message.sequence, (number,)))
+                log.append_transacted_settle(message, work.queues[number])
+        assert log.batch == batch
+        log.wait(self)
+
+    def on_durable(self, batch: int) -> None:
+        """Do it."""
+        work = self.work
+        for key, message, chosen in self.published:
+            alive = {number for number in chosen if number in work.queues}
+            for _ in range(len(chosen) - len(alive)):
+                self.log.forget(message)
+            if alive:
+                work.held[key] = (message, alive)
+        for key, message, number in self.settled:
+            if (key, number) in work.reserved:  # else the queue was deleted
+                work.let_go(key, number)
+                self.log.append_settle(message, work.queues[number])
+
+    def on_store_failed(self, reason: str) -> None:
+        """Do nothing, and let others settle."""
+        for key, _, number in self.settled:
+            self.work.reserved.discard((key, number))
