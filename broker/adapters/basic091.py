@@ -89,9 +89,9 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     else:
         credit = Credit(channel.prefetch_count, channel.prefetch_bytes)
         target = Target091(channel, credit, channel.window, tag, False)
-        if not browse:
-            target.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
     consumer = QueueConsumer(target, queue, not browse, priority, frame.exclusive, tag, frame.no_ack)
+    if not frame.no_ack and not browse:
+        consumer.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
     try:
         queue.add_consumer(consumer)
     except Exception:
@@ -149,9 +149,9 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         queue.settle(entry)
     else:
         delivery_tag = unacked.add(entry, consumer)
-        lease = _lease(channel, queue, None)
-        if lease is not None:
-            lease.begin(delivery_tag)
+        consumer.lease = _lease(channel, queue, None)
+        if consumer.lease is not None:
+            consumer.lease.begin(delivery_tag)
     if len(connection.out) >= OUTPUT_BYTES_MAX:
         connection.answer()  # a small method, a large answer: many must not pile up
 

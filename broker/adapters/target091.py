@@ -12,7 +12,6 @@ from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.lease import Lease
 from broker.core.message import Address
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
@@ -36,7 +35,6 @@ class Target091(ConsumerTarget):
         self.tag = tag
         self.no_ack = no_ack
         self.consumer: QueueConsumer | None = None
-        self.lease: Lease | None = None
         self._tag = methods.short_string(tag)
         self._address: Address | None = None
         self._prefix = b""
@@ -66,8 +64,8 @@ class Target091(ConsumerTarget):
         else:
             delivery_tag = channel.unacked.add(entry, consumer)
             write_i64_be(out, delivery_tag)
-            if self.lease is not None:
-                self.lease.begin(delivery_tag)
+            if consumer.lease is not None:
+                consumer.lease.begin(delivery_tag)
         out.write(suffix)
         if (
             len(content) <= FRAME_MIN_SIZE

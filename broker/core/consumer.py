@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from broker.core.consumer_manager import ConsumerLevel
     from broker.core.consumer_target import ConsumerTarget
     from broker.core.context import QueueContext
+    from broker.core.lease import Lease
     from broker.core.queue import Queue
 
 # States. The order matters: up to NOT_INTERESTED nothing is delivered; from NOTIFIED on a turn is kept.
@@ -44,6 +45,7 @@ class QueueConsumer:
     x-priority]
     `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
     `tag`: the client's name for it; the core does not read it.
+    `lease`: how long each of its deliveries may be kept, None: for ever; its target begins it.
     `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
     `inflight`: entries that it has acquired and that are neither settled nor released, also after its
     removal.
@@ -66,6 +68,7 @@ class QueueConsumer:
         self.exclusive = exclusive
         self.tag = tag
         self.no_ack = no_ack
+        self.lease: Lease | None = None
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
         self.inflight: i64 = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, final
 
 from broker.core.consumer import BLOCKED_BY_STANDBY, DRAINING, SINGLE_ACTIVE, WAITING, QueueConsumer
 from broker.core.errors import AccessRefused, ResourceLocked
+from broker.core.policy_keys import type_of
 from broker.core.waiting import set_blocker
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Election:
         queue = self.queue
         raise ResourceLocked(
             f"cannot obtain access to locked queue '{queue.name}' in vhost '{queue.vhost}'. basic.get "
-            "operations are not supported by classic queues with single active consumer"
+            f"operations are not supported by {type_of(queue.arguments)} queues with single active consumer"
         )
 
     def attached(self, newcomer: QueueConsumer) -> None:

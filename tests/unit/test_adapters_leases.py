@@ -3,11 +3,9 @@
 import pytest
 from pamqp.commands import Basic, Channel, Queue
 
-from broker.adapters.unacked import FORGIVEN_MAX, Unacked
+from tests.leasing import TIMEOUT, consume, counts, told
 from tests.policies import put
 from tests.wired import House, Wired
-
-TIMEOUT = "x-consumer-timeout"
 
 
 @pytest.fixture
@@ -22,28 +20,6 @@ def client(house: House) -> Wired:
     client.send(Queue.Declare(queue="q"), 1)
     client.frames()
     return client
-
-
-def consume(client: Wired, milliseconds: int, prefetch: int = 0, tag: str = "t", **options: bool) -> None:
-    client.send(Basic.Qos(prefetch_count=prefetch), 1)
-    client.send(Basic.Consume(queue="q", consumer_tag=tag, arguments={TIMEOUT: milliseconds}, **options), 1)
-    told(client)
-
-
-def told(client: Wired) -> list[tuple[int | None, bool | None]]:
-    """Deliveries since the last call: tag, redelivered; nothing else may have been said."""
-    client.house.turns.run()
-    deliveries: list[tuple[int | None, bool | None]] = []
-    for frame in client.frames():
-        assert not isinstance(frame, Channel.Close), frame.reply_text
-        if isinstance(frame, Basic.Deliver):
-            deliveries.append((frame.delivery_tag, frame.redelivered))
-    return deliveries
-
-
-def counts(house: House) -> tuple[int, int]:
-    queue = house.broker.vhosts["/"].queues["q"]
-    return queue.ready, queue.unacked
 
 
 def test_only_what_is_late_comes_back(house: House, client: Wired) -> None:
@@ -64,56 +40,6 @@ def test_only_what_is_late_comes_back(house: House, client: Wired) -> None:
     assert told(client) == [(5, True)], "the third"
     client.send(Basic.Ack(4), 1)
     client.send(Basic.Ack(5), 1)
-    assert counts(house) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    "late",
-    [Basic.Ack(1), Basic.Nack(1, requeue=True), Basic.Reject(1, requeue=False), Basic.Nack(1, requeue=False)],
-)
-def test_settling_too_late_is_no_error_and_changes_nothing(
-    house: House, client: Wired, late: Basic.Ack | Basic.Nack | Basic.Reject
-) -> None:
-    consume(client, 100, prefetch=1)
-    client.publish("q")
-    assert told(client) == [(1, False)]
-    house.clock.advance(100)
-    assert told(client) == [(2, True)]
-    for _ in range(2):
-        client.send(late, 1)
-        assert told(client) == []
-        assert counts(house) == (0, 1)
-    client.send(Basic.Ack(2), 1)
-    assert counts(house) == (0, 0)
-
-
-def test_a_tag_that_never_was_is_still_an_error(house: House, client: Wired) -> None:
-    consume(client, 100)
-    client.publish("q")
-    client.publish("q")
-    told(client)
-    client.send(Basic.Ack(2), 1)
-    house.clock.advance(100)
-    told(client)
-    client.send(Basic.Ack(2), 1)
-    (close,) = client.frames()
-    assert isinstance(close, Channel.Close)
-    assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - unknown delivery tag 2")
-
-
-def test_settling_several_passes_over_what_was_late(house: House, client: Wired) -> None:
-    consume(client, 100, prefetch=2)
-    client.publish("q")
-    told(client)
-    house.clock.advance(60)
-    client.publish("q")
-    told(client)
-    house.clock.advance(40)
-    assert told(client) == [(3, True)]
-    client.send(Basic.Ack(2, multiple=True), 1)
-    assert counts(house) == (0, 1)
-    client.send(Basic.Ack(1, multiple=True), 1)
-    client.send(Basic.Ack(0, multiple=True), 1)
     assert counts(house) == (0, 0)
 
 
@@ -276,16 +202,3 @@ def test_a_time_must_be_a_number_of_milliseconds(client: Wired, value: object) -
     expected = f"PRECONDITION_FAILED - invalid arg '{TIMEOUT}' for queue 'q' in vhost '/': '"
     assert close.reply_text.startswith(expected)
     assert "is not an integer from 0 to" in close.reply_text
-
-
-def test_no_more_than_so_many_are_told_apart() -> None:
-    unacked = Unacked()
-    unacked.forgive([2, 4])
-    assert [unacked.is_forgiven(tag) for tag in range(6)] == [False, False, True, False, True, False]
-    unacked.forgive(list(range(10, 10 + FORGIVEN_MAX)))
-    unacked.forgive([20_000])
-    assert not unacked.is_forgiven(0)
-    assert unacked.is_forgiven(3), "no longer known: not an error"
-    assert unacked.is_forgiven(9 + FORGIVEN_MAX)
-    assert not unacked.is_forgiven(10 + FORGIVEN_MAX)
-    assert unacked.is_forgiven(20_000)

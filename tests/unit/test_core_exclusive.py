@@ -127,6 +127,12 @@ def test_basic_get_is_refused(bench: Bench) -> None:
     )
 
 
+def test_the_refusal_names_the_type_of_the_queue(bench: Bench) -> None:
+    bench.queue.arguments = {"x-queue-type": "quorum"}
+    with pytest.raises(ResourceLocked, match="not supported by quorum queues with single active consumer"):
+        bench.queue.get_one(bench.getter())
+
+
 def test_an_exclusive_consumer_is_refused(bench: Bench) -> None:
     with pytest.raises(AccessRefused) as refusal:
         bench.client(exclusive=True)
