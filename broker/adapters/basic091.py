@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 from pamqp import commands
 
+from broker.adapters import direct_reply
 from broker.adapters.access import QUEUE, READ
 from broker.adapters.confirms import Confirms
 from broker.adapters.leases import Leases
@@ -22,6 +23,7 @@ from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
+from protocol.amqp091.content import DIRECT_REPLY_TO
 from protocol.errors import SYNTAX_ERROR, ProtocolError
 
 if TYPE_CHECKING:
@@ -69,11 +71,14 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     Raises NotFound, ResourceLocked, AccessRefused (exclusive use), NotAllowed (the tag is in use),
     PreconditionFailed (an argument).
     """
+    if frame.queue == DIRECT_REPLY_TO:
+        direct_reply.consume(channel, frame)
+        return
     queue = _readable(channel, frame.queue)
     tag = frame.consumer_tag
     if not tag:
         tag = channel.server.generate("amq.ctag-")
-    elif tag in channel.targets:
+    elif direct_reply.is_used(channel, tag):
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
@@ -114,6 +119,9 @@ def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
         if consumer is not None:
             consumer.queue.remove_consumer(consumer, [])
             channel.virtual_host.consumer_gone(consumer.queue)
+    elif channel.replies is not None and tag == channel.replies.tag:
+        channel.replies.close()
+        channel.replies = None
     if not frame.nowait:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
 
@@ -201,6 +209,8 @@ def flow(channel: Channel, frame: commands.Channel.Flow) -> None:
     """channel.flow: the client stops or restarts its deliveries. [amqp-0-9-1 1.5.2.3]"""
     active = bool(frame.active)
     channel.session.set_flow(active)
+    if active and channel.replies is not None:
+        channel.replies.resume()
     channel.reply(methods.channel_flow_ok(channel.number, active))
 
 

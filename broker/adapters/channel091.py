@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters import basic091, topology091, transaction091
+from broker.adapters import basic091, direct_reply, topology091, transaction091
 from broker.adapters.confirms import Confirms
+from broker.adapters.direct_reply import ReplyConsumer
 from broker.adapters.leases import Leases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
@@ -71,6 +72,7 @@ class Channel(IncomingChannel):
         self.confirms: Confirms | None = None
         self.leases: Leases | None = None
         self.transaction: Transaction091 | None = None
+        self.replies: ReplyConsumer | None = None
         self.last_queue = ""  # the latest declared on this channel: what an empty name means
         self._get_target: Target091 | None = None
         self._publications: dict[bytes, Publication] = {}
@@ -120,7 +122,8 @@ class Channel(IncomingChannel):
             return None
         if len(self._publications) >= REMEMBERED_MAX:
             self._publications.clear()
-        if self.transaction is not None:
+        publication.replies = direct_reply.answered(self, publication.route.address)
+        if self.transaction is not None or publication.replies is not None:
             publication.special = True
         self._publications[arguments] = publication
         self.connection.publishes = True
@@ -262,6 +265,9 @@ class Channel(IncomingChannel):
         if self.leases is not None:
             self.leases.stop()
             self.leases = None
+        if self.replies is not None:
+            self.replies.close()
+            self.replies = None
         self._get_target = None  # it and the confirms refer back to here
         self.confirms = None
         self._publications = {}

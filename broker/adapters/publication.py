@@ -12,6 +12,7 @@ from protocol.amqp091.constants import BASIC_PUBLISH
 from protocol.errors import SYNTAX_ERROR, ProtocolError
 
 if TYPE_CHECKING:
+    from broker.adapters.direct_reply import ReplyConsumer
     from broker.core.vhost import VirtualHost
 
 REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs one look-up each
@@ -19,12 +20,16 @@ REMEMBERED_MAX: Final = 4096  # per channel; then all are forgotten, which costs
 
 @final
 class Publication:
-    """A route with the two bits of basic.publish. `special`: it needs more than the hot path looks at."""
+    """A route with the two bits of basic.publish. `special`: it needs more than the hot path looks at.
+
+    `replies`: who waits for a direct reply, if that is what this is.
+    """
 
     def __init__(self, route: Route, mandatory: bool, immediate: bool) -> None:
         self.route = route
         self.mandatory = mandatory
         self.immediate = immediate
+        self.replies: ReplyConsumer | None = None
         self.special = immediate or route.by_message
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 from mypy_extensions import i64
 
@@ -12,6 +12,9 @@ from broker.adapters.connections import Connections
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.ports import MessageStore
+
+if TYPE_CHECKING:
+    from broker.adapters.direct_reply import ReplyConsumer
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of its own
 HELD_FOR_LOG: Final = 4
@@ -71,6 +74,7 @@ class Server:
         self.store = store
         self.access = access
         self.connections = Connections()
+        self.replies: dict[tuple[str, bytes], ReplyConsumer] = {}  # by virtual host and encoded name
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max

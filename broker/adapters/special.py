@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from broker.adapters import direct_reply
 from broker.adapters.access import WRITE
 from broker.adapters.view091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
 from broker.core.message import Message
-from protocol.amqp091.content import COPIES, NAMES_USER, SPECIAL
+from protocol.amqp091.content import COPIES, NAMES_USER, REPLIES, SPECIAL
 from protocol.amqp091.properties import USER_ID, Properties
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
     from broker.adapters.publication import Publication
+
+DECODED: Final = SPECIAL & ~REPLIES  # traits of properties that have to be decoded
 
 
 def publish_special(channel: Channel, publication: Publication, message: Message, traits: i64) -> i64:
@@ -29,7 +32,10 @@ def publish_special(channel: Channel, publication: Publication, message: Message
     route = publication.route
     keys: list[str] = []
     view: View091 | None = None
-    if traits & SPECIAL != 0:
+    if traits & REPLIES != 0:
+        assert message.content is not None
+        message.content = direct_reply.addressed(channel, message.content)
+    if traits & DECODED != 0:
         assert message.content is not None
         properties = Properties(message.content)
         view = View091(properties)
@@ -47,6 +53,8 @@ def publish_special(channel: Channel, publication: Publication, message: Message
         keys = [route.address.routing_key, *keys]
     if channel.transaction is not None:
         return channel.transaction.publish(publication, message, keys)
+    if publication.replies is not None:
+        return publication.replies.deliver(message, channel.server.counters)
     if not keys and not route.by_message:
         return channel.virtual_host.publish(route, message, publication.immediate)
     return _by_message(channel, publication, message, keys, view)

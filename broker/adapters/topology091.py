@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
+from broker.adapters import direct_reply
 from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ, WRITE
 from broker.core.errors import NotFound
 from broker.core.names import is_predeclared, refuse_default
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
+from protocol.amqp091.content import DIRECT_REPLY_TO
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
@@ -124,6 +126,9 @@ def exchange_unbind(channel: Channel, frame: commands.Exchange.Unbind) -> None:
 
 def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
     """queue.declare. [amqp-0-9-1 1.7.2.1]"""
+    if frame.queue.startswith(DIRECT_REPLY_TO):
+        direct_reply.declare(channel, frame)
+        return
     virtual_host = channel.virtual_host
     connection = channel.connection
     arguments = _arguments(frame.arguments)

@@ -20,6 +20,7 @@ from protocol.errors import PRECONDITION_FAILED
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
+    from broker.core.vhost import VirtualHost
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
 
@@ -32,6 +33,17 @@ class HeldPublish091(HeldPublish):
         super().__init__(publication.route, message, keys, publication.immediate)
         self.channel = channel
         self.publication = publication
+
+    def resolve(self, virtual_host: VirtualHost) -> str:
+        """Find out where it goes (HeldPublish): a direct reply needs no queue."""
+        return "" if self.publication.replies is not None else super().resolve(virtual_host)
+
+    def put(self, virtual_host: VirtualHost) -> i64:
+        """Put it there (HeldPublish)."""
+        replies = self.publication.replies
+        if replies is not None:
+            return replies.deliver(self.message, virtual_host.counters)
+        return super().put(virtual_host)
 
     def taken(self, count: i64) -> None:
         """Give it back if no queue took it and the publisher asked for that (HeldPublish)."""

@@ -35,6 +35,7 @@ TOTALS: Final = {
     "messages_timed_out": "Deliveries taken back because they were not settled in time.",
     "messages_returned": "Messages returned to their publishers.",
     "messages_unroutable": "Messages dropped because no queue took them and they were not mandatory.",
+    "messages_replies_dropped": "Direct replies dropped because the requester was gone or did not read.",
     "messages_refused": "Messages refused because the log had failed.",
     "logins_accepted": "Log-ins that were accepted.",
     "logins_refused": "Log-ins that were refused: a wrong password, say.",

@@ -18,6 +18,7 @@ class Counters:
         self.timed_out: i64 = 0  # taken back from clients that did not settle them in time
         self.returned: i64 = 0
         self.unroutable: i64 = 0  # dropped: no queue, not mandatory
+        self.replies_dropped: i64 = 0  # direct ones, whose requester was gone or did not read
         self.refused: i64 = 0  # nacked or refused because the log had failed
         self.logins_accepted: i64 = 0
         self.logins_refused: i64 = 0

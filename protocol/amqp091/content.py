@@ -43,6 +43,7 @@ _LAYOUT: Final = bytes(
 _DELIVERY_MODE: Final = 3
 _PRIORITY: Final = 4
 _HEADERS: Final = 2
+_REPLY_TO: Final = 6
 
 # bits of the traits that `scan` returns
 PERSISTENT: Final = 1
@@ -125,6 +126,30 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
     if p > end:
         raise ProtocolError(SYNTAX_ERROR, "content header: property list overruns the frame")
     return traits
+
+
+def with_reply_to(content: bytes, name: bytes) -> bytes:
+    """Some content whose reply-to is the pseudo-queue of direct replies, with `name` (encoded) instead.
+
+    `scan` has found it so: REPLIES is among its traits.
+    """
+    p: i64 = HEADER_PREFIX_BYTES
+    flags: int = read_i16_be(content, p)
+    flags &= 0xFFFF
+    p += 2
+    for index in range(_REPLY_TO):
+        if flags & 1 << (15 - index):
+            kind: i64 = _LAYOUT[index]
+            if kind == _SHORT:
+                p += 1 + content[p]
+            elif kind == _TABLE:
+                length: int = read_i32_be(content, p)
+                p += 4 + length
+            else:
+                p += 1
+    size: int = read_i32_be(content, 3) + len(name) - len(_DIRECT_REPLY_TO)
+    head = content[:3] + size.to_bytes(4, "big") + content[7:p]
+    return head + name + content[p + len(_DIRECT_REPLY_TO) :]
 
 
 def _names_copies(frame: bytes, start: i64, end: i64) -> bool:

@@ -124,6 +124,12 @@ def basic_return(channel: int, code: int, text: str, address: bytes) -> bytes:
     return method_frame(channel, c.BASIC_RETURN, struct.pack(">H", code) + short_string(text) + address)
 
 
+def basic_deliver(channel: int, consumer: str, tag: int, redelivered: bool, address: bytes) -> bytes:
+    """basic.deliver; `address` is exchange and routing key, encoded. [amqp-0-9-1 1.8.3.9]"""
+    arguments = short_string(consumer) + struct.pack(">QB", tag, redelivered) + address
+    return method_frame(channel, c.BASIC_DELIVER, arguments)
+
+
 def basic_get_ok(channel: int, tag: int, redelivered: bool, address: bytes, messages: int) -> bytes:
     """basic.get-ok; `messages` are those still ready. [amqp-0-9-1 1.8.3.11]"""
     arguments = struct.pack(">QB", tag, redelivered) + address + struct.pack(">I", messages)

@@ -76,3 +76,26 @@ def test_a_property_that_is_not_utf_8_is_refused_when_it_is_read() -> None:
     properties = Properties(message(1 << 4, b"\x02\xff\xfe"))
     with pytest.raises(ProtocolError):
         properties.text(USER_ID)
+
+
+@pytest.mark.parametrize("flags", range(64))
+def test_a_reply_to_is_replaced_wherever_it_stands(flags: int) -> None:
+    given = commands.Basic.Properties(reply_to="amq.rabbitmq.reply-to", user_id="u", timestamp=None)
+    if flags & 1:
+        given.content_type = "amq.rabbitmq.reply-to"
+    if flags & 2:
+        given.content_encoding = ""
+    if flags & 4:
+        given.headers = {"x": "amq.rabbitmq.reply-to", "y": {"amq.rabbitmq.reply-to": 1}}
+    if flags & 8:
+        given.delivery_mode = 2
+    if flags & 16:
+        given.priority = 9
+    if flags & 32:
+        given.correlation_id = "c" * 255
+    payload = b"\x00\x3c\x00\x00" + (2).to_bytes(8, "big") + given.marshal()
+    data = b"\x02\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce" + BODY
+    properties = Properties(data)
+    properties.set_text(REPLY_TO, "amq.rabbitmq.reply-to.name")
+    name = b"\x1aamq.rabbitmq.reply-to.name"
+    assert content.with_reply_to(data, name) == properties.content()
