@@ -58,7 +58,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
     if held:
         release(queue, held, consumer)
     if queue.election is not None:
-        queue.election.detached(consumer)  # after the release: the successor sees first what comes back
+        queue.election.detached()  # after the release: the successor sees first what comes back
     pass_baton(queue)
 
 

@@ -6,15 +6,27 @@ costs no more than with a single consumer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, final
 
-from broker.core.consumer import BLOCKED_BY_STANDBY, DRAINING, SINGLE_ACTIVE, WAITING, QueueConsumer
+from mypy_extensions import i64
+
+from broker.core.consumer import (
+    BLOCKED_BY_STANDBY,
+    DRAINING,
+    REMOVED,
+    SINGLE_ACTIVE,
+    WAITING,
+    QueueConsumer,
+)
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.policy_keys import type_of
 from broker.core.waiting import set_blocker
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+STALE_MIN: Final = 64  # so many detached candidates are not worth sweeping
 
 
 @final
@@ -33,6 +45,9 @@ class Election:
         self.queue = queue
         self.active: QueueConsumer | None = None
         self.draining: QueueConsumer | None = None
+        self._turns: i64 = 0
+        # the next one first: negative priority, turn of attaching; some are detached
+        self._candidates: list[tuple[int, int, QueueConsumer]] = []
 
     def check_attach(self, consumer: QueueConsumer) -> None:
         """Refuse a consumer that wants to be alone: every one is, in its turn. AccessRefused."""
@@ -50,14 +65,16 @@ class Election:
 
     def attached(self, newcomer: QueueConsumer) -> None:
         """`newcomer` acquires, is attached and stands by."""
-        active = self.active
-        if active is None or newcomer.priority > active.priority:
-            self._hand_over(newcomer)
+        self._turns += 1
+        heappush(self._candidates, (-newcomer.priority, self._turns, newcomer))
+        if len(self._candidates) > 2 * len(self.queue.manager.all) + STALE_MIN:
+            self._candidates = [each for each in self._candidates if each[2].state != REMOVED]
+            heapify(self._candidates)
+        self._elect()
 
-    def detached(self, consumer: QueueConsumer) -> None:
-        """`consumer` is detached, and what it was to give back is back."""
-        if consumer is self.active:
-            self._hand_over(self._next())
+    def detached(self) -> None:
+        """A consumer is detached, and what it was to give back is back."""
+        self._elect()
 
     def delivery_ended(self, owner: QueueConsumer) -> None:
         """Deliveries of `owner` have been settled or returned; all state is true again."""
@@ -73,13 +90,14 @@ class Election:
             return SINGLE_ACTIVE
         return WAITING
 
-    def _next(self) -> QueueConsumer | None:
-        """Who is active after one that has gone, however they fared before."""
-        found: QueueConsumer | None = None
-        for consumer in self.queue.manager.all:  # in the order in which they were attached
-            if consumer.acquires and (found is None or consumer.priority > found.priority):
-                found = consumer
-        return found
+    def _elect(self) -> None:
+        """Find out who is active now, however they fared before; O(log n) amortised."""
+        candidates = self._candidates
+        while candidates and candidates[0][2].state == REMOVED:
+            heappop(candidates)
+        elected = candidates[0][2] if candidates else None
+        if elected is not self.active:
+            self._hand_over(elected)
 
     def _hand_over(self, successor: QueueConsumer | None) -> None:
         old = self.active

@@ -5,7 +5,7 @@ import pytest
 from broker.core.connection import Connection
 from broker.core.consumer import NOT_INTERESTED, SINGLE_ACTIVE, UP, WAITING
 from broker.core.errors import AccessRefused, ResourceLocked
-from broker.core.exclusive import Election
+from broker.core.exclusive import STALE_MIN, Election
 from broker.core.session import Session
 from tests.dispatch import Bench, Client
 from tests.topology import RecordingStore, new_broker
@@ -171,3 +171,24 @@ def test_the_queue_s_argument_decides_also_after_a_restart(
     for change in store.changes:
         restarted.apply(change)
     assert (restarted.vhost("/").queues["q"].election is not None) == single
+
+
+def test_no_more_consumers_are_kept_than_are_attached(bench: Bench) -> None:
+    active = bench.client(priority=1)
+    for _ in range(1000):
+        bench.client().cancel()
+    assert bench.queue.election is not None
+    assert len(bench.queue.election._candidates) <= 2 * STALE_MIN
+    last = bench.client()
+    active.cancel()
+    assert activities(last) == [SINGLE_ACTIVE]
+
+
+def test_many_that_go_one_after_the_other(bench: Bench) -> None:
+    clients = [bench.client(priority=number % 7) for number in range(500)]
+    order = sorted(range(500), key=lambda number: (-(number % 7), number))
+    for number in order:
+        assert clients[number].consumer.active
+        clients[number].cancel()
+    assert bench.queue.election is not None
+    assert bench.queue.election.active is None
