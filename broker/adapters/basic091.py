@@ -62,6 +62,10 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
             consumer = unacked.consumers[i]
             if entry is not None and consumer is not None and consumer.target.session_credit is not None:
                 window.use(entry.message.size)
+        if channel.transaction is not None:
+            for held in channel.transaction.settlements:  # they give their credit back with the commit
+                if held.consumer.target.session_credit is not None:
+                    window.use(held.entry.message.size)
     window.resize(count, size)
 
 

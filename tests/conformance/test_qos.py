@@ -149,6 +149,48 @@ def test_a_change_applies_to_running_consumers(channel: PeerChannel, queue: str)
     channel.expect_silence()
 
 
+@pytest.mark.amqpd_only("RabbitMQ applies a change to later consumers only")
+@pytest.mark.spec("amqp-0-9-1", "basic.qos")
+def test_a_window_of_the_channel_takes_in_running_consumers(channel: PeerChannel, queue: str) -> None:
+    channel.qos(2)
+    channel.consume(queue, "a")
+    first = channel.deliveries(2)
+    channel.qos(3, whole_channel=True)
+    channel.consume(queue, "b")
+    assert [(message.consumer_tag, int(message.body)) for message in channel.deliveries(1)] == [("b", 2)]
+    channel.expect_silence()
+    channel.qos(1, whole_channel=True)
+    channel.ack(first[1].tag, multiple=True)
+    channel.expect_silence()  # one is out, and one may be
+    channel.qos(4, whole_channel=True)
+    assert bodies(channel, 3) == [3, 4, 5]
+    channel.expect_silence()
+    channel.qos(0, whole_channel=True)
+    channel.expect_silence()  # now each consumer's own window is full
+    channel.qos(3)
+    assert bodies(channel, 2) == [6, 7]
+    channel.expect_silence()
+
+
+@pytest.mark.amqpd_only("RabbitMQ refuses prefetch_size with 540")
+@pytest.mark.spec("amqp-0-9-1", "basic.qos#prefetch-size")
+def test_the_window_of_the_channel_in_bytes(channel: PeerChannel) -> None:
+    queues = [channel.declare(exclusive=True) for _ in range(2)]
+    for queue in queues:
+        for size in (70, 30):
+            channel.publish(bytes(size), queue)
+    channel.qos(0, size=100, whole_channel=True)
+    channel.consume(queues[0], "a")
+    first = channel.deliveries(2)
+    assert [len(message.body) for message in first] == [70, 30]
+    channel.consume(queues[1], "b")
+    channel.expect_silence()
+    channel.ack(first[1].tag)
+    channel.expect_silence()  # 30 are free, and 70 are next
+    channel.ack(first[0].tag)
+    assert [len(message.body) for message in channel.deliveries(2)] == [70, 30]
+
+
 @pytest.mark.spec("amqp-0-9-1", "channel.flow")
 def test_flow_true_is_answered(channel: PeerChannel) -> None:
     assert channel.call(Channel.Flow(True), Channel.FlowOk).active is True

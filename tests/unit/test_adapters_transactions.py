@@ -3,6 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Channel, Queue, Tx
 
+from broker.adapters.channel091 import Channel as ChannelOf091
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.core.queue import Queue as CoreQueue
 from tests.wired import House, Wired
@@ -225,3 +226,19 @@ def test_a_lease_goes_on_after_a_rollback(house: House) -> None:
     (again,) = client.frames()
     assert isinstance(again, Basic.Deliver)
     assert again.redelivered
+
+
+def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: House) -> None:
+    client = house.open()
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Consume(queue="in"), 1)
+    house.turns.run()
+    client.send(Basic.Ack(1), 1)
+    client.send(Basic.Qos(prefetch_count=1, global_=True), 1)
+    channel = client.connection.wire.channels[1]
+    assert isinstance(channel, ChannelOf091)
+    assert channel.window is not None
+    assert channel.window.used == 1
+    client.send(Tx.Commit(), 1)
+    house.store.complete()
+    assert channel.window.used == 0
