@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 from mypy_extensions import i64
@@ -14,6 +14,8 @@ from protocol.errors import PRECONDITION_FAILED
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
 
+TELL_INTERVAL: Final = 60_000  # milliseconds between lines of the log about one channel
+
 _log = structlog.get_logger("amqpd.channel")
 
 
@@ -24,6 +26,8 @@ class Leases(LeaseHolder):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._by_length: dict[int, Lease] = {}
+        self._untold: i64 = 0
+        self._tell_at: i64 = 0
 
     def lasting(self, milliseconds: i64) -> Lease:
         """The lease of this length."""
@@ -48,23 +52,33 @@ class Leases(LeaseHolder):
         """
         channel = self._channel
         unacked = channel.unacked
-        connection = channel.connection
-        _log.warning(
-            "deliveries were not settled in time",
-            peer=connection.peer,
-            user=connection.user,
-            channel=channel.number,
-            count=len(numbers),
-            first_tag=numbers[0],
-        )
         channel.server.counters.timed_out += len(numbers)
+        self._tell(numbers)
         if channel.transaction is not None and not channel.transaction.tags.isdisjoint(numbers):
             text = f"transaction of {len(channel.transaction.tags)} settlements was not committed in time"
             channel.fail(PRECONDITION_FAILED, text, 0)
-            connection.answer()
+            channel.connection.answer()
             return
         unacked.forgive(numbers)
         requeue(unacked, [unacked.find(number) for number in numbers])
+
+    def _tell(self, numbers: list[i64]) -> None:
+        """Log it, but not for each message."""
+        channel = self._channel
+        self._untold += len(numbers)
+        now = channel.virtual_host.schedule.now()
+        if now < self._tell_at:
+            return
+        _log.warning(
+            "deliveries were not settled in time",
+            peer=channel.connection.peer,
+            user=channel.connection.user,
+            channel=channel.number,
+            count=int(self._untold),
+            latest_tag=numbers[-1],
+        )
+        self._untold = 0
+        self._tell_at = now + TELL_INTERVAL
 
     def stop(self) -> None:
         """The channel has let everything go."""

@@ -1,6 +1,7 @@
 """What a channel notices of deliveries that are not settled in time: nothing but another delivery."""
 
 import pytest
+import structlog.testing
 from pamqp.commands import Basic, Channel, Queue
 
 from tests.leasing import TIMEOUT, consume, counts, told
@@ -202,3 +203,16 @@ def test_a_time_must_be_a_number_of_milliseconds(client: Wired, value: object) -
     expected = f"PRECONDITION_FAILED - invalid arg '{TIMEOUT}' for queue 'q' in vhost '/': '"
     assert close.reply_text.startswith(expected)
     assert "is not an integer from 0 to" in close.reply_text
+
+
+def test_the_log_does_not_get_a_line_for_each(house: House, client: Wired) -> None:
+    consume(client, 100, prefetch=1)
+    client.publish("q")
+    with structlog.testing.capture_logs() as lines:
+        told(client)
+        for _ in range(1200):
+            house.clock.advance(100)
+            told(client)
+    late = [line for line in lines if line["event"] == "deliveries were not settled in time"]
+    assert [line["count"] for line in late] == [1, 600]
+    assert house.broker.counters.timed_out == 1200
