@@ -21,6 +21,7 @@ import structlog
 import uvloop
 
 from broker import __version__, logs
+from broker.adapters.letter091 import write_letter
 from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
 from broker.auth.doorman import Answer
@@ -92,7 +93,9 @@ class Daemon:
             memory_budget=settings.memory_budget,
         )
         self.log.wants_commit = self._wants_commit
-        self.broker = Broker(self.log, Counters(), self._unique, AlarmClock(loop).schedule, view_of)
+        self.broker = Broker(
+            self.log, Counters(), self._unique, AlarmClock(loop).schedule, view_of, write_letter
+        )
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.definitions)

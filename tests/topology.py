@@ -5,6 +5,7 @@ from typing import Any
 
 from pamqp.commands import Basic
 
+from broker.adapters.letter091 import write_letter
 from broker.adapters.view091 import View091
 from broker.adapters.view091 import view_of as view_of_message
 from broker.core.broker import Broker
@@ -59,21 +60,22 @@ class RecordingStore(MessageStore):
         return [change["kind"] for change in self.changes]
 
 
-def new_broker(store: MessageStore | None = None) -> Broker:
+def new_broker(store: MessageStore | None = None, clock: HandClock | None = None) -> Broker:
     """A broker whose generated names count up."""
     numbers = itertools.count(1)
     return Broker(
         store or RecordingStore(),
         Counters(),
         lambda: str(next(numbers)),
-        HandClock().schedule,
+        (clock or HandClock()).schedule,
         view_of_message,
+        write_letter,
     )
 
 
-def new_vhost(store: MessageStore | None = None) -> VirtualHost:
+def new_vhost(store: MessageStore | None = None, clock: HandClock | None = None) -> VirtualHost:
     """The virtual host `/` of a new broker."""
-    return new_broker(store).declare_vhost("/")
+    return new_broker(store, clock).declare_vhost("/")
 
 
 def add_queue(vhost: VirtualHost, name: str, durable: bool = False) -> Queue:

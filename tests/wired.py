@@ -13,6 +13,7 @@ from pamqp.common import FieldTable
 
 from broker.adapters.access import Access, Applicant, Origin
 from broker.adapters.connection091 import Connection091
+from broker.adapters.letter091 import write_letter
 from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
 from broker.core.broker import Broker
@@ -221,7 +222,9 @@ class House:
         self.store = HandStore()
         numbers = itertools.count(1)
         self.clock = HandClock()
-        self.broker = Broker(self.store, Counters(), lambda: f"{next(numbers)}", self.clock.schedule, view_of)
+        self.broker = Broker(
+            self.store, Counters(), lambda: f"{next(numbers)}", self.clock.schedule, view_of, write_letter
+        )
         self.broker.declare_vhost("/")
         self.turns = Turns()
         self.door = Door()

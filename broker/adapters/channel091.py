@@ -27,8 +27,8 @@ from broker.adapters.unacked import Unacked
 from broker.core.credit import Credit
 from broker.core.errors import BrokerError, ExchangeReplaced, StoreFailed
 from broker.core.message import Message
+from broker.core.publishing import BY_MESSAGE, REFUSED
 from broker.core.session import Session
-from broker.core.vhost import BY_MESSAGE
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
@@ -108,6 +108,10 @@ class Channel(IncomingChannel):
             if taken == BY_MESSAGE:  # a binding made since asks for more than the key
                 publication.special = True
                 self.on_publish(arguments, content, size, traits)
+                return
+            if taken == REFUSED:
+                if self.confirms is not None:
+                    self.confirms.add_refused()
                 return
             not_taken(self, publication, message, taken)
         if self.confirms is not None:

@@ -7,6 +7,7 @@ order.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
@@ -38,12 +39,24 @@ class Confirms(DurableWaiter):
         self._waiting_batch: i64 = 0  # latest batch that is waited for; 0: none
         self._waiting_upto: i64 = 0  # what its sync confirms
         self._sealed_upto: i64 = 0  # what the sync of the batch before it confirms
+        self._refused: deque[int] = deque()  # of what has no answer yet: to be nacked when its turn comes
 
     def add(self, message: Message) -> None:
         """One more message was published and taken (or returned, which is an answer of its own)."""
         self.published += 1
         if message.sequence != 0:
             self._logged_batch = self.store.batch
+        if not self._owes:
+            self._owes = True
+            self.channel.connection.owing.append(self)
+
+    def add_refused(self) -> None:
+        """One more message was published, and a full queue did not take it.
+
+        The nack waits for its turn among the answers, so that no ack covers what was nacked.
+        """
+        self.published += 1
+        self._refused.append(self.published)
         if not self._owes:
             self._owes = True
             self.channel.connection.owing.append(self)
@@ -63,7 +76,7 @@ class Confirms(DurableWaiter):
         if self.ended:
             return
         if self._logged_batch <= self.store.durable:
-            self._ack(self.published)
+            self._answer(self.published)
         elif self.store.failure:
             self.on_store_failed(self.store.failure)
         elif self._waiting_batch == self._logged_batch:
@@ -82,7 +95,7 @@ class Confirms(DurableWaiter):
         else:
             upto = self._sealed_upto
         if not self.ended:
-            self._ack(upto)
+            self._answer(upto)
             self.channel.connection.flush()
 
     def on_store_failed(self, reason: str) -> None:
@@ -92,6 +105,22 @@ class Confirms(DurableWaiter):
         if not self.ended and self.answered < self.published:
             self._nack()
             self.channel.connection.flush()
+
+    def _answer(self, upto: i64) -> None:
+        """Ack what has no answer yet up to here, but for what was refused."""
+        refused = self._refused
+        while refused and refused[0] <= upto:
+            first: i64 = refused.popleft()
+            last = first
+            while refused and refused[0] == last + 1 and last < upto:
+                last = refused.popleft()
+            self._ack(first - 1)
+            channel = self.channel
+            channel.connection.out.write(
+                methods.settle(channel.number, BASIC_NACK, last, 1 if last > first else 0)
+            )
+            self.answered = last
+        self._ack(upto)
 
     def _ack(self, upto: i64) -> None:
         count = upto - self.answered
@@ -109,3 +138,4 @@ class Confirms(DurableWaiter):
         bits = 1 if self.published - self.answered > 1 else 0
         channel.connection.out.write(methods.settle(channel.number, BASIC_NACK, self.published, bits))
         self.answered = self.published
+        self._refused.clear()

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.adapters.publication import Publication
 from broker.core.message import Message
-from broker.core.vhost import NOT_NOW
+from broker.core.publishing import NOT_NOW
 from protocol.amqp091 import methods
 from protocol.errors import NO_CONSUMERS, NO_ROUTE, REPLY_NAMES
 

@@ -8,12 +8,13 @@ from mypy_extensions import i64
 
 from broker.adapters import direct_reply
 from broker.adapters.access import WRITE
+from broker.adapters.expiration import parse_expiration
 from broker.adapters.view091 import View091
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
 from broker.core.message import Message
-from protocol.amqp091.content import COPIES, NAMES_USER, REPLIES, SPECIAL
-from protocol.amqp091.properties import USER_ID, Properties
+from protocol.amqp091.content import COPIES, EXPIRES, NAMES_USER, REPLIES, SPECIAL
+from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
@@ -49,6 +50,8 @@ def publish_special(channel: Channel, publication: Publication, message: Message
             if "BCC" in headers:
                 properties.set_fields([field for field in properties.fields() if field[0] != b"BCC"])
                 message.content = properties.content()
+        if traits & EXPIRES != 0:
+            message.expiration = parse_expiration(properties.text(EXPIRATION))
     if keys:
         keys = [route.address.routing_key, *keys]
     if channel.transaction is not None:
@@ -56,7 +59,7 @@ def publish_special(channel: Channel, publication: Publication, message: Message
     if publication.replies is not None:
         return publication.replies.deliver(message, channel.server.counters)
     if not keys and not route.by_message:
-        return channel.virtual_host.publish(route, message, publication.immediate)
+        return channel.virtual_host.publish_carefully(route, message, publication.immediate)
     return _by_message(channel, publication, message, keys, view)
 
 

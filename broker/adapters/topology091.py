@@ -11,6 +11,7 @@ from broker.adapters import direct_reply
 from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ, WRITE
 from broker.core.errors import NotFound
 from broker.core.names import is_predeclared, refuse_default
+from broker.core.rules import touch
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -136,6 +137,7 @@ def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
         name = queue_named(channel, frame.queue)
         connection.rights.require_any(QUEUE, name)
         queue = virtual_host.queue(name, connection)
+        touch(queue)
     else:
         name = frame.queue or virtual_host.generate_name()
         connection.rights.require(CONFIGURE, QUEUE, name)

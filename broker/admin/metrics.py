@@ -21,6 +21,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
+from broker.core.counters import Counters
+from broker.core.dead_letter import REASONS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE: Final = 1000
@@ -37,6 +39,7 @@ TOTALS: Final = {
     "messages_unroutable": "Messages dropped because no queue took them and they were not mandatory.",
     "messages_replies_dropped": "Direct replies dropped because the requester was gone or did not read.",
     "messages_refused": "Messages refused because the log had failed.",
+    "messages_overflowed": "Messages refused because a queue was full.",
     "logins_accepted": "Log-ins that were accepted.",
     "logins_refused": "Log-ins that were refused: a wrong password, say.",
     "connections_opened": "Connections opened.",
@@ -78,6 +81,7 @@ class BrokerCollector(Collector):
         for name, text in TOTALS.items():
             total = getattr(counters, name.removeprefix("messages_"))
             yield CounterMetricFamily(f"amqpd_{name}", text, total)
+        yield from _dead_letters(counters)
         yield _histogram(
             "amqpd_log_sync_seconds", "How long syncs of the log took.", measured.log.sync_latency
         )
@@ -141,6 +145,21 @@ def _gauges(measured: Measured) -> Iterable[Metric]:
         ("log_failed", "1 if the log accepts nothing any more.", int(bool(log.failure))),
     ):
         yield GaugeMetricFamily(f"amqpd_{name}", text, int(value))
+
+
+def _dead_letters(counters: Counters) -> Iterable[Metric]:
+    """By reason, under RabbitMQ's names: its dashboards ask for them. [RabbitMQ rabbit_global_counters]"""
+    for reason, dead_lettered, discarded in zip(
+        REASONS, counters.dead_lettered, counters.discarded, strict=True
+    ):
+        family = CounterMetricFamily(
+            f"rabbitmq_global_messages_dead_lettered_{reason}",
+            f"Messages that left a queue as {reason}; 'disabled' are those that were not dead-lettered.",
+            labels=("queue_type", "dead_letter_strategy"),
+        )
+        family.add_metric(("rabbit_classic_queue", "at_least_once"), dead_lettered)
+        family.add_metric(("rabbit_classic_queue", "disabled"), discarded)
+        yield family
 
 
 def _histogram(name: str, text: str, measures: Measures) -> Metric:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
 
@@ -15,6 +17,11 @@ Arguments = dict[str, object]
 
 MAX_PRIORITY: Final = "x-max-priority"
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
+EXPIRES: Final = "x-expires"
+MESSAGE_TTL: Final = "x-message-ttl"
+MAX_LENGTH: Final = "x-max-length"
+MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
+OVERFLOW: Final = "x-overflow"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
 QUEUE_TYPE: Final = "x-queue-type"
@@ -79,16 +86,16 @@ def _is_age(value: object) -> bool:
 def _queue_rules() -> dict[str, _Rule]:
     """The arguments of queues in the order in which they are checked and compared."""
     return {
-        "x-expires": _Rule("int", 1, _MILLISECONDS_MAX),
-        "x-message-ttl": _Rule("int", 0, _MILLISECONDS_MAX),
+        EXPIRES: _Rule("int", 1, _MILLISECONDS_MAX),
+        MESSAGE_TTL: _Rule("int", 0, _MILLISECONDS_MAX),
         DEAD_LETTER_EXCHANGE: _Rule("str"),
         DEAD_LETTER_ROUTING_KEY: _Rule("str"),
         "x-dead-letter-strategy": _Rule("str", choices=("at-most-once", "at-least-once")),
-        "x-max-length": _Rule("int", 0, _ANY_SIZE),
-        "x-max-length-bytes": _Rule("int", 0, _ANY_SIZE),
+        MAX_LENGTH: _Rule("int", 0, _ANY_SIZE),
+        MAX_LENGTH_BYTES: _Rule("int", 0, _ANY_SIZE),
         "x-max-in-memory-length": _Rule("int", 0, _ANY_SIZE),
         "x-max-in-memory-bytes": _Rule("int", 0, _ANY_SIZE),
-        "x-overflow": _Rule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
+        OVERFLOW: _Rule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
         MAX_PRIORITY: _Rule("int", 1, 255),
         SINGLE_ACTIVE_CONSUMER: _Rule("bool"),
         QUEUE_TYPE: _Rule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM, "stream")),
@@ -162,6 +169,22 @@ def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:
                 f"invalid type '{type_name(value)}' for arg '{ALTERNATE_EXCHANGE}' in {exchange}: "
                 f"'{show(value)}'"
             )
+
+
+def number_argument(arguments: Arguments, name: str, default: i64) -> i64:
+    """An integer argument of a queue, which has been checked."""
+    value = arguments.get(name)
+    if value is None:
+        return default
+    assert isinstance(value, int), "arguments are checked before a queue is made"
+    return value
+
+
+def text_argument(arguments: Arguments, name: str) -> str | None:
+    """A string argument of a queue, which has been checked; None if the queue has it not."""
+    value = arguments.get(name)
+    assert value is None or isinstance(value, str), "arguments are checked before a queue is made"
+    return value
 
 
 def priority_levels(arguments: Arguments) -> int:

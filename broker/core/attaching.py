@@ -55,6 +55,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
         forget(queue, consumer)
         if not consumer.acquires:
             queue.browser_contexts.remove(consumer.context)
+        if queue.rules is not None:
+            queue.rules.touch()
     if held:
         release(queue, held, consumer)
     if queue.election is not None:

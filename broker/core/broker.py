@@ -11,6 +11,7 @@ from broker.core.clearing import drop_exhausted
 from broker.core.counters import Counters
 from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
+from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
@@ -30,7 +31,7 @@ class Broker:
 
     A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
     declares `/` if there is none after that. `names` gives the random part of the names of queues that the
-    broker names, `views` shows what stands in a message.
+    broker names, `views` shows what stands in a message, `write_letter` writes into it why it died.
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
     kind who applies it, and each of `definers` gives the changes that make its part again. Each of
@@ -44,6 +45,7 @@ class Broker:
         names: Callable[[], str],
         schedule: Schedule,
         views: Views = bare_view,
+        write_letter: LetterWriter = bare_letter,
     ) -> None:
         self.store = store
         self.counters = counters
@@ -54,6 +56,7 @@ class Broker:
         self.leaving: list[Callable[[str], None]] = []
         self._names = names
         self._views = views
+        self._write_letter = write_letter
         self._numbers = QueueNumbers()
 
     @property
@@ -185,7 +188,14 @@ class Broker:
 
     def _add_vhost(self, name: str) -> VirtualHost:
         vhost = VirtualHost(
-            name, self.store, self.counters, self._names, self._numbers, self.schedule, self._views
+            name,
+            self.store,
+            self.counters,
+            self._names,
+            self._numbers,
+            self.schedule,
+            self._views,
+            self._write_letter,
         )
         self.vhosts[name] = vhost
         return vhost

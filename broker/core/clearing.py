@@ -8,7 +8,7 @@ from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
 from broker.core.delivery_limit import is_exhausted
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
-from broker.core.waiting import wake_waiters
+from broker.core.leaving import take_out
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -17,14 +17,9 @@ if TYPE_CHECKING:
 def drop(queue: Queue, entry: QueueEntry) -> None:
     """AVAILABLE → DEQUEUED."""
     message = entry.message
-    entry.state = DEQUEUED
-    queue.ready -= 1
-    queue.ready_bytes -= message.size
     if queue.logged and message.sequence != 0:
         queue.store.append_settle(message, queue)
-    queue.unlink(entry)
-    if entry.waiters is not None:
-        wake_waiters(queue, entry)
+    take_out(queue, entry)
 
 
 def purge(queue: Queue) -> int:
@@ -54,6 +49,9 @@ def dispose(queue: Queue) -> None:
     `consumer_cancelled` that the queue is gone; settling or releasing it later changes nothing.
     """
     queue.deleted = True
+    if queue.rules is not None:
+        queue.rules.stop()
+        queue.rules = None
     queue.election = None
     consumers = list(queue.manager.all)
     for consumer in consumers:

@@ -22,6 +22,9 @@ class Counters:
         self.refused: i64 = 0  # nacked or refused because the log had failed
         self.logins_accepted: i64 = 0
         self.logins_refused: i64 = 0
+        self.overflowed: i64 = 0  # refused because a queue was full
+        self.dead_lettered: list[int] = [0, 0, 0, 0]  # by reason: what went to a dead-letter exchange,
+        self.discarded: list[int] = [0, 0, 0, 0]  # and what was dropped because there was none
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0

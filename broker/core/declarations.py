@@ -24,10 +24,12 @@ from broker.core.definitions import (
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import check_kind, new_exchange
+from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_name, is_predeclared, refuse_default
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.rules import touch
 from broker.core.schedule import Schedule
 from broker.core.topology import Topology
 from broker.core.view import Views
@@ -47,8 +49,9 @@ class Declarations(Topology):
         numbers: QueueNumbers,
         schedule: Schedule,
         views: Views,
+        write_letter: LetterWriter = bare_letter,
     ) -> None:
-        super().__init__(name, store, counters, numbers, schedule, views)
+        super().__init__(name, store, counters, numbers, schedule, views, write_letter)
         self._names = names
         self.chance = Chance(names)
 
@@ -156,6 +159,7 @@ class Declarations(Topology):
             assert_same_field("durable", found.durable, durable, where)
             assert_same_field("auto_delete", found.auto_delete, auto_delete, where)
             assert_same_queue_arguments(found.arguments, arguments, where)
+            touch(found)
             return found
         check_queue_arguments(arguments, where)
         if self.queues_max is not None and len(self.queues) >= self.queues_max:
@@ -270,6 +274,11 @@ class Declarations(Topology):
                 if exchange.durable:  # first, as the store forgets its history on the strength of this
                     self.store.append_definition(exchange_deleted(self.name, exchange))
                 pending += self.remove_exchange(exchange)
+
+    def queue_unused(self, queue: Queue) -> None:
+        """Nobody has used the queue for as long as it said (Topology)."""
+        if self.queues.get(queue.name) is queue:
+            self._delete_queue(queue)
 
     def _delete_queue(self, queue: Queue) -> None:
         if queue.durable:  # first, as the store forgets its messages on the strength of this

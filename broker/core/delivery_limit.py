@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from broker.core.arguments import DELIVERY_LIMIT, is_quorum
 from broker.core.consumer import QueueConsumer
+from broker.core.dead_letter import DELIVERY_LIMIT as EXHAUSTED
+from broker.core.dead_letter import dead_letter
 from broker.core.entry import QueueEntry
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
 
 def give_up(queue: Queue, entry: QueueEntry) -> None:
     """ACQUIRED → DEQUEUED: it has come back too often."""
-    queue.discard(entry)
+    dead_letter(queue, entry, EXHAUSTED)
 
 
 def deliver_again(queue: Queue, entry: QueueEntry) -> bool:

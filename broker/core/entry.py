@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr, u8
 
 from broker.core.message import Message
+from broker.core.timers import Timer
 
 if TYPE_CHECKING:
     from broker.core.consumer import QueueConsumer
@@ -36,6 +37,7 @@ class QueueEntry:
     `owner`: the consumer that acquired it, None unless ACQUIRED.
     `redelivered`: it may have been with a client before.
     `delivery_count`: how often it was acquired for delivery; browsing does not count.
+    `timer`: when its time is over; None: never.
     `waiters`: consumers to look at again when the entry stops being AVAILABLE; None most of the time.
     """
 
@@ -49,3 +51,4 @@ class QueueEntry:
         self.prev: QueueEntry | None = None
         self.next: QueueEntry | None = None
         self.waiters: list[QueueConsumer] | None = None
+        self.timer: Timer | None = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
+from broker.core.expiry import next_in_time, stop_timer
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -20,12 +21,14 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
     """
     if queue.election is not None:
         queue.election.check_get()
+    if queue.rules is not None:
+        queue.rules.touch()
     if queue.ready == 0:
         return None
-    entry = queue.context.get_next_available_entry()
-    while entry is None and queue.context.more:
-        entry = queue.context.get_next_available_entry()
+    entry = next_in_time(queue)
     if entry is not None:
+        if entry.timer is not None:
+            stop_timer(queue, entry)
         queue.acquire(entry, consumer)
         consumer.target.use_credit(entry.message.size)
     return entry

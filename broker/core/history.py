@@ -43,6 +43,8 @@ class History:
             content = self.queue.store.load(message)
         copy = Message(message.address, content, message.size, message.persistent, message.priority)
         copy.date = message.date
+        copy.expiration = message.expiration
+        copy.died = message.died
         return copy
 
     def _trim(self) -> None:

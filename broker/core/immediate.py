@@ -1,17 +1,26 @@
-"""Delivery inside enqueue, for messages that must not wait. [AMQP 0-9-1 basic.publish.immediate]"""
+"""Delivery inside enqueue, for messages that must not wait, and for room.
+
+[AMQP 0-9-1 basic.publish.immediate; RabbitMQ expiration 0, x-max-length 0]
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
 
 from broker.core.clearing import drop
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_manager import QueueConsumerList
-from broker.core.entry import QueueEntry
+from broker.core.dead_letter import EXPIRED, dead_letter
+from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.expiry import next_in_time, stop_timer
 from broker.core.message import Message
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+HAND_OVER_MAX: Final[i64] = 200  # entries that are delivered ahead of their turn so that one need not wait
 
 
 def enqueue_immediate(queue: Queue, message: Message) -> bool:
@@ -29,12 +38,12 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
 
 
 def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
-    """Deliver `entry`, just linked, if a consumer can take it at this very moment.
+    """Deliver `entry` if a consumer can take it at this very moment.
 
     It must be the consumers' next entry, so behind a backlog nobody can; and as everywhere only the highest
     priority that wants work is asked.
     """
-    if queue.context.get_next_available_entry() is not entry:
+    if next_in_time(queue) is not entry:
         return False
     for level in queue.manager.levels:
         if level.interested.head is None and level.notified.head is None:
@@ -47,6 +56,29 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     return False
 
 
+def hand_over(queue: Queue) -> bool:
+    """Deliver the next entry at this very moment; false if no consumer can take it.
+
+    What is on disk only is not delivered so: the consumer's connection must bear it if that cannot be read.
+    """
+    entry = next_in_time(queue)
+    return entry is not None and entry.message.content is not None and _deliver_now(queue, entry)
+
+
+def now_or_never(queue: Queue, entry: QueueEntry) -> None:
+    """Deliver `entry`, which is new, to a consumer that waits, after what comes before it; else it expires.
+
+    Consumers that were notified have not pulled yet, and would have had all of it by now if they had.
+    """
+    for _ in range(HAND_OVER_MAX):
+        if not hand_over(queue):
+            break
+        if entry.state != AVAILABLE:
+            return
+    if entry.state == AVAILABLE:
+        dead_letter(queue, entry, EXPIRED)
+
+
 def _first_fit(consumers: QueueConsumerList, entry: QueueEntry) -> QueueConsumer | None:
     consumer = consumers.head
     while consumer is not None and not consumer.target.fits(entry.message.size):
@@ -55,6 +87,8 @@ def _first_fit(consumers: QueueConsumerList, entry: QueueEntry) -> QueueConsumer
 
 
 def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    if entry.timer is not None:
+        stop_timer(queue, entry)
     queue.acquire(entry, consumer)
     queue.manager.to_back(consumer)
     target = consumer.target

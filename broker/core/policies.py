@@ -15,6 +15,7 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policy import OPERATOR_POLICY, POLICY, Policy
 from broker.core.policy_keys import type_of
 from broker.core.queue import Queue
+from broker.core.rules import apply_rules
 from broker.core.schedule import Alarm
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Policies:
         queue.effect = effect
         queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
         set_limit(queue)
+        apply_rules(queue, self._topology)
 
     def cover_exchange(self, exchange: Exchange) -> None:
         """Have the policies that match hold for an exchange that is new, or that other ones matched before.

@@ -53,6 +53,16 @@ class MessageStore:
     def append_settle(self, message: Message, queue: Queue) -> None:
         """Append that `queue` no longer holds `message`. Ignored after a failure (it will be redelivered)."""
 
+    def append_death(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
+        """Append that `queues` hold `letter` and `queue` no longer holds `message`; all are logged.
+
+        Both or neither, whatever happens: while the log accepts no appends (`failure`), or if it turns out
+        that this one did not reach the disk, it goes on holding `message` until all `queues` have let go of
+        `letter`.
+        """
+        self.append_message(letter, queues)
+        self.append_settle(message, queue)
+
     def append_count(self, message: Message, queue: Queue, count: i64) -> None:
         """Append that `queue` gives `message`, which is logged, to a consumer for the `count`th time."""
 

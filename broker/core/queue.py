@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
@@ -12,11 +12,13 @@ from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, 
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
 from broker.core.counters import Counters
+from broker.core.dead_letter import REJECTED, dead_letter
 from broker.core.delivery_limit import note_delivery
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.entry_list import QueueEntryList
 from broker.core.exclusive import Election
+from broker.core.expiry import is_late_for
 from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
 from broker.core.message import Message
@@ -24,6 +26,10 @@ from broker.core.notifying import found_nothing, notify_browsers, notify_one
 from broker.core.ports import MessageStore
 from broker.core.release import release
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
+
+if TYPE_CHECKING:
+    from broker.core.rules import Rules
+    from broker.core.topology import Topology
 
 
 @final
@@ -45,6 +51,7 @@ class Queue:
     and `redelivered` count since start. `vhost` is the virtual host's name, for messages to the client.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
     `election`: who is served, if only one consumer is at a time; set before there are consumers.
+    `rules`: what limits it in time and space, if anything does. `topology`: where it is.
     """
 
     def __init__(
@@ -89,6 +96,8 @@ class Queue:
         self.browser_contexts: list[QueueContext] = []
         # those whose next entry is too large for what is left of their byte window
         self.waiting: dict[QueueConsumer, None] = {}
+        self.rules: Rules | None = None
+        self.topology: Topology | None = None
         self.election: Election | None = None
 
     @property
@@ -106,23 +115,15 @@ class Queue:
         if not self.entries.in_order:
             self._offer(entry)
         self.published += 1
+        if self.rules is not None and not self.rules.admit(entry):
+            return entry
         if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:
             self.notify_work(entry)
         return entry
 
     def enqueue_immediate(self, message: Message) -> bool:
-        """Deliver `message` now or not at all; False if nobody can take it now.
-
-        [AMQP 0-9-1 basic.publish.immediate]
-        """
+        """Deliver `message` now or not at all; False if nobody can take it now."""
         return enqueue_immediate(self, message)
-
-    def restore(self, message: Message, redelivered: bool, delivery_count: i64 = 0) -> QueueEntry:
-        """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order."""
-        entry = self.link(message)
-        entry.redelivered = redelivered
-        entry.delivery_count = delivery_count
-        return entry
 
     def notify_work(self, entry: QueueEntry) -> None:
         """`entry` is new: browsers are told, and one consumer that can take it ends up NOTIFIED."""
@@ -165,6 +166,7 @@ class Queue:
         """Give `consumer` its next entry through `consumer.target.deliver`, if it may have one now.
 
         False and still NOTIFIED (a browser: `context.more`) means: not all was looked at yet, come again.
+        True also when the next entry's time was over: it has left the queue, and the one after it is next.
         """
         if consumer.state <= NOT_INTERESTED:
             return False
@@ -179,13 +181,16 @@ class Queue:
         if (credit.bytes_max != 0 or target.session_credit is not None) and not target.fits(size):
             wait_for_size(self, consumer, entry)
             return False
+        manager = self.manager
+        if consumer.acquires and manager.levels[0] is not consumer.level and manager.outranked(consumer):
+            found_nothing(self, consumer)
+            return False
+        if entry.timer is not None and is_late_for(self, entry, consumer):
+            return True
         if consumer.acquires:
-            if self.manager.levels[0] is not consumer.level and self.manager.outranked(consumer):
-                found_nothing(self, consumer)
-                return False
             self.acquire(entry, consumer)
             if consumer.state == INTERESTED:
-                self.manager.move(consumer, NOTIFIED)
+                manager.move(consumer, NOTIFIED)
         else:
             consumer.context.passed(entry)
         credit.use(size)
@@ -235,9 +240,9 @@ class Queue:
             self.counters.acked += 1
 
     def discard(self, entry: QueueEntry) -> None:
-        """ACQUIRED → DEQUEUED: refused for good. Ignored if the queue has taken the entry back."""
+        """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored if the queue has taken it back."""
         if entry.state == ACQUIRED:
-            self._dequeue(entry)
+            dead_letter(self, entry, REJECTED)
 
     def release(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """ACQUIRED → AVAILABLE, each at its old place, of those of `entries` that `consumer` owns."""
@@ -248,10 +253,7 @@ class Queue:
         return purge(self)
 
     def dispose(self) -> None:
-        """The queue is deleted: cancel its consumers, take back and drop all entries.
-
-        It is not usable again.
-        """
+        """The queue is deleted for good: cancel its consumers, take back and drop all entries."""
         dispose(self)
 
     def link(self, message: Message) -> QueueEntry:

@@ -47,6 +47,8 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) ->
     else:
         for entry in back:
             queue.context.offer(entry, depth)
+    if queue.rules is not None:
+        queue.rules.returned(back)  # some may be gone after it
     if queue.waiting:
         for entry in back:
             wake_for_earlier(queue, entry)

@@ -26,6 +26,7 @@ class Route:
     messages go to the log. `by_message`: something on the way looks at more than the key, so that every
     message has to be routed by itself, with `VirtualHost.publish_by_message`; `queues` is then empty.
     `pinned`: the publisher may use this very exchange; another one of its name has to be asked for anew.
+    `careful`: it is `by_message`, or leads to a queue that may refuse messages or limits their time.
     """
 
     def __init__(self, address: Address, exchange: Exchange) -> None:
@@ -34,6 +35,7 @@ class Route:
         self.queues: list[Queue] = []
         self.logged: list[Queue] = []
         self.by_message = False
+        self.careful = False
         self.pinned = False
         self.epoch: i64 = 0  # 0: stale
 

@@ -9,18 +9,21 @@ from mypy_extensions import i64
 from broker.core.arguments import has_single_active_consumer, priority_levels
 from broker.core.binding import Binding
 from broker.core.counters import Counters
+from broker.core.dead_letters import DeadLetters
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.exclusive import Election
 from broker.core.history import History
+from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
-from broker.core.view import Views
+from broker.core.view import MessageView, Views
 
 PREDECLARED: Final = (
     ("amq.direct", DIRECT),
@@ -46,9 +49,11 @@ class Topology:
         numbers: QueueNumbers,
         schedule: Schedule,
         views: Views,
+        write_letter: LetterWriter = bare_letter,
     ) -> None:
         self.name = name
         self.views = views
+        self.write_letter = write_letter
         self.schedule = schedule
         self.store = store
         self.counters = counters
@@ -61,8 +66,17 @@ class Topology:
         for exchange, kind in PREDECLARED:
             self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
         self.policies = Policies(self)
+        self.dead_letters = DeadLetters(self)
         self._bindings_to: dict[Queue, dict[Binding, None]] = {}
         self._owned: dict[object, dict[Queue, None]] = {}
+
+    def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
+        """Find out where a message of a route goes with these routing keys, internal exchanges included."""
+        raise NotImplementedError
+
+    def queue_unused(self, queue: Queue) -> None:
+        """Delete a queue that nobody has used for as long as it said. [RabbitMQ x-expires]"""
+        raise NotImplementedError
 
     def bindings_to(self, queue: Queue) -> list[Binding]:
         """The bindings that lead to `queue`, oldest first, without the one of the default exchange."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.admission import set_date
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
@@ -23,6 +24,7 @@ from broker.core.message import Message
 from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
 from broker.core.route import Route
+from broker.core.rules import Rules
 
 if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
@@ -45,6 +47,7 @@ class HeldPublish:
         self.queues: list[Queue] = []
         self.histories: list[History] = []
         self.logged: list[Queue] = []
+        self.reserved: list[Rules] = []
 
     def taken(self, count: i64) -> None:
         """The commit has published it; `count` is what VirtualHost.publish returns."""
@@ -68,11 +71,30 @@ class HeldPublish:
             self.queues = route.queues
         everywhere = self.queues + [history.queue for history in self.histories]
         self.logged = [queue for queue in everywhere if queue.logged] if message.persistent else []
-        return virtual_host.refusal(message, everywhere)
+        refusal = virtual_host.refusal(message, everywhere, self.immediate)
+        if not refusal:
+            set_date(virtual_host, message, self.queues)
+            self._reserve()
+        return refusal
+
+    def _reserve(self) -> None:
+        """Keep room in queues that refuse what is too much: also for what the same transaction publishes."""
+        for queue in self.queues:
+            rules = queue.rules
+            if rules is not None and rules.limited:
+                rules.reserve(1, self.message.size)
+                self.reserved.append(rules)
+
+    def unreserve(self) -> None:
+        """Give the room back."""
+        for rules in self.reserved:
+            rules.reserve(-1, -self.message.size)
+        self.reserved = []
 
     def put(self, virtual_host: VirtualHost) -> i64:
         """Put the message, which has been appended, where it goes; returns what VirtualHost.publish does."""
         virtual_host.counters.published += 1
+        self.unreserve()
         for queue in self.logged:
             if queue.deleted:  # since the commit, when it did not have this message yet
                 virtual_host.store.forget(self.message)
@@ -131,7 +153,11 @@ class Transaction(DurableWaiter):
             NotFound, AccessRefused, PreconditionFailed: a publish is refused, and the text says which one and
                 why. Nothing was done.
         """
-        self._check()
+        try:
+            self._check()
+        except BrokerError:
+            self._unreserve()
+            raise
         appended = False
         for publish in self.publishes:
             if publish.logged:
@@ -154,6 +180,10 @@ class Transaction(DurableWaiter):
             if refusal:
                 raise PreconditionFailed(self._which(number, refusal))
 
+    def _unreserve(self) -> None:
+        for publish in self.publishes:
+            publish.unreserve()
+
     def _which(self, number: int, why: str) -> str:
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
@@ -163,6 +193,7 @@ class Transaction(DurableWaiter):
 
     def on_store_failed(self, reason: str) -> None:
         """It is not, or nobody knows (DurableWaiter)."""
+        self._unreserve()
         for settlement in self.settlements:
             settlement.outcome = RELEASE
         self._settle()

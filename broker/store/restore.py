@@ -6,6 +6,7 @@ from typing import final
 
 from broker.core.broker import Broker
 from broker.core.message import Message
+from broker.core.restoring import restore
 from broker.store.recovery import RecoverySink
 
 
@@ -26,6 +27,6 @@ class Recovered(RecoverySink):
         for number in queues:
             queue = self.broker.queue_numbered(number)
             if queue is not None:
-                queue.restore(message, redelivered, counts.get(number, 0))
+                restore(queue, message, redelivered, counts.get(number, 0))
                 taken += 1
         return taken

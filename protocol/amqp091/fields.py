@@ -72,7 +72,7 @@ class Reader:
         table: dict[str, object] = {}
         while self.position < end:
             name = self.short_string()
-            table[name] = self._value()
+            table[name] = self.value()
         self._leave(outer)
         return table
 
@@ -105,7 +105,7 @@ class Reader:
             return self.table()
         return self._number(_NUMBERS[kind])
 
-    def _value(self) -> object:
+    def value(self) -> object:
         """A field value, which begins with the octet of its type. [amqp-0-9-1 4.2.1, RabbitMQ's types]"""
         kind = self.take(1)[0]
         fixed = _FIXED.get(kind)
@@ -149,7 +149,7 @@ class Reader:
         end, outer = self._enter()
         values: list[object] = []
         while self.position < end:
-            values.append(self._value())
+            values.append(self.value())
         self._leave(outer)
         return values
 

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker.admin.metrics import SLICE, TOTALS, Exposition
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
+from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED
 
 
 @dataclass
@@ -105,6 +106,22 @@ async def test_totals_and_what_is_open() -> None:
 def test_every_counter_has_its_total() -> None:
     assert {name.removeprefix("messages_") for name in TOTALS} == {
         name for name in dir(Counters()) if name[0] != "_"
+    } - {"dead_lettered", "discarded"}
+
+
+async def test_dead_letters_by_reason() -> None:
+    counters = Counters()
+    counters.dead_lettered[EXPIRED] = 7
+    counters.discarded[DELIVERY_LIMIT] = 8
+    samples = await scraped(exposition(FakeBroker({}, counters)))
+    found = {
+        (name, dict(labels)["dead_letter_strategy"]): count
+        for (name, labels), count in samples.items()
+        if "dead_lettered" in name and count
+    }
+    assert found == {
+        ("rabbitmq_global_messages_dead_lettered_expired_total", "at_least_once"): 7,
+        ("rabbitmq_global_messages_dead_lettered_delivery_limit_total", "disabled"): 8,
     }
 
 

@@ -9,6 +9,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.policy import Policy
 from broker.core.queue import Queue
+from broker.core.restoring import restore
 from broker.core.vhost import VirtualHost
 from tests.dispatch import Bench, message
 from tests.topology import new_vhost
@@ -111,7 +112,7 @@ def test_a_queue_without_a_limit_tells_the_log_nothing() -> None:
 def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
-        bench.queue.restore(logged_message(number), True, count)
+        restore(bench.queue, logged_message(number), True, count)
     drop_exhausted(bench.queue)
     assert bench.numbers() == [1, 2]
     assert [settled.sequence for settled, _ in bench.store.settled] == []  # not a logged queue
@@ -119,7 +120,7 @@ def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
 
 def test_recovered_messages_go_on_counting() -> None:
     bench = limited(2)
-    bench.queue.restore(message(1), True, 2)
+    restore(bench.queue, message(1), True, 2)
     client = bench.client()
     bench.run()
     assert client.deliveries[0].delivery_count == 3

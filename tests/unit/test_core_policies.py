@@ -184,7 +184,7 @@ def test_a_change_that_concerns_no_exchange_leaves_routes_alone() -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
     epoch = vhost.epoch
-    put(vhost, "p", "", message_ttl=1)
+    put(vhost, "p", "", max_length=1)
     put(vhost, "a", "nothing has this name", alternate_exchange="amq.fanout")
     assert vhost.epoch == epoch
 

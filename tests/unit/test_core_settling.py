@@ -5,6 +5,7 @@ import pytest
 from broker.core.consumer import REMOVED
 from broker.core.entry import AVAILABLE, DEQUEUED
 from broker.core.entry_list import PriorityEntryList
+from broker.core.restoring import restore
 from tests.dispatch import Bench, message
 
 
@@ -90,8 +91,8 @@ def test_the_store_learns_what_a_logged_queue_no_longer_holds(
 
 def test_restored_entries_are_delivered_like_others() -> None:
     bench = Bench()
-    bench.queue.restore(message(1), False)
-    bench.queue.restore(message(2), True)
+    restore(bench.queue, message(1), False)
+    restore(bench.queue, message(2), True)
     assert bench.queue.published == 0
     client = bench.client()
     bench.run()

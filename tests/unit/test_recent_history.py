@@ -7,6 +7,7 @@ import pytest
 from broker.adapters.view091 import view_of
 from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
+from broker.core.restoring import restore
 from broker.core.vhost import VirtualHost
 from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, new_vhost, publish
 
@@ -152,7 +153,7 @@ def test_the_log_finds_the_history_again() -> None:
     assert again is not None
     send(vhost, "a", "b", "c", persistent=True)
     for message, _ in store.enqueued:  # as after a crash before the settlement of the first
-        again.restore(message, False)
+        restore(again, message, False)
     assert bound(broker.vhost("/"), "q") == ["b", "c"]
     twice = restarted([*store.changes, *broker.definitions(), *broker.definitions()])
     assert twice.definitions() == broker.definitions()

@@ -9,6 +9,7 @@ import pytest
 from broker.core.broker import Broker
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
+from broker.core.restoring import restore
 from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, publish, routed
 
 
@@ -147,7 +148,7 @@ def test_a_repeated_queue_keeps_its_messages() -> None:
     broker = rebuilt(full_broker().definitions())
     queue = broker.vhost("/").queue("d")
     route = broker.vhost("/").route("", "d")
-    queue.restore(Message(route.address, b"", 0, True, 0), True)
+    restore(queue, Message(route.address, b"", 0, True, 0), True)
     for change in broker.definitions():
         broker.apply(change)
     assert broker.vhost("/").queue("d") is queue

@@ -1,0 +1,38 @@
+"""What is settled about a message before it is appended: whether it is refused, and when its time began."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.message import Message
+from broker.core.rules import Rules
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.topology import Topology
+
+
+def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> bool:
+    """Whether one of the queues takes no more; then none gets the message, as a nack says to its publisher.
+
+    Those that dead-letter what they refuse do so. [RabbitMQ x-overflow; there the other queues get it]
+    """
+    full = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(message.size)]
+    if not full:
+        return False
+    topology.counters.overflowed += 1
+    for queue in full:
+        topology.dead_letters.add_refused(queue, message)
+    return True
+
+
+def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
+    """Date a message that may be logged if its time is limited, and see to it that the queues can tell it."""
+    limited = message.expiration >= 0
+    for queue in queues:
+        if queue.rules is not None:
+            limited = limited or queue.rules.ttl >= 0
+        elif message.expiration >= 0:
+            queue.rules = Rules(queue, topology)
+    if limited and message.date == 0 and message.persistent:
+        message.date = topology.schedule.date()

@@ -1,0 +1,59 @@
+"""What becomes of entries that leave a queue without having been settled. [RabbitMQ dead letter exchanges]
+
+An entry that is refused, whose time is over, that is one too many or was given out too often leaves its
+queue. If the queue has a dead-letter exchange, a message that says so goes where that exchange sends it. To
+the log both are one step: in one batch, and none without the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entry import QueueEntry
+from broker.core.leaving import take_out
+from broker.core.message import Message
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.rules import Rules
+
+REJECTED: Final = 0
+EXPIRED: Final = 1
+MAXLEN: Final = 2
+DELIVERY_LIMIT: Final = 3
+REASONS: Final[tuple[str, str, str, str]] = ("rejected", "expired", "maxlen", "delivery_limit")
+
+
+def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
+    """AVAILABLE or ACQUIRED → DEQUEUED: `entry` goes to the queue's dead-letter exchange, if it has one."""
+    message = entry.message
+    take_out(queue, entry)
+    rules = queue.rules
+    if rules is not None and rules.dead_letters:
+        held = message if queue.logged and message.sequence != 0 else None
+        rules.topology.dead_letters.add(Death(queue, rules, message, reason, held, queue))
+        return
+    queue.counters.discarded[reason] += 1
+    if queue.logged and message.sequence != 0:
+        queue.store.append_settle(message, queue)
+
+
+@final
+class Death:
+    """A message that has left `queue` for a `reason` and waits to be dead-lettered.
+
+    `held`: what the log still has instead, of `holder`: until it is settled, the message is there again after
+    a crash. None if it has nothing.
+    """
+
+    def __init__(
+        self, queue: Queue, rules: Rules, message: Message, reason: i64, held: Message | None, holder: Queue
+    ) -> None:
+        self.queue = queue
+        self.rules = rules
+        self.message = message
+        self.reason = reason
+        self.held = held
+        self.holder = holder

@@ -1,0 +1,122 @@
+"""The way of dead letters, from the queues that they have left to others. [RabbitMQ dead letter exchanges]"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
+from broker.core.history import History
+from broker.core.letter import Notice
+from broker.core.message import Address, Message
+from broker.core.overflow import REJECT_PUBLISH_DLX
+from broker.core.queue import Queue
+from broker.core.route import Route
+
+if TYPE_CHECKING:
+    from broker.core.topology import Topology
+
+
+@final
+class DeadLetters:
+    """Sends the dead letters of one virtual host on their way, one after the other.
+
+    What arrives may be one too many where it arrives, and so on from queue to queue: such deaths wait in a
+    list, so that no row of queues reaches the end of the stack. All of them are done before `add` returns to
+    whoever called it first.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._waiting: deque[Death] = deque()
+        self._running = False
+
+    def add(self, death: Death) -> None:
+        """Dead-letter a message.
+
+        Raises OSError or LogDamaged if the disk does not give its content back. Then it is in no queue any
+        more, and the log goes on holding it.
+        """
+        self._waiting.append(death)
+        if self._running:
+            return
+        self._running = True
+        failure: Exception | None = None
+        while self._waiting:
+            try:
+                self._send(self._waiting.popleft())
+            except Exception as error:
+                failure = error
+        self._running = False
+        if failure is not None:
+            raise failure
+
+    def add_refused(self, queue: Queue, message: Message) -> None:
+        """Dead-letter a message that `queue` did not take, and of which the log does not know."""
+        rules = queue.rules
+        if rules is not None and rules.dead_letters and rules.overflow == REJECT_PUBLISH_DLX:
+            self.add(Death(queue, rules, message, MAXLEN, None, queue))
+
+    def _send(self, death: Death) -> None:
+        topology = self._topology
+        counters = topology.counters
+        rules = death.rules
+        old = death.message
+        exchange = topology.exchanges.get(rules.dead_letter_exchange)
+        if exchange is None:  # [RabbitMQ: dropped]
+            counters.discarded[death.reason] += 1
+            self._enqueue(death, old, [], [])
+            return
+        key = rules.dead_letter_key
+        date = topology.schedule.date()
+        letter = topology.write_letter(
+            old, topology.store, Notice(death.queue.name, REASONS[death.reason], date, key is None)
+        )
+        counters.dead_lettered[death.reason] += 1
+        route = rules.dead_letter_route
+        if key is None:
+            key = old.address.routing_key
+        if route is None or route.address.routing_key != key:
+            route = Route(Address(exchange.name, key), exchange)
+            rules.dead_letter_route = route  # for the next of the same queue and key
+        found = topology.destinations(route, [key, *letter.copies], letter.view)
+        queues = list(found.queues)
+        if death.reason != REJECTED:
+            queues = [queue for queue in queues if not letter.ends_cycle(queue.name)]
+        copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
+        copy.date = date
+        copy.died = True
+        self._enqueue(death, copy, queues, found.histories)
+
+    def _enqueue(self, death: Death, copy: Message, queues: list[Queue], histories: list[History]) -> None:
+        """Put a dead letter where it goes. Queues that take no more refuse it, and may send it on.
+
+        Whoever has it durably lets go of what the log has held until now; if nobody has, the next in the row.
+        """
+        store = self._topology.store
+        refusing = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(copy.size)]
+        if refusing:
+            queues = [queue for queue in queues if queue not in refusing]
+        held = death.held
+        logged: list[Queue] = []
+        if copy.persistent:
+            logged = [queue for queue in queues if queue.logged]
+            logged += [history.queue for history in histories if history.queue.logged]
+        if logged and held is not None:
+            store.append_death(copy, logged, held, death.holder)
+            held = None
+        elif logged and not store.failure:
+            store.append_message(copy, logged)
+        for queue in refusing:
+            rules = queue.rules
+            if rules is not None and rules.dead_letters and rules.overflow == REJECT_PUBLISH_DLX:
+                self._waiting.append(Death(queue, rules, copy, MAXLEN, held, death.holder))
+                held = None
+            else:
+                queue.counters.discarded[MAXLEN] += 1
+        if held is not None:
+            store.append_settle(held, death.holder)
+        for history in histories:
+            history.add(copy)
+        for queue in queues:
+            queue.enqueue(copy)

@@ -1,0 +1,34 @@
+"""An entry leaves its queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.entry import DEQUEUED, QueueEntry
+from broker.core.waiting import wake_waiters
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def take_out(queue: Queue, entry: QueueEntry) -> None:
+    """AVAILABLE or ACQUIRED → DEQUEUED, in memory only: what the log is told of it is up to the caller."""
+    size = entry.message.size
+    owner = entry.owner
+    if owner is None:
+        queue.ready -= 1
+        queue.ready_bytes -= size
+    else:
+        owner.inflight -= 1
+        queue.unacked -= 1
+        queue.unacked_bytes -= size
+    entry.state = DEQUEUED
+    entry.owner = None
+    timer = entry.timer
+    if timer is not None and queue.rules is not None:
+        queue.rules.timers.stop(timer)
+    queue.unlink(entry)
+    if entry.waiters is not None:
+        wake_waiters(queue, entry)
+    if owner is not None and queue.election is not None:
+        queue.election.delivery_ended(owner)

@@ -1,0 +1,126 @@
+"""How many ready entries a queue may have, and what becomes of what is too much.
+
+[RabbitMQ queue length limit]
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.dead_letter import MAXLEN, dead_letter
+from broker.core.entry import AVAILABLE, RANK_SHIFT, QueueEntry
+from broker.core.entry_list import PriorityEntryList
+from broker.core.immediate import hand_over
+from broker.core.overflow import DROP_HEAD
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.rules import Rules
+
+ADMITTED_FOR: Final[i64] = 1000  # entries that leave for one that comes: more of them go when the alarm rings
+_STALE_MIN: Final = 64
+
+
+def admit_one_more(rules: Rules, entry: QueueEntry) -> None:
+    """`entry` is new. If it is one too many, consumers that wait get what they can, and the rest goes."""
+    if rules.victims is not None:
+        rules.victims.offer(entry)
+    if rules.overflow != DROP_HEAD:
+        return
+    while rules.over() and hand_over(rules.queue):
+        pass
+    make_room(rules, ADMITTED_FOR)
+
+
+def make_room(rules: Rules, most: i64) -> None:
+    """Drop what is too much: of the lowest priority first, of that the oldest first; at most `most` now."""
+    queue = rules.queue
+    while rules.over():
+        if most <= 0:
+            rules.trimming = True
+            rules.arm()
+            return
+        most -= 1
+        victim = _oldest(queue) if rules.victims is None else rules.victims.first()
+        assert victim is not None, "a queue that counts ready entries has them"
+        dead_letter(queue, victim, MAXLEN)
+    rules.trimming = False
+
+
+def _oldest(queue: Queue) -> QueueEntry | None:
+    context = queue.context
+    entry = context.get_next_available_entry()
+    while entry is None and context.more:
+        entry = context.get_next_available_entry()
+    return entry
+
+
+@final
+class Victims:
+    """Finds the oldest AVAILABLE entry of the lowest priority in a priority queue.
+
+    Behind the cursor that consumers share, entries are AVAILABLE only if they were given back or came late;
+    those are in a heap for each rank. Everything after the cursor is AVAILABLE. O(log n) and O(levels).
+    """
+
+    def __init__(self, queue: Queue, entries: PriorityEntryList) -> None:
+        self._context = queue.context
+        self._entries = entries
+        self._queue = queue
+        self._behind: list[list[tuple[int, QueueEntry]]] = [[] for _ in entries.ranks]
+        self._count: i64 = 0
+
+    @staticmethod
+    def of(queue: Queue) -> Victims | None:
+        """What is needed for a queue: nothing if it is no priority queue."""
+        entries = queue.entries
+        if not isinstance(entries, PriorityEntryList):
+            return None
+        victims = Victims(queue, entries)
+        for _, entry in queue.context.behind:
+            victims.offer(entry)
+        return victims
+
+    def offer(self, entry: QueueEntry) -> None:
+        """`entry` has just become AVAILABLE."""
+        if entry.order > self._context.last.order or entry.state != AVAILABLE:
+            return
+        heappush(self._behind[entry.order >> RANK_SHIFT], (entry.order, entry))
+        self._count += 1
+        if self._count > 2 * (self._queue.ready + self._queue.unacked) + _STALE_MIN:
+            self._sweep()
+
+    def first(self) -> QueueEntry | None:
+        """The entry that is to go first."""
+        last = self._context.last
+        cursor_rank = last.order >> RANK_SHIFT
+        rank: i64 = len(self._behind) - 1
+        while rank >= 0:
+            heap = self._behind[rank]
+            while heap and heap[0][1].state != AVAILABLE:
+                heappop(heap)
+                self._count -= 1
+            if heap:
+                return heap[0][1]
+            entry: QueueEntry | None = None
+            if rank > cursor_rank:
+                entry = self._entries.ranks[rank].head.next
+            elif rank == cursor_rank:
+                entry = last.next
+            while entry is not None and entry.state != AVAILABLE:
+                entry = entry.next
+            if entry is not None:
+                return entry
+            rank -= 1
+        return None
+
+    def _sweep(self) -> None:
+        """Let go of what is not AVAILABLE any more."""
+        self._count = 0
+        for heap in self._behind:
+            heap[:] = {order: (order, entry) for order, entry in heap if entry.state == AVAILABLE}.values()
+            heapify(heap)
+            self._count += len(heap)

@@ -1,0 +1,226 @@
+"""The way of a message from its route into queues."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from broker.core.admission import is_refused, set_date
+from broker.core.binding import Binding
+from broker.core.declarations import Declarations
+from broker.core.errors import AccessRefused, ExchangeReplaced, StoreFailed
+from broker.core.exchange import Exchange
+from broker.core.history import History
+from broker.core.message import Address, Message
+from broker.core.names import check_length
+from broker.core.queue import Queue
+from broker.core.route import Resolution, Route
+from broker.core.view import MessageView
+
+# answers of `publish` instead of a number of queues
+BY_MESSAGE: Final[i64] = -1  # nothing was done, `publish_by_message` has to be used
+REFUSED: Final[i64] = -3  # a queue is full and takes no more: none has got the message
+NOT_NOW: Final[i64] = -2  # no consumer of the queues could have an immediate message at once
+
+
+class Publishing(Declarations):
+    """What publishers ask of a virtual host, and dead letters."""
+
+    def route(self, exchange: str, routing_key: str) -> Route:
+        """Find out where messages with this exchange and key go. The route is the caller's to keep.
+
+        Raises:
+            NotFound: there is no such exchange.
+            AccessRefused: the exchange is internal.
+            PreconditionFailed: the routing key is longer than 255 bytes.
+        """
+        check_length("routing key", routing_key)
+        source = self._publish_to(exchange)
+        route = Route(Address(exchange, routing_key), source)
+        self._resolve(route)
+        return route
+
+    def refresh(self, route: Route) -> None:
+        """Find out anew where messages of a route go.
+
+        Raises:
+            NotFound: the exchange is gone; the route stays stale.
+            AccessRefused: another exchange has its name now, and that is internal.
+            ExchangeReplaced: another exchange has its name now, and the route is pinned.
+        """
+        route.epoch = 0
+        exchange = self._publish_to(route.address.exchange)
+        if route.pinned and exchange is not route.exchange:
+            raise ExchangeReplaced(f"exchange '{exchange.name}' in vhost '{self.name}' is another one now")
+        route.exchange = exchange
+        self._resolve(route)
+
+    def publish(self, route: Route, message: Message, immediate: bool = False) -> i64:
+        """Put a message into all queues of a route; returns how many took it, 0: it is unroutable.
+
+        `immediate`: a queue takes it only if a consumer can have it at once; `NOT_NOW` if none did.
+        `BY_MESSAGE` is returned, and nothing done, when the route is `by_message`; `REFUSED` when a queue is
+        full, and then none has got it.
+
+        Raises:
+            NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
+            StoreFailed: the message is persistent, a queue is logged and the log has stopped.
+        """
+        if route.epoch != self.epoch:
+            self.refresh(route)
+        if route.careful:
+            return self.publish_carefully(route, message, immediate)
+        self.counters.published += 1
+        if message.persistent and route.logged:
+            self._append(message, route.logged)
+        queues = route.queues
+        if immediate:
+            return self._deliver_now(queues, message)
+        for queue in queues:
+            queue.enqueue(message)
+        taken: i64 = len(queues)
+        if taken == 0:
+            self.counters.unroutable += 1
+        return taken
+
+    def publish_by_message(
+        self,
+        route: Route,
+        message: Message,
+        keys: list[str],
+        view: MessageView,
+        immediate: bool = False,
+    ) -> i64:
+        """Put a message into the queues that all its routing keys and all else in it lead to, each once.
+
+        Like `publish` otherwise. `keys` are the route's own and those that the publisher has added.
+
+        Raises:
+            NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
+            StoreFailed: the message is persistent, a queue is logged and the log has stopped.
+        """
+        found = self.resolve(route, keys, view)
+        return self._publish(message, list(found.queues), found.histories, immediate)
+
+    def resolve(self, route: Route, keys: list[str], view: MessageView | None) -> Resolution:
+        """Find out where one message of a route goes. Raises what `refresh` raises."""
+        if route.epoch != self.epoch:
+            self.refresh(route)
+        found = Resolution(self.chance)
+        found.run(route.exchange, keys, view, self.exchanges)
+        return found
+
+    def publish_carefully(self, route: Route, message: Message, immediate: bool = False) -> i64:
+        """Publish a message that has an expiration; `publish` does so itself when the route asks for it.
+
+        Like `publish` otherwise.
+        """
+        if route.epoch != self.epoch:
+            self.refresh(route)
+        if route.by_message:
+            return BY_MESSAGE
+        return self._publish(message, route.queues, [], immediate)
+
+    def _publish(
+        self, message: Message, queues: list[Queue], histories: list[History], immediate: bool
+    ) -> i64:
+        self.counters.published += 1
+        if not immediate and is_refused(self, message, queues):
+            return REFUSED
+        set_date(self, message, queues)
+        self._append_to(message, queues, histories)
+        return self.put(message, queues, histories, immediate)
+
+    def put(self, message: Message, queues: list[Queue], histories: list[History], immediate: bool) -> i64:
+        """Put a message that has been appended where it goes; returns what `publish` does."""
+        for history in histories:
+            history.add(message)
+        if immediate:
+            return self._deliver_now(queues, message)
+        for queue in queues:
+            queue.enqueue(message)
+        if not queues:
+            self.counters.unroutable += 1
+        return len(queues)
+
+    def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
+        """Where a message of a route with these routing keys goes (Topology)."""
+        found = Resolution(self.chance)
+        if route.epoch != self.epoch:
+            route.exchange = self.existing_exchange(route.address.exchange)
+            self._resolve(route)
+        if route.by_message or len(keys) != 1:
+            found.run(route.exchange, keys, view, self.exchanges)
+        else:
+            found.queues = dict.fromkeys(route.queues)
+        return found
+
+    def replay(self, message: Message, binding: Binding) -> None:
+        """Send a message out of an exchange's history along a new binding only."""
+        view = self.views(message, self.store)
+        if not binding.applies(view):
+            return
+        found = Resolution(self.chance)
+        found.take_binding(binding)
+        found.walk([message.address.routing_key], view, self.exchanges)
+        queues = [queue for queue in found.queues if not is_refused(self, message, [queue])]
+        set_date(self, message, queues)
+        self._append_to(message, queues, found.histories)
+        for kept in found.histories:
+            kept.add(message)
+        for queue in queues:
+            queue.enqueue(message)
+
+    def _append_to(self, message: Message, queues: list[Queue], histories: list[History]) -> None:
+        """Append a message, if it is persistent, for those of the queues and histories that are logged."""
+        if message.persistent:
+            logged = [queue for queue in queues if queue.logged]
+            logged += [history.queue for history in histories if history.queue.logged]
+            if logged:
+                self._append(message, logged)
+
+    def refusal(self, message: Message, queues: list[Queue], immediate: bool) -> str:
+        """Why a message that was published to these queues would not be kept; "" if it would."""
+        for queue in queues:
+            if message.persistent and queue.logged and self.store.failure:
+                return f"the log has stopped: {self.store.failure}"
+            if queue.rules is not None and not immediate and queue.rules.refuses(message.size):
+                return f"queue '{queue.name}' in vhost '{self.name}' is full"
+        return ""
+
+    def _append(self, message: Message, logged: list[Queue]) -> None:
+        """Append a persistent message once for all queues that are logged, before any of them has it."""
+        store = self.store
+        if store.failure:
+            raise StoreFailed(f"the log has stopped: {store.failure}")
+        store.append_message(message, logged)
+
+    def _deliver_now(self, queues: list[Queue], message: Message) -> i64:
+        """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
+        taken: i64 = 0
+        for queue in queues:
+            if queue.enqueue_immediate(message):
+                taken += 1
+        if taken != 0:
+            return taken
+        self.counters.unroutable += 1
+        return NOT_NOW if queues else taken
+
+    def _publish_to(self, name: str) -> Exchange:
+        exchange = self.existing_exchange(name)
+        if exchange.internal:
+            raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.name}'")
+        return exchange
+
+    def _resolve(self, route: Route) -> None:
+        found = Resolution(self.chance)
+        found.run(route.exchange, [route.address.routing_key], None, self.exchanges)
+        queues = [] if found.by_message else list(found.queues)
+        route.queues = queues
+        route.logged = [queue for queue in queues if queue.logged]
+        route.by_message = found.by_message
+        route.careful = found.by_message or any(
+            queue.rules is not None and queue.rules.careful for queue in queues
+        )
+        route.epoch = self.epoch

@@ -1,0 +1,29 @@
+"""Entries from before a restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from broker.core.entry import QueueEntry
+from broker.core.message import Message
+from broker.core.rules import Rules
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0) -> QueueEntry:
+    """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
+
+    What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
+    """
+    entry = queue.link(message)
+    entry.redelivered = redelivered
+    entry.delivery_count = delivery_count
+    if message.expiration >= 0 and queue.rules is None and queue.topology is not None:
+        queue.rules = Rules(queue, queue.topology)
+    if queue.rules is not None:
+        queue.rules.restored(entry)
+    return entry

@@ -1,0 +1,262 @@
+"""What limits a queue in time and space: how long entries wait, how many there are, how long it is unused.
+
+[RabbitMQ x-message-ttl, expiration, x-expires, x-max-length, x-max-length-bytes, x-overflow]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments import (
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_ROUTING_KEY,
+    EXPIRES,
+    MAX_LENGTH,
+    MAX_LENGTH_BYTES,
+    MESSAGE_TTL,
+    OVERFLOW,
+    number_argument,
+    text_argument,
+)
+from broker.core.dead_letter import EXPIRED, dead_letter
+from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.immediate import now_or_never
+from broker.core.limits import Victims, admit_one_more, make_room
+from broker.core.message import Message
+from broker.core.overflow import DROP_HEAD, NO_LIMIT, OVERFLOWS
+from broker.core.schedule import Alarm
+from broker.core.timers import Timer, Timers
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.route import Route
+    from broker.core.topology import Topology
+
+SLICE: Final[i64] = 100  # entries that leave in one ring of the alarm: dead-lettering takes up to 50 us each
+
+_NAMES: Final = (
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_ROUTING_KEY,
+    EXPIRES,
+    MAX_LENGTH,
+    MAX_LENGTH_BYTES,
+    MESSAGE_TTL,
+)
+
+
+@final
+class Rules(Alarm):
+    """The rules of one queue as they hold now, and what they need to be kept.
+
+    Made for a queue that has such an argument, or is sent a message that expires. For all others
+    `Queue.rules` is None, and to find that out is all that they pay.
+
+    Every entry that may wait only for some time has a timer. Whoever gives an entry out looks at its timer,
+    so that none is given out late however late the alarm is. A timer runs while its entry is AVAILABLE: what
+    is with a client stays there.
+
+    `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: of the ready entries and their
+    bodies. `limited`: one of these two is set. `used`: when the queue was last used, on the schedule's clock.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__()
+        self.queue = queue
+        self.topology = topology
+        self.schedule = topology.schedule
+        self.timers = Timers()
+        self.ttl: i64 = -1
+        self.expires: i64 = -1
+        self.used: i64 = 0
+        self.limited = False
+        self.max_length: i64 = NO_LIMIT
+        self.max_bytes: i64 = NO_LIMIT
+        self.overflow: i64 = DROP_HEAD
+        self.reserved: i64 = 0  # for transactions: messages that are to come, with so many bytes of bodies
+        self.reserved_bytes: i64 = 0
+        self.trimming = False  # there is more than there may be, and the alarm goes on dropping
+        self.victims: Victims | None = None
+        self.dead_letter_exchange = ""
+        self.dead_letters = False  # there is such an exchange
+        self.dead_letter_key: str | None = None
+        self.dead_letter_route: Route | None = None  # the latest
+
+    # ---- what holds
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Have these arguments hold from now on. Entries that are there keep the time that they have."""
+        was_careful = self.careful
+        self.ttl = number_argument(held, MESSAGE_TTL, -1)
+        self.max_length = number_argument(held, MAX_LENGTH, NO_LIMIT)
+        self.max_bytes = number_argument(held, MAX_LENGTH_BYTES, NO_LIMIT)
+        self.limited = self.max_length != NO_LIMIT or self.max_bytes != NO_LIMIT
+        self.overflow = OVERFLOWS[text_argument(held, OVERFLOW) or "drop-head"]
+        exchange = text_argument(held, DEAD_LETTER_EXCHANGE)
+        self.dead_letters = exchange is not None
+        self.dead_letter_exchange = exchange or ""
+        self.dead_letter_key = text_argument(held, DEAD_LETTER_ROUTING_KEY)
+        self.dead_letter_route = None
+        expires = number_argument(held, EXPIRES, -1)
+        if expires != self.expires:
+            self.expires = expires
+            self.used = self.schedule.now()
+        if self.careful != was_careful:
+            self.topology.epoch += 1  # routes know it
+        self.victims = None
+        if self.limited and self.overflow == DROP_HEAD:
+            self.victims = Victims.of(self.queue)
+            self.trimming = self.over()
+        self.arm()
+
+    @property
+    def careful(self) -> bool:
+        """Whether publishing to the queue takes more than appending and enqueueing."""
+        return self.ttl >= 0 or (self.limited and self.overflow != DROP_HEAD)
+
+    def over(self) -> bool:
+        """Whether there is more than there may be."""
+        queue = self.queue
+        return queue.ready > self.max_length or queue.ready_bytes > self.max_bytes
+
+    def refuses(self, size: i64) -> bool:
+        """Whether one more message with a body of `size` bytes is refused."""
+        if not self.limited or self.overflow == DROP_HEAD:
+            return False
+        queue = self.queue
+        return (
+            queue.ready + self.reserved >= self.max_length
+            or queue.ready_bytes + self.reserved_bytes + size > self.max_bytes
+        )
+
+    def reserve(self, count: i64, size: i64) -> None:
+        """Keep room for messages of a transaction, or give it back if negative."""
+        self.reserved += count
+        self.reserved_bytes += size
+
+    # ---- what happens to entries
+
+    def admit(self, entry: QueueEntry) -> bool:
+        """`entry` is new and has not been announced; false if it is not AVAILABLE any more."""
+        wait = self._wait(entry.message)
+        if wait == 0:
+            now_or_never(self.queue, entry)
+            return False
+        if wait > 0:
+            timer = Timer(self.schedule.now() + wait)
+            entry.timer = timer
+            self.timers.start(timer, entry, wait == self.ttl)
+            self.arm()
+        if self.limited:
+            admit_one_more(self, entry)
+            return entry.state == AVAILABLE
+        return True
+
+    def restored(self, entry: QueueEntry) -> None:
+        """`entry` is from before a restart: its time goes on."""
+        message = entry.message
+        wait = self._wait(message)
+        if wait >= 0:
+            if message.date > 0:
+                passed: i64 = max(self.schedule.date() - message.date, 0)
+                wait = max(wait - passed, 0)
+            timer = Timer(self.schedule.now() + wait)
+            entry.timer = timer
+            self.timers.start(timer, entry, message.expiration < 0)
+        if self.limited and self.overflow == DROP_HEAD and self.over():
+            self.trimming = True
+        self.arm()
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """`entries` are AVAILABLE again and have not been announced; some may be gone after this."""
+        queue = self.queue
+        now = self.schedule.now()
+        late: i64 = 0
+        for entry in entries:
+            timer = entry.timer
+            if self.victims is not None:
+                self.victims.offer(entry)
+            if timer is None:
+                continue
+            if timer.due <= now and late < SLICE:
+                late += 1
+                dead_letter(queue, entry, EXPIRED)
+            else:
+                self.timers.start(timer, entry, False)
+        if self.limited and self.overflow == DROP_HEAD:
+            make_room(self, len(entries) + SLICE)
+        self.arm()
+
+    def _wait(self, message: Message) -> i64:
+        """How long `message` may wait in the queue, -1: for ever."""
+        expiration = message.expiration
+        if expiration >= 0 and (self.ttl < 0 or expiration < self.ttl):
+            return expiration
+        return self.ttl
+
+    # ---- time
+
+    def touch(self) -> None:
+        """The queue is being used: declared again, asked for a message, or left by a consumer.
+
+        [RabbitMQ x-expires]
+        """
+        if self.expires >= 0:
+            self.used = self.schedule.now()
+            self.arm()
+
+    def arm(self) -> None:
+        """See to it that the alarm rings when something is to be done. It may ring too early."""
+        timer = self.timers.first()
+        due: i64 = 0 if timer is None else timer.due
+        if self.expires >= 0 and self.queue.consumer_count == 0:
+            end = self.used + self.expires
+            if due == 0 or end < due:
+                due = end
+        if self.trimming:
+            due = self.schedule.now()
+        if due != 0 and (self.due == 0 or due < self.due):
+            self.schedule.set(self, due)
+
+    def ring(self) -> None:
+        """Do a slice of what is due (Alarm)."""
+        queue = self.queue
+        now = self.schedule.now()
+        if self.expires >= 0 and queue.consumer_count == 0 and now - self.used >= self.expires:
+            self.topology.queue_unused(queue)
+            return
+        try:
+            for _ in range(SLICE):
+                timer = self.timers.first()
+                if timer is None or timer.due > now:
+                    break
+                entry = timer.entry
+                assert entry is not None, "a running timer has an entry"
+                dead_letter(queue, entry, EXPIRED)
+            if self.trimming:
+                make_room(self, SLICE)
+        finally:  # one message that cannot be read must not keep the others for ever
+            self.arm()
+
+    def stop(self) -> None:
+        """The queue is deleted."""
+        self.schedule.cancel(self)
+        self.timers.clear()
+
+
+def apply_rules(queue: Queue, topology: Topology) -> None:
+    """Have the queue's arguments hold as they are now, `queue.effective`, from now on."""
+    held = queue.effective
+    queue.topology = topology
+    if queue.rules is None:
+        if not held or not any(name in held for name in _NAMES):
+            return
+        queue.rules = Rules(queue, topology)
+    queue.rules.apply(held)
+
+
+def touch(queue: Queue) -> None:
+    """The queue has been declared again. [RabbitMQ x-expires]"""
+    if queue.rules is not None:
+        queue.rules.touch()

@@ -1,0 +1,158 @@
+"""The times at which a queue's entries expire, whatever their order in the queue.
+
+Adding, removing and finding the first are O(1) where times come in order, as with one time to live for the
+whole queue, and O(log n) at worst where they do not. What is removed leaves nothing behind, so nothing has to
+be swept up later, and no step takes longer than another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+if TYPE_CHECKING:
+    from broker.core.entry import QueueEntry
+
+_NOWHERE: Final[i64] = -2
+_IN_LANE: Final[i64] = -1  # else: the position in the heap
+
+
+@final
+@mypyc_attr(acyclic=True)
+class Timer:
+    """When one entry expires: `due`, in milliseconds of the schedule's clock.
+
+    `entry` is None while it is stopped: an entry keeps its timer, but only a running one refers to its entry.
+    Not tracked by the garbage collector.
+    """
+
+    def __init__(self, due: i64) -> None:
+        self.due = due
+        self.entry: QueueEntry | None = None
+        self.place: i64 = _NOWHERE
+        self.before: Timer | None = None
+        self.after: Timer | None = None
+
+
+@final
+class Timers:
+    """The running timers of one queue: a lane of those that came in the order of their times, and a heap."""
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+        self._heap: list[Timer] = []
+        self._lane: Timer | None = None  # the first of it,
+        self._lane_end: Timer | None = None  # and the last
+
+    def start(self, timer: Timer, entry: QueueEntry, in_turn: bool) -> None:
+        """Have a stopped timer run for `entry`. `in_turn`: those after it will hardly be due before it."""
+        timer.entry = entry
+        self.count += 1
+        end = self._lane_end
+        if in_turn and (end is None or end.due <= timer.due):
+            timer.place = _IN_LANE
+            timer.before = end
+            if end is None:
+                self._lane = timer
+            else:
+                end.after = timer
+            self._lane_end = timer
+        else:
+            heap = self._heap
+            heap.append(timer)
+            self._rise(timer, len(heap) - 1)
+
+    def stop(self, timer: Timer) -> None:
+        """Have a timer stop; nothing happens if it does not run."""
+        place = timer.place
+        if place == _NOWHERE:
+            return
+        timer.entry = None
+        timer.place = _NOWHERE
+        self.count -= 1
+        if place != _IN_LANE:
+            self._take_from_heap(place)
+            return
+        before = timer.before
+        after = timer.after
+        if before is None:
+            self._lane = after
+        else:
+            before.after = after
+        if after is None:
+            self._lane_end = before
+        else:
+            after.before = before
+        timer.before = None
+        timer.after = None
+
+    def first(self) -> Timer | None:
+        """The one that is due first, None if none runs."""
+        lane = self._lane
+        heap = self._heap
+        if not heap:
+            return lane
+        if lane is not None and lane.due <= heap[0].due:
+            return lane
+        return heap[0]
+
+    def clear(self) -> None:
+        """Stop all. Iterative: timers are not collected in cycles."""
+        for timer in self._heap:
+            timer.entry = None
+            timer.place = _NOWHERE
+        self._heap = []
+        timer_or_none = self._lane
+        while timer_or_none is not None:
+            following = timer_or_none.after
+            timer_or_none.entry = None
+            timer_or_none.place = _NOWHERE
+            timer_or_none.before = None
+            timer_or_none.after = None
+            timer_or_none = following
+        self._lane = None
+        self._lane_end = None
+        self.count = 0
+
+    def _take_from_heap(self, place: i64) -> None:
+        heap = self._heap
+        last = heap.pop()
+        if place < len(heap):  # it was not the last itself
+            if place > 0 and last.due < heap[(place - 1) >> 1].due:
+                self._rise(last, place)
+            else:
+                self._sink(last, place)
+
+    def _rise(self, timer: Timer, place: i64) -> None:
+        """Put `timer` in a free place, or nearer to the top."""
+        heap = self._heap
+        while place > 0:
+            above = (place - 1) >> 1
+            other = heap[above]
+            if other.due <= timer.due:
+                break
+            heap[place] = other
+            other.place = place
+            place = above
+        heap[place] = timer
+        timer.place = place
+
+    def _sink(self, timer: Timer, place: i64) -> None:
+        """Put `timer` in a free place, or farther from the top."""
+        heap = self._heap
+        size: i64 = len(heap)
+        below = 2 * place + 1
+        while below < size:
+            other = heap[below]
+            if below + 1 < size and heap[below + 1].due < other.due:
+                below += 1
+                other = heap[below]
+            if other.due >= timer.due:
+                break
+            heap[place] = other
+            other.place = place
+            place = below
+            below = 2 * place + 1
+        heap[place] = timer
+        timer.place = place

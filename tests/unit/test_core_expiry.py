@@ -1,0 +1,249 @@
+"""Time to live: of queues and messages, anywhere in the queue, and never delivered late."""
+
+from broker.core.message import NEVER, Message
+from broker.core.restoring import restore
+from broker.core.rules import SLICE
+from tests.dispatch import ADDRESS
+from tests.topology import RecordingStore
+from tests.yard import Yard, numbers
+
+
+def test_a_message_is_gone_when_its_time_is_over() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=100)
+    yard.publish()
+    yard.clock.advance(99)
+    assert numbers(queue) == [1]
+    yard.clock.advance(1)
+    assert numbers(queue) == []
+    assert (queue.ready, queue.ready_bytes) == (0, 0)
+    assert yard.died() == {"expired": 1}
+
+
+def test_the_smaller_of_both_times_wins() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=100)
+    yard.publish(expiration=50)
+    yard.publish(expiration=200)
+    yard.clock.advance(50)
+    assert numbers(queue) == [2]
+    yard.clock.advance(50)
+    assert numbers(queue) == []
+
+
+def test_messages_expire_anywhere_in_the_queue() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    for expiration in (NEVER, 3_600_000, 30, 10, NEVER, 20):
+        yard.publish(expiration=expiration)
+    found = []
+    for _ in range(3):
+        yard.clock.advance(10)
+        found.append(numbers(queue))
+    assert found == [[1, 2, 3, 5, 6], [1, 2, 3, 5], [1, 2, 5]]
+
+
+def test_a_late_alarm_delivers_nothing_late() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    for expiration in (NEVER, 10, 20, 10, NEVER):
+        yard.publish(expiration=expiration)
+    client = yard.client(queue, prefetch=1)
+    yard.run()
+    yard.clock.now += 15  # and no alarm has rung
+    client.ack()
+    yard.run()
+    yard.clock.now += 10
+    client.ack()
+    yard.run()
+    assert client.numbers == [1, 3, 5]
+    assert yard.died() == {"expired": 2}
+
+
+def test_a_late_alarm_shows_browsers_nothing_late() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=2)
+    yard.clock.now += 10
+    yard.publish()
+    browser = yard.client(queue, acquires=False)
+    yard.run()
+    assert browser.numbers == [3]
+
+
+def test_a_late_alarm_lets_get_have_nothing_late() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    yard.publish(count=3, expiration=10)
+    yard.publish()
+    yard.clock.now += 10
+    getter = yard.client(queue, acquires=False).consumer
+    entry = queue.get_one(getter)
+    assert entry is not None
+    assert entry.message.content == b"4"
+
+
+def test_what_is_with_a_client_stays_there_and_expires_when_it_returns() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=100)
+    client = yard.client(queue, prefetch=2)
+    yard.publish(count=3)
+    yard.run()
+    yard.clock.advance(150)
+    assert numbers(queue) == [1, 2], "only the third was still to be had"
+    client.ack(1)
+    client.close()
+    client.nack()
+    assert numbers(queue) == []
+    assert yard.died() == {"expired": 2}
+
+
+def test_what_returns_in_time_has_only_the_rest_of_it() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=100)
+    client = yard.client(queue, prefetch=1)
+    yard.publish()
+    yard.run()
+    yard.clock.advance(60)
+    client.close()
+    client.nack()
+    yard.clock.advance(39)
+    assert numbers(queue) == [1]
+    yard.clock.advance(1)
+    assert numbers(queue) == []
+
+
+def test_a_settled_message_never_expires() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=100)
+    client = yard.client(queue)
+    yard.publish(count=2)
+    yard.run()
+    client.ack()
+    assert queue.rules is not None
+    assert queue.rules.timers.count == 0
+    yard.clock.advance(200)
+    assert yard.died() == {}
+
+
+def test_time_to_live_of_0_is_delivery_at_once_or_none() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=0)
+    yard.publish()
+    assert numbers(queue) == []
+    client = yard.client(queue, prefetch=2)
+    yard.publish(count=3)
+    assert client.numbers == [2, 3], "the consumer has had no turn yet"
+    assert client.session.connection.scheduled
+    assert yard.died() == {"expired": 2}
+
+
+def test_expiration_0_comes_after_what_is_before_it() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    client = yard.client(queue, prefetch=3)
+    yard.publish(count=2)
+    yard.publish(expiration=0)
+    yard.publish(expiration=0)
+    assert client.numbers == [1, 2, 3]
+    assert yard.died() == {"expired": 1}
+    yard.run()
+    assert client.numbers == [1, 2, 3]
+    assert queue.unacked == 3
+
+
+def test_expiration_0_behind_a_backlog_that_nobody_takes_expires() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    yard.publish()
+    yard.publish(expiration=0)
+    assert numbers(queue) == [1]
+
+
+def test_an_immediate_message_is_not_held_up_by_what_is_over() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    yard.publish(expiration=10)
+    yard.clock.now += 10
+    client = yard.client(queue)
+    assert queue.enqueue_immediate(Message(ADDRESS, b"7", 1, False, 0))
+    assert client.numbers == [7]
+
+
+def test_what_is_due_at_once_goes_in_slices() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=3 * SLICE)
+    assert yard.clock.wakes == [yard.clock.now + 10], "one alarm, set once"
+    yard.clock.now += 10
+    left = []
+    while yard.clock.wakes:
+        yard.clock.wakes.clear()
+        yard.clock.schedule.run()
+        left.append(queue.ready)
+    assert left[:3] == [2 * SLICE, SLICE, 0]
+
+
+def test_a_purge_stops_the_timers() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=5)
+    assert queue.purge() == 5
+    assert queue.rules is not None
+    assert queue.rules.timers.count == 0
+    yard.clock.advance(20)
+    assert yard.died() == {}
+
+
+def test_a_deleted_queue_rings_no_more() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=10)
+    yard.publish(count=5)
+    yard.vhost.delete_queue("q", False, False)
+    yard.clock.advance(20)
+    assert queue.deleted
+    assert yard.died() == {}
+
+
+def test_messages_are_dated_before_they_are_appended() -> None:
+    store = RecordingStore()
+    yard = Yard(store)
+    yard.queue("plain", durable=True)
+    yard.queue("brief", durable=True, message_ttl=1000)
+    yard.publish("plain", persistent=True)
+    yard.publish("plain", persistent=True, expiration=5000)
+    yard.publish("brief", persistent=True)
+    dates = [message.date for message, _ in store.enqueued]
+    assert dates == [0, yard.clock.date(), yard.clock.date()]
+
+
+def test_the_time_goes_on_while_the_broker_does_not() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=1000)
+    plain = yard.queue("plain")
+    for age, expiration, where in (
+        (300, NEVER, queue),
+        (2000, NEVER, queue),
+        (300, 400, queue),
+        (300, 400, plain),
+        (-50, NEVER, queue),
+    ):
+        message = Message(ADDRESS, b"%d" % age, 1, True, 0)
+        message.date = yard.clock.date() - age
+        message.expiration = expiration
+        restore(where, message, True)
+    undated = Message(ADDRESS, b"9", 1, True, 0)
+    restore(queue, undated, True)
+    ends: list[tuple[int, list[int]]] = []
+    for end in (0, 99, 100, 699, 700, 999, 1000):
+        yard.clock.advance(max(0, end - (yard.clock.now - 1000)))
+        ends.append((end, sorted(numbers(queue) + numbers(plain))))
+    assert ends == [
+        (0, [-50, 9, 300, 300, 300]),
+        (99, [-50, 9, 300, 300, 300]),
+        (100, [-50, 9, 300]),
+        (699, [-50, 9, 300]),
+        (700, [-50, 9]),
+        (999, [-50, 9]),
+        (1000, []),
+    ]
