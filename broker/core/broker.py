@@ -7,21 +7,29 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.arguments import QUEUE_TYPE, queue_argument_objection
 from broker.core.clearing import drop_exhausted
 from broker.core.counters import Counters
 from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
+from broker.core.parameters import PARAMETER, Parameters
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.schedule import Schedule
 from broker.core.vhost import VirtualHost
+from broker.core.vhost_changes import (
+    VHOST,
+    apply_to,
+    changes_of,
+    limits_change,
+    metadata_change,
+    vhost_change,
+)
 from broker.core.view import Views, bare_view
 
-VHOST: Final = "vhost"
-VHOST_LIMITS: Final = "vhost.limits"
 NEXT_NUMBER: Final = "next_number"
 
 
@@ -54,6 +62,7 @@ class Broker:
         self.appliers: dict[str, Callable[[Change], None]] = {}
         self.definers: list[Callable[[], list[Change]]] = []
         self.leaving: list[Callable[[str], None]] = []
+        self.parameters = Parameters(self._append)
         self._names = names
         self._views = views
         self._write_letter = write_letter
@@ -94,7 +103,7 @@ class Broker:
         check_length("vhost name", name)
         self._require_log()
         vhost = self._add_vhost(name)
-        self.store.append_definition(_vhost_change(name))
+        self.store.append_definition(vhost_change(name))
         return vhost
 
     def delete_vhost(self, name: str) -> None:
@@ -123,15 +132,44 @@ class Broker:
         self._require_log()
         vhost.connections_max = None if connections_max is None or connections_max < 0 else connections_max
         vhost.queues_max = None if queues_max is None or queues_max < 0 else queues_max
-        self.store.append_definition(_limits_change(vhost))
+        self.store.append_definition(limits_change(vhost))
+
+    def describe_vhost(
+        self, name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
+    ) -> None:
+        """Replace what is said of a virtual host. Queues declared without a type get the default one.
+
+        Raises:
+            NotFound: there is none of this name.
+            PreconditionFailed: there is no such type of queues.
+            StoreFailed: the log has stopped.
+        """
+        vhost = self._existing(name)
+        if default_queue_type is not None:
+            allowed = queue_argument_objection(QUEUE_TYPE, default_queue_type)
+            if allowed:
+                raise PreconditionFailed(
+                    f"default_queue_type '{default_queue_type}' of vhost '{name}' is not {allowed}"
+                )
+        if (vhost.description, vhost.tags, vhost.default_queue_type) == (
+            description,
+            tags,
+            default_queue_type,
+        ):
+            return
+        self._require_log()
+        vhost.description = description
+        vhost.tags = tags
+        vhost.default_queue_type = default_queue_type
+        self.store.append_definition(metadata_change(vhost))
 
     def definitions(self) -> list[Change]:
         """The changes that make everything durable again when they are applied to a new broker, in order."""
         changes: list[Change] = [{"kind": NEXT_NUMBER, "number": int(self._numbers.next)}]
-        changes.extend(_vhost_change(name) for name in self.vhosts)
+        changes.extend(vhost_change(name) for name in self.vhosts)
+        changes.extend(self.parameters.changes())
         for vhost in self.vhosts.values():
-            if vhost.connections_max is not None or vhost.queues_max is not None:
-                changes.append(_limits_change(vhost))
+            changes.extend(changes_of(vhost))
             changes.extend(durable_changes(vhost))
         for definer in self.definers:
             changes.extend(definer())
@@ -152,16 +190,14 @@ class Broker:
             applier(change)
         elif kind == NEXT_NUMBER:
             self._numbers.reserve(number_of(change, "number") - 1)
-        elif kind == VHOST:
-            self._known_vhost(text_of(change, "name"))
-        elif kind == VHOST_LIMITS:
-            limited = self._known_vhost(text_of(change, "name"))
-            limited.connections_max = _limit_of(change, "connections_max")
-            limited.queues_max = _limit_of(change, "queues_max")
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
             if vhost is not None:
                 vhost.clear()
+        elif kind.split(".")[0] == VHOST:
+            apply_to(self._known_vhost(text_of(change, "name")), change)
+        elif kind.split(".")[0] == PARAMETER:
+            self.parameters.apply(change)
         else:
             apply_change(self._known_vhost(text_of(change, "vhost")), change)
 
@@ -200,23 +236,10 @@ class Broker:
         self.vhosts[name] = vhost
         return vhost
 
+    def _append(self, change: Change) -> None:
+        self._require_log()
+        self.store.append_definition(change)
+
     def _require_log(self) -> None:
         if self.store.failure:
             raise StoreFailed(f"the log has stopped: {self.store.failure}")
-
-
-def _vhost_change(name: str) -> Change:
-    return {"kind": VHOST, "name": name}
-
-
-def _limits_change(vhost: VirtualHost) -> Change:
-    return {
-        "kind": VHOST_LIMITS,
-        "name": vhost.name,
-        "connections_max": vhost.connections_max,
-        "queues_max": vhost.queues_max,
-    }
-
-
-def _limit_of(change: Change, field: str) -> int | None:
-    return None if change.get(field) is None else number_of(change, field)

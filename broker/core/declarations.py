@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.core.arguments import (
+    DEFAULT_QUEUE_TYPE,
+    QUEUE_TYPE,
     assert_same_exchange_arguments,
     assert_same_field,
     assert_same_queue_arguments,
@@ -141,8 +143,7 @@ class Declarations(Topology):
             AccessRefused: the name begins with `amq.`.
             ResourceLocked: it exists and is exclusive to another, or not as this declaration has it.
             PreconditionFailed: it exists with another property or argument, an argument is malformed, or
-            there
-                are as many queues as there may be.
+                there are as many queues as there may be.
             StoreFailed: it is durable and the log has stopped.
         """
         if not name:
@@ -153,6 +154,8 @@ class Declarations(Topology):
         durable = durable and not exclusive
         where = self._queue_text(name)
         found = self.queues.get(name)
+        if self.default_queue_type is not None and QUEUE_TYPE not in arguments and durable:
+            arguments = arguments | {QUEUE_TYPE: self._type_for(found, auto_delete)}
         if found is not None:
             if found.exclusive_owner is not exclusive_owner:
                 raise self._locked(name)
@@ -174,6 +177,12 @@ class Declarations(Topology):
         queue = self.add_queue(name, True, None, auto_delete, arguments, self.numbers.take())
         self.store.append_definition(queue_change(self.name, queue))
         return queue
+
+    def _type_for(self, found: Queue | None, auto_delete: bool) -> object:
+        """The type of a durable queue for which none is asked. [RabbitMQ default_queue_type]"""
+        if found is not None:
+            return found.arguments.get(QUEUE_TYPE, DEFAULT_QUEUE_TYPE)
+        return DEFAULT_QUEUE_TYPE if auto_delete else self.default_queue_type
 
     def generate_name(self) -> str:
         """A name for a queue that no queue has."""

@@ -28,6 +28,9 @@ QUEUE_KEYS: Final = frozenset(
         "dead-letter-exchange",
         "dead-letter-routing-key",
         "dead-letter-strategy",
+        "delayed-retry-max",
+        "delayed-retry-min",
+        "delayed-retry-type",
         DELIVERY_LIMIT,
         "expires",
         "initial-cluster-size",
@@ -42,6 +45,7 @@ QUEUE_KEYS: Final = frozenset(
         "queue-master-locator",
         "queue-mode",
         "queue-version",
+        "stream-filter-size-bytes",
         "stream-max-segment-size-bytes",
     }
 )
@@ -77,6 +81,8 @@ MIRRORING_KEYS: Final = frozenset(
 LEAST_HOLDS: Final = frozenset(
     {
         "consumer-timeout",
+        "delayed-retry-max",
+        "delayed-retry-min",
         "expires",
         "max-in-memory-bytes",
         "max-in-memory-length",
@@ -87,8 +93,16 @@ LEAST_HOLDS: Final = frozenset(
 )
 """Limits: the least of all values holds. [RabbitMQ rabbit_policies merge_policy_value, args_policy_lookup]"""
 
-POLICY_HOLDS: Final = frozenset({"max-age", "stream-max-segment-size-bytes", "initial-cluster-size"})
-"""Where a policy wins over the argument. [RabbitMQ rabbit_stream_queue policy_precedence]"""
+POLICY_HOLDS: Final = frozenset(
+    {
+        "delayed-retry-type",
+        "initial-cluster-size",
+        "max-age",
+        "stream-filter-size-bytes",
+        "stream-max-segment-size-bytes",
+    }
+)
+"""Where a policy wins over the argument. [RabbitMQ policy_precedence, policy_has_precedence]"""
 
 
 def objection(key: str, value: object, operator: bool) -> str:

@@ -61,6 +61,9 @@ class Topology:
         self.epoch: i64 = 1
         self.connections_max: int | None = None  # limits of the virtual host; None: there is none
         self.queues_max: int | None = None
+        self.description = ""
+        self.tags: tuple[str, ...] = ()
+        self.default_queue_type: str | None = None
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:

@@ -121,6 +121,10 @@ class Properties:
             raise ProtocolError(SYNTAX_ERROR, f"malformed headers: {e}") from e
         return found
 
+    def set_table(self, table: bytes) -> None:
+        """Replace the headers by a table as it stands in the property list, its length in front."""
+        self._values[HEADERS] = table
+
     def set_fields(self, fields: list[Field]) -> None:
         """Replace the headers. Without any the property goes too."""
         if not fields:

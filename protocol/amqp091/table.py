@@ -1,0 +1,54 @@
+"""Field tables written: plain values in the types that clients use for them. [amqp-0-9-1 4.2.5.5]"""
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+_I64: Final = struct.Struct(">q")
+_I32: Final = struct.Struct(">i")
+_F64: Final = struct.Struct(">d")
+_LENGTH: Final = struct.Struct(">I")
+_I32_MAX: Final = 2**31 - 1
+
+
+def encode_table(table: Mapping[str, object]) -> bytes:
+    """A table with its length in front.
+
+    Integers are I where they fit and l otherwise, floats d, texts S. Raises ValueError for a name that is
+    not 1 to 255 bytes long, an integer beyond 64 bits, and a value of any other type.
+    """
+    return _counted(b"".join(_name(name) + _value(value) for name, value in table.items()))
+
+
+def _name(name: str) -> bytes:
+    raw = name.encode()
+    if not 0 < len(raw) <= 255:
+        raise ValueError(f"the name {name!r} has {len(raw)} bytes, allowed are 1 to 255")
+    return bytes([len(raw)]) + raw
+
+
+def _value(value: object) -> bytes:
+    if value is None:
+        return b"V"
+    if isinstance(value, bool):
+        return b"t\x01" if value else b"t\x00"
+    if isinstance(value, int):
+        if -_I32_MAX - 1 <= value <= _I32_MAX:
+            return b"I" + _I32.pack(value)
+        try:
+            return b"l" + _I64.pack(value)
+        except struct.error as error:
+            raise ValueError(f"{value} does not fit into 64 bits") from error
+    if isinstance(value, float):
+        return b"d" + _F64.pack(value)
+    if isinstance(value, str):
+        return b"S" + _counted(value.encode())
+    if isinstance(value, Mapping):
+        return b"F" + encode_table(value)
+    if isinstance(value, list):
+        return b"A" + _counted(b"".join(_value(item) for item in value))
+    raise ValueError(f"a field table cannot hold {value!r}")
+
+
+def _counted(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
