@@ -26,7 +26,7 @@ from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
 from broker.auth.doorman import Answer
 from broker.auth.gate import Gate
-from broker.auth.passwords import make_password
+from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
@@ -134,7 +134,7 @@ class Daemon:
         try:
             await self._first_start()
             bound = [await self.listener.open(e.host, e.port) for e in self.settings.listen]
-            admin_port = await self._start_admin()
+            admin_port = await self._start_admin(bound)
             gc.freeze()  # what the start made is here to stay; do not look at it again
             self._tell_ready(bound, admin_port)
             self.started = True
@@ -168,7 +168,7 @@ class Daemon:
         settings = self.settings
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
-            kept = await self.loop.run_in_executor(self.doormen, make_password, password)
+            kept = await self._make_password(password)
             self.users.add_first(settings.default_user, kept, DEFAULT_VHOST)
             _log.info("first user made", user=settings.default_user)
 
@@ -189,18 +189,23 @@ class Daemon:
 
     # -- admin
 
-    async def _start_admin(self) -> int:
+    async def _start_admin(self, bound: list[tuple[str, int]]) -> int:
         """Serve admin HTTP; returns the port, -1 if it is off. Imported late: that takes long."""
         where = self.settings.admin
         if where is None:
             return -1
-        from broker.admin.app import create_app
-        from broker.admin.server import AdminServer
+        from broker.admin.start import serve_admin
         from broker.admin.state import AdminState, Measured
 
         state = AdminState(__version__, FLAVOUR, Measured(self.broker, self.log, self.lag), self._not_ready)
-        self.admin = AdminServer(create_app(state), where.host, where.port)
-        return await self.admin.start()
+        self.admin, port = await serve_admin(
+            (where.host, where.port), state, self.server, self.users, self.gate, self._make_password, bound
+        )
+        return port
+
+    async def _make_password(self, password: str) -> Password:
+        """Hash a password in a thread: that takes long."""
+        return await self.loop.run_in_executor(self.doormen, make_password, password)
 
     def _not_ready(self) -> str:
         if self.log.failure:
@@ -265,13 +270,14 @@ class Daemon:
         )
 
     def _tell_ready(self, bound: list[tuple[str, int]], admin_port: int) -> None:
-        amqp = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in bound)
         where = self.settings.admin
-        admin = "off"
-        if where is not None:
-            admin = f"[{where.host}]:{admin_port}" if ":" in where.host else f"{where.host}:{admin_port}"
+        admin = [] if where is None else [(where.host, admin_port)]
         data = os.path.abspath(self.settings.data_dir)
-        print(f"amqpd {__version__} ready: amqp={amqp} admin={admin} data={data} ({FLAVOUR})", flush=True)  # noqa: T201
+        print(  # noqa: T201
+            f"amqpd {__version__} ready: amqp={logs.endpoints(bound)} admin={logs.endpoints(admin)} "
+            f"data={data} ({FLAVOUR})",
+            flush=True,
+        )
 
 
 def _verified(done: asyncio.Future[bool]) -> bool:

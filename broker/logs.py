@@ -7,6 +7,7 @@ warnings) come out in the same form. Values that a peer chose cannot break a lin
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from io import StringIO
 from typing import Final, TextIO
 
@@ -22,6 +23,13 @@ LEVELS: Final = {
 
 QUIET: Final = ("uvicorn", "uvicorn.error", "asyncio")
 """Loggers of libraries that tell at level info what the daemon tells itself."""
+
+
+def endpoints(addresses: Sequence[tuple[str, int]]) -> str:
+    """Addresses as `HOST:PORT` with commas between them; off if there are none."""
+    return (
+        ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in addresses) or "off"
+    )
 
 
 def configure(log_format: str, log_level: str, stream: TextIO | None = None) -> None:

@@ -36,7 +36,7 @@ class Settings(BaseModel):
     )
     admin: Annotated[Endpoint | None, BeforeValidator(values.endpoint_or_off)] = Field(
         default=Endpoint("127.0.0.1", 15672),
-        description="Where to listen for admin HTTP (metrics, health), or off.",
+        description="Where to listen for admin HTTP (API, metrics, health), or off.",
         json_schema_extra={"allowed": f"{ADDRESS}, or off"},
     )
     default_user: Annotated[str, Field(min_length=1, max_length=255)] = Field(

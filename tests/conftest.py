@@ -2,13 +2,14 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from pamqp.commands import Queue
 from pamqp.common import FieldTable
 
+from tests.api import Api
 from tests.daemon import Address, Daemon, DaemonStarter
 from tests.peer import Connector, Dialler, Peer
 from tests.peer_channel import PeerChannel
@@ -173,3 +174,43 @@ def durable_queue(connect: Connector, name: str) -> Iterator[str]:
 def name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses, for queues and exchanges."""
     return re.sub(r"[^\w.-]+", ".", request.node.nodeid.rpartition("/")[2]).strip(".")[-100:]
+
+
+@pytest.fixture
+def api(daemon: Daemon) -> Iterator[Api]:
+    """The HTTP API of the shared broker, asked by its administrator."""
+    api = Api(daemon.admin)
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def vhost(api: Api, name: str) -> Iterator[str]:
+    """A virtual host of the test's own."""
+    api.put("vhosts", name)
+    yield name
+    api.ask("DELETE", "vhosts", name)
+
+
+@pytest.fixture
+def user(api: Api, vhost: str) -> Iterator[Callable[..., Api]]:
+    """Add users, each with tags, and let them into the test's virtual host; gives their clients."""
+    clients: list[Api] = []
+    names: list[str] = []
+
+    def add(
+        tags: str, permitted: bool = True, configure: str = ".*", write: str = ".*", read: str = ".*"
+    ) -> Api:
+        name = f"{vhost}.{len(names)}"
+        names.append(name)
+        api.put("users", name, password="secret", tags=tags)
+        if permitted:
+            api.put("permissions", vhost, name, configure=configure, write=write, read=read)
+        clients.append(Api(api.base, name, "secret"))
+        return clients[-1]
+
+    yield add
+    for client in clients:
+        client.close()
+    for name in names:
+        api.ask("DELETE", "users", name)

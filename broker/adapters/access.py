@@ -27,7 +27,8 @@ class Origin:
     """Where a peer comes from.
 
     `peer` is its address with the port, as the log names it. `identity` is the name that a verified
-    certificate gives it, None without one. `cipher` is empty on a connection without TLS.
+    certificate gives it, None without one. `cipher` is empty on a connection without TLS. It came to
+    `local_address`; `since` is when, in milliseconds since 1970. `name` tells the connection from others.
     """
 
     def __init__(
@@ -38,14 +39,25 @@ class Origin:
         identity: str | None = None,
         tls_version: str = "",
         cipher: str = "",
+        local_address: str = "",
+        local_port: int = 0,
+        since: int = 0,
     ) -> None:
         self.address = address
         self.port = port
-        self.peer = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        self.local_address = local_address
+        self.local_port = local_port
+        self.since = since
+        self.peer = _endpoint(address, port)
+        self.name = f"{self.peer} -> {_endpoint(local_address, local_port)}"
         self.loopback = loopback
         self.identity = identity
         self.tls_version = tls_version
         self.cipher = cipher
+
+
+def _endpoint(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 class Applicant(Protocol):

@@ -26,12 +26,7 @@ from protocol.amqp091 import methods
 from protocol.amqp091.closing import CloseWatch
 from protocol.amqp091.connection import CLOSED, CLOSING, ERROR, OPEN, STARTING, advance
 from protocol.amqp091.wire import Wire
-from protocol.errors import (
-    CHANNEL_ERROR,
-    CONNECTION_FORCED,
-    INTERNAL_ERROR,
-    ProtocolError,
-)
+from protocol.errors import CHANNEL_ERROR, CONNECTION_FORCED, INTERNAL_ERROR, ProtocolError
 
 if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
@@ -59,6 +54,7 @@ class Connection091(Connection):
         self.user = ""
         self.rights = Rights(server.access, "", "")
         self.client_name = ""
+        self.client_properties: dict[str, object] = {}
         self.client_capabilities: dict[str, object] = {}
         self.virtual_host: VirtualHost | None = None
         self.frame_max: i64 = server.frame_max

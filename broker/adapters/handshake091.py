@@ -70,6 +70,7 @@ class Handshake:
     def _start_ok(self, frame: commands.Connection.StartOk) -> None:
         connection = self.connection
         properties = frame.client_properties or {}
+        connection.client_properties = dict(properties)
         capabilities = properties.get("capabilities")
         connection.client_capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
         name = properties.get("connection_name")

@@ -1,15 +1,20 @@
-"""The admin HTTP surface: metrics, health, and what is running."""
+"""The admin HTTP surface: metrics, health, what is running, and the API."""
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from broker.admin.api.management import Management
+from broker.admin.api.routes import PREFIX, add_api
 from broker.admin.metrics import CONTENT_TYPE, Exposition
 from broker.admin.state import AdminState
 
 
-def create_app(state: AdminState) -> FastAPI:
-    """Make the application that tells about one daemon."""
-    app = FastAPI(title="amqpd", version=state.version, openapi_url=None, docs_url=None, redoc_url=None)
+def create_app(state: AdminState, management: Management | None = None) -> FastAPI:
+    """Make the application that tells about one daemon and, with `management`, changes what it has."""
+    described = None if management is None else f"{PREFIX}/openapi.json"
+    app = FastAPI(title="amqpd", version=state.version, openapi_url=described, docs_url=None, redoc_url=None)
+    if management is not None:
+        add_api(app, management)
     exposition = Exposition(state)
 
     @app.get("/")

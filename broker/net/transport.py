@@ -78,7 +78,15 @@ class Transport:
         if isinstance(peer, tuple) and len(peer) >= 2:
             host = str(peer[0])
             loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
-            self._origin = Origin(host, int(peer[1]), loopback)
+            own = socket.get_extra_info("sockname")
+            self._origin = Origin(
+                host,
+                int(peer[1]),
+                loopback,
+                local_address=str(own[0]),
+                local_port=int(own[1]),
+                since=self._server.broker.schedule.date(),
+            )
         if self._origin.loopback:
             with suppress(OSError):  # some systems refuse it for a socket that is gone already
                 socket.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, LOOPBACK_SEND_BYTES)

@@ -1,0 +1,1 @@
+"""The HTTP API: RabbitMQ's paths and fields. [RabbitMQ management HTTP API]"""

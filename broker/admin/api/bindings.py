@@ -1,0 +1,188 @@
+"""Bindings: shown, made, removed. Of several between the same two the last segment names one."""
+
+from collections.abc import Iterator
+from typing import Annotated, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path
+from fastapi.responses import JSONResponse, Response
+
+from broker.adapters.access import EXCHANGE, QUEUE, READ, WRITE
+from broker.admin.api.body import Body, table, text
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.exchanges import existing_exchange
+from broker.admin.api.json_values import field_table
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.management import Managed
+from broker.admin.api.paths import ExchangeName, Name
+from broker.admin.api.queues import existing_queue
+from broker.admin.api.shapes import BINDING_ORDER, Shown, default_binding, properties_key, shown_binding
+from broker.admin.api.visitor import Asker, Visitor
+from broker.core.binding import Binding
+from broker.core.names import DEFAULT_EXCHANGE, refuse_default
+from broker.core.queue import Queue
+from broker.core.vhost import VirtualHost
+
+CREATED: Final = 201
+CHANGED: Final = 204
+BETWEEN: Final = "/bindings/{vhost}/e/{source}/{kind}/{destination}"
+
+Kind = Annotated[str, Path(pattern="^[qe]$")]
+"""What a binding leads to: q, a queue, or e, an exchange."""
+
+router = APIRouter(tags=["bindings"])
+
+Item = tuple[VirtualHost, Binding | Queue]
+"""A binding, or a queue that stands for its binding to the default exchange."""
+
+
+def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
+    for vhost in vhosts:
+        for queue in vhost.queues.values():
+            yield vhost, queue
+        for exchange in vhost.exchanges.values():
+            for binding in exchange.bindings.values():
+                yield vhost, binding
+
+
+def _show(item: Item) -> Shown:
+    vhost, binding = item
+    return default_binding(binding) if isinstance(binding, Queue) else shown_binding(binding, vhost.name)
+
+
+async def _list(items: Iterator[Item] | list[Item], options: Options) -> Response:
+    def rank(item: Item) -> tuple[str, ...]:
+        shown = _show(item)
+        return tuple(str(shown[name]) for name in BINDING_ORDER)
+
+    return await answer_list(items, _show, options, rank, lambda item: str(_show(item)["source"]))
+
+
+@router.get("/bindings")
+async def list_bindings(visitor: Asker, options: Options) -> Response:
+    """All bindings in the virtual hosts that the user may open."""
+    return await _list(_all(visitor.vhosts()), options)
+
+
+@router.get("/bindings/{vhost}")
+async def list_bindings_in(visitor: Asker, options: Options, vhost: Name) -> Response:
+    """All bindings of a virtual host."""
+    return await _list(_all([visitor.vhost(vhost)]), options)
+
+
+@router.get(BETWEEN)
+async def list_bindings_between(
+    visitor: Asker, options: Options, vhost: Name, source: ExchangeName, kind: Kind, destination: Name
+) -> Response:
+    """The bindings between an exchange and a queue or exchange."""
+    found = visitor.vhost(vhost)
+    return await _list(_between(found, source, kind, destination), options)
+
+
+@router.post(BETWEEN, status_code=CREATED)
+async def post_binding(
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    source: ExchangeName,
+    kind: Kind,
+    destination: Name,
+    body: Body,
+) -> Response:
+    """Bind; the binding's own path is in the header `location`."""
+    found = visitor.vhost(vhost)
+    key = text(body, "routing_key", "")
+    where = f"a binding from exchange '{source}' to '{destination}' in vhost '{vhost}'"
+    arguments = field_table(table(body, "arguments"), where)
+    if kind == "e":
+        destination = "" if destination == "amq.default" else destination
+    _require(visitor, found, source, kind, destination, key)
+    if kind == "q":
+        owner = found.queues[destination].exclusive_owner if destination in found.queues else None
+        found.bind_queue(destination, source, key, arguments, owner)
+    else:
+        found.bind_exchange(destination, source, key, arguments)
+    await durable(management.store)
+    location = f"{quote(destination, safe='')}/{quote(properties_key(key, arguments), safe='')}"
+    return Response(status_code=CREATED, headers={"location": location})
+
+
+@router.get(BETWEEN + "/{props}")
+async def get_binding(
+    visitor: Asker, vhost: Name, source: ExchangeName, kind: Kind, destination: Name, props: Name
+) -> JSONResponse:
+    """One binding."""
+    found = visitor.vhost(vhost)
+    return JSONResponse(_show(_existing(found, source, kind, destination, props)))
+
+
+@router.delete(BETWEEN + "/{props}", status_code=CHANGED)
+async def delete_binding(
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    source: ExchangeName,
+    kind: Kind,
+    destination: Name,
+    props: Name,
+) -> Response:
+    """Remove one binding."""
+    found = visitor.vhost(vhost)
+    _, binding = _existing(found, source, kind, destination, props)
+    if isinstance(binding, Queue):
+        refuse_default(DEFAULT_EXCHANGE)
+        raise AssertionError("the default exchange is always refused")
+    _require(visitor, found, source, kind, destination, binding.routing_key)
+    if binding.queue is not None:
+        owner = binding.queue.exclusive_owner
+        found.unbind_queue(destination, source, binding.routing_key, binding.arguments, owner)
+    else:
+        found.unbind_exchange(destination, source, binding.routing_key, binding.arguments)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+def _between(vhost: VirtualHost, source: str, kind: str, destination: str) -> list[Item]:
+    exchange = existing_exchange(vhost, source)
+    if kind == "q":
+        queue = existing_queue(vhost, destination)
+        leading = vhost.bindings_to(queue)
+        if source == DEFAULT_EXCHANGE:
+            return [(vhost, queue)]
+    else:
+        leading = list(existing_exchange(vhost, destination).incoming)
+    return [(vhost, binding) for binding in leading if binding.source is exchange]
+
+
+def _existing(vhost: VirtualHost, source: str, kind: str, destination: str, props: str) -> Item:
+    between = _between(vhost, source, kind, destination)
+    for item in between:
+        if _show(item)["properties_key"] == props:
+            return item
+    if "~" in props:  # it may have been decoded once more on the way
+        for item in between:
+            shown = _show(item)
+            if shown["routing_key"] == props and not shown["arguments"]:
+                return item
+    raise not_found(
+        f"no binding '{props}' from exchange '{source}' to '{destination}' in vhost '{vhost.name}'"
+    )
+
+
+def _require(
+    visitor: Visitor, vhost: VirtualHost, source: str, kind: str, destination: str, key: str
+) -> None:
+    """To bind and to unbind is to write to the destination and to read from the source. [RabbitMQ]"""
+    rights = visitor.rights(vhost)
+    refuse_default(source)
+    if kind == "e":
+        if not destination:
+            raise bad_request("operation not permitted on the default exchange")
+        rights.require(WRITE, EXCHANGE, destination)
+    else:
+        rights.require(WRITE, QUEUE, destination)
+    rights.require(READ, EXCHANGE, source)
+    exchange = vhost.exchanges.get(source)
+    if exchange is not None:
+        rights.require_topic(READ, exchange, key)

@@ -1,0 +1,141 @@
+"""Connections: shown, and closed by an operator."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from fastapi.responses import JSONResponse, Response
+
+from broker.adapters.connection091 import Connection091
+from broker.admin.api.channels import channels_of, shown_channel
+from broker.admin.api.errors import not_found
+from broker.admin.api.json_values import shown
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.visitor import Asker, Visitor
+
+BY_OPERATOR = "Closed via management HTTP API"
+
+Shown = dict[str, Any]
+Reason = Annotated[str, Header(alias="x-reason")]
+
+router = APIRouter(tags=["connections"])
+
+
+def open_connections(management: Management, visitor: Visitor) -> list[Connection091]:
+    """The connections that a user may see: all of them, or one's own."""
+    found = [each for each in management.connections.all if isinstance(each, Connection091)]
+    return found if visitor.monitors else [each for each in found if each.user == visitor.name]
+
+
+def shown_connection(connection: Connection091, node: str) -> Shown:
+    """One connection."""
+    origin = connection.origin
+    vhost = connection.virtual_host
+    return {
+        "name": origin.name,
+        "user_provided_name": connection.client_name or None,
+        "node": node,
+        "type": "network",
+        "protocol": "AMQP 0-9-1",
+        "state": "flow" if connection.braked else "running",
+        "user": connection.user,
+        "vhost": vhost.name if vhost is not None else None,
+        "host": origin.local_address,
+        "port": origin.local_port,
+        "peer_host": origin.address,
+        "peer_port": origin.port,
+        "ssl": bool(origin.cipher),
+        "ssl_protocol": origin.tls_version or None,
+        "ssl_cipher": origin.cipher or None,
+        "auth_mechanism": connection.mechanism,
+        "timeout": int(connection.heartbeat),
+        "frame_max": int(connection.frame_max),
+        "channel_max": int(connection.channel_max),
+        "channels": int(connection.channel_count),
+        "client_properties": shown(connection.client_properties),
+        "connected_at": origin.since,
+    }
+
+
+async def _list(management: Management, connections: Iterable[Connection091], options: Options) -> Response:
+    return await answer_list(
+        connections,
+        lambda connection: shown_connection(connection, management.node),
+        options,
+        lambda connection: (connection.origin.name,),
+        lambda connection: connection.origin.name,
+    )
+
+
+def _existing(management: Management, name: str) -> Connection091:
+    for connection in management.connections.all:
+        if isinstance(connection, Connection091) and connection.origin.name == name:
+            return connection
+    raise not_found(f"no connection '{name}'")
+
+
+@router.get("/connections")
+async def list_connections(management: Managed, visitor: Asker, options: Options) -> Response:
+    """All connections that the user may see."""
+    return await _list(management, open_connections(management, visitor), options)
+
+
+@router.get("/vhosts/{vhost}/connections")
+async def list_connections_to(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
+    """The connections to a virtual host."""
+    found = visitor.vhost(vhost)
+    connections = open_connections(management, visitor)
+    return await _list(management, [each for each in connections if each.virtual_host is found], options)
+
+
+@router.get("/connections/username/{user}")
+async def list_connections_of(management: Managed, visitor: Asker, options: Options, user: Name) -> Response:
+    """The connections of a user."""
+    connections = open_connections(management, visitor)
+    return await _list(management, [each for each in connections if each.user == user], options)
+
+
+@router.delete("/connections/username/{user}", status_code=204)
+async def close_connections_of(
+    management: Managed, visitor: Asker, user: Name, reason: Reason = BY_OPERATOR
+) -> Response:
+    """Close all connections of a user."""
+    visitor.require_owner(user, to_change=True)
+    for connection in management.connections.of_user(user):
+        connection.force_close(reason)
+    return Response(status_code=204)
+
+
+@router.get("/connections/{name}")
+async def get_connection(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
+    """One connection."""
+    connection = _existing(management, name)
+    visitor.require_owner(connection.user, to_change=False)
+    return JSONResponse(shown_connection(connection, management.node))
+
+
+@router.delete("/connections/{name}", status_code=204)
+async def close_connection(
+    management: Managed, visitor: Asker, name: Name, reason: Reason = BY_OPERATOR
+) -> Response:
+    """Close a connection: its client is told why, by connection.close 320."""
+    connection = _existing(management, name)
+    visitor.require_owner(connection.user, to_change=True)
+    connection.force_close(reason)
+    return Response(status_code=204)
+
+
+@router.get("/connections/{name}/channels")
+async def list_channels_of(management: Managed, visitor: Asker, options: Options, name: Name) -> Response:
+    """The channels of a connection."""
+    connection = _existing(management, name)
+    visitor.require_owner(connection.user, to_change=False)
+    return await answer_list(
+        channels_of(connection),
+        lambda channel: shown_channel(channel, management.node),
+        options,
+        lambda channel: (str(channel.number).zfill(5),),
+        lambda channel: str(channel.number),
+    )

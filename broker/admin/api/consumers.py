@@ -1,0 +1,81 @@
+"""Consumers, and how the API tells about them."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from broker.adapters.target091 import Target091
+from broker.admin.api.channels import channel_details
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.paths import Name
+from broker.admin.api.visitor import Asker, Visitor
+from broker.core.consumer import QueueConsumer
+from broker.core.queue import Queue
+from broker.core.vhost import VirtualHost
+
+Shown = dict[str, Any]
+
+router = APIRouter(tags=["consumers"])
+
+
+def shown_consumer(consumer: QueueConsumer) -> Shown:
+    """One consumer."""
+    queue, target = consumer.queue, consumer.target
+    arguments: Shown = {}
+    if consumer.priority:
+        arguments["x-priority"] = int(consumer.priority)
+    if not consumer.acquires:
+        arguments["x-browse"] = True
+    return {
+        "queue": {"name": queue.name, "vhost": queue.vhost},
+        "consumer_tag": consumer.tag,
+        "channel_details": channel_details(target.channel) if isinstance(target, Target091) else {},
+        "ack_required": not consumer.no_ack,
+        "prefetch_count": int(target.credit.count_max),
+        "exclusive": consumer.exclusive,
+        "active": consumer.active,
+        "activity_status": consumer.activity,
+        "messages_unacknowledged": int(consumer.inflight),
+        "arguments": arguments,
+    }
+
+
+def _user(consumer: QueueConsumer) -> str:
+    target = consumer.target
+    return target.channel.connection.user if isinstance(target, Target091) else ""
+
+
+def shown_consumers(queue: Queue) -> list[Shown]:
+    """All consumers of a queue."""
+    return [shown_consumer(consumer) for consumer in list(queue.manager.all)]
+
+
+async def _list(vhosts: list[VirtualHost], visitor: Visitor, options: Options) -> Response:
+    consumers = [
+        consumer
+        for vhost in vhosts
+        for queue in vhost.queues.values()
+        if queue.consumer_count
+        for consumer in queue.manager.all
+        if visitor.monitors or _user(consumer) == visitor.name
+    ]
+    return await answer_list(
+        consumers,
+        shown_consumer,
+        options,
+        lambda consumer: (consumer.queue.vhost, consumer.queue.name, consumer.tag),
+        lambda consumer: consumer.tag,
+    )
+
+
+@router.get("/consumers")
+async def list_consumers(visitor: Asker, options: Options) -> Response:
+    """The consumers in all virtual hosts: all of them for those who may see everything, else one's own."""
+    return await _list(visitor.vhosts(), visitor, options)
+
+
+@router.get("/consumers/{vhost}")
+async def list_consumers_in(visitor: Asker, options: Options, vhost: Name) -> Response:
+    """The consumers in a virtual host."""
+    return await _list([visitor.vhost(vhost)], visitor, options)

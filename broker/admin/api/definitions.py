@@ -1,0 +1,92 @@
+"""Definitions: exported and imported while the broker runs."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import Response, StreamingResponse
+
+from broker.admin.api.body import read_json
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import ApiError
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.policies import applied
+from broker.admin.api.slices import Slices
+from broker.admin.api.visitor import Administrator
+from broker.admin.definitions.exporting import export_pieces, export_vhost_pieces
+from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
+
+router = APIRouter(tags=["definitions"])
+
+
+async def _document(request: Request) -> Any:
+    return await read_json(request)
+
+
+Document = Annotated[Any, Depends(_document)]
+
+
+@router.get("/definitions")
+async def export_all(management: Managed, visitor: Administrator) -> StreamingResponse:
+    """Everything but messages, as one JSON object."""
+    version = management.state.version
+    return _stream(export_pieces(management.broker, management.users, version))
+
+
+@router.get("/definitions/{vhost}")
+async def export_one(management: Managed, visitor: Administrator, vhost: Name) -> StreamingResponse:
+    """The policies, parameters, queues, exchanges and bindings of one virtual host."""
+    return _stream(export_vhost_pieces(visitor.vhost(vhost), management.state.version))
+
+
+@router.post("/definitions", status_code=204)
+async def import_all(management: Managed, visitor: Administrator, document: Document) -> Response:
+    """Import definitions. Nothing is changed unless everything can be; what is there as described stays."""
+    await _import(management, document, None)
+    return Response(status_code=204)
+
+
+@router.post("/definitions/{vhost}", status_code=204)
+async def import_one(
+    management: Managed, visitor: Administrator, vhost: Name, document: Document
+) -> Response:
+    """Import definitions into one virtual host."""
+    visitor.vhost(vhost)
+    await _import(management, document, vhost)
+    return Response(status_code=204)
+
+
+async def _import(management: Management, document: Any, vhost: str | None) -> None:
+    passwords = {
+        user: await management.make_password(password) for user, password in clear_passwords(document).items()
+    }
+    steps = import_steps(document, management.broker, management.users, passwords, vhost)
+    try:
+        await Slices().drain(steps)
+    except DefinitionsError as error:
+        raise ApiError(400, "bad_request", "\n".join(error.problems)) from error
+    for found in list(management.broker.vhosts.values()):
+        await applied(found)
+    await durable(management.store)
+
+
+def _stream(pieces: Iterator[str]) -> StreamingResponse:
+    return StreamingResponse(
+        _gathered(pieces),
+        media_type="application/json",
+        headers={"content-disposition": 'attachment; filename="definitions.json"'},
+    )
+
+
+async def _gathered(pieces: Iterator[str]) -> AsyncIterator[str]:
+    """Pieces in larger ones, with pauses between them."""
+    slices = Slices()
+    waiting: list[str] = []
+    for piece in pieces:
+        waiting.append(piece)
+        if len(waiting) >= 200:
+            yield "".join(waiting)
+            waiting.clear()
+        await slices.breathe()
+    yield "".join(waiting)

@@ -1,0 +1,80 @@
+"""Refusals as RabbitMQ's API words them: a status, and `{"error": ..., "reason": ...}`."""
+
+from typing import Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from broker.core.errors import (
+    AccessRefused,
+    BrokerError,
+    NotAllowed,
+    NotFound,
+    StoreFailed,
+)
+
+REALM: Final = "amqpd"
+_TITLES: Final = {404: "Object Not Found", 405: "Method Not Allowed", 413: "payload_too_large"}
+
+
+class ApiError(Exception):
+    """A request that is refused."""
+
+    def __init__(self, status: int, error: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.error = error
+        self.reason = reason
+
+
+def bad_request(reason: str) -> ApiError:
+    """The request makes no sense as it is."""
+    return ApiError(400, "bad_request", reason)
+
+
+def not_found(reason: str = "Not Found") -> ApiError:
+    """What the request names is not there."""
+    return ApiError(404, "Object Not Found", reason)
+
+
+def not_authorised(reason: str) -> ApiError:
+    """We know who it is, and may not do it."""
+    return ApiError(401, "not_authorised", reason)
+
+
+def error_response(status: int, error: str, reason: str) -> JSONResponse:
+    """The answer to a request that is refused."""
+    headers = {"www-authenticate": f'Basic realm="{REALM}"'} if error == "not_authorized" else None
+    return JSONResponse({"error": error, "reason": reason}, status_code=status, headers=headers)
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Have all refusals answered in the one form."""
+
+    @app.exception_handler(ApiError)
+    async def refused(request: Request, error: ApiError) -> JSONResponse:
+        return error_response(error.status, error.error, error.reason)
+
+    @app.exception_handler(BrokerError)
+    async def refused_by_core(request: Request, error: BrokerError) -> JSONResponse:
+        if isinstance(error, NotFound):
+            return error_response(404, "not_found", error.text)
+        if isinstance(error, (AccessRefused, NotAllowed)):
+            return error_response(401, "not_authorised", error.text)
+        if isinstance(error, StoreFailed):
+            return error_response(503, "service_unavailable", error.text)
+        return error_response(400, "bad_request", error.text)
+
+    @app.exception_handler(RequestValidationError)
+    async def refused_by_parameters(request: Request, error: RequestValidationError) -> JSONResponse:
+        wrong = error.errors()[0]
+        return error_response(400, "bad_request", f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def refused_by_router(request: Request, error: HTTPException) -> JSONResponse:
+        title = _TITLES.get(error.status_code, str(error.detail))
+        answer = error_response(error.status_code, title, str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer

@@ -1,0 +1,143 @@
+"""Exchanges: shown, declared, deleted."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+
+from broker.adapters.access import CONFIGURE, EXCHANGE, READ, WRITE, Rights
+from broker.admin.api.body import Body, Fields, flag, table, text
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.json_values import field_table
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.management import Managed
+from broker.admin.api.paths import ExchangeName, Name
+from broker.admin.api.shapes import Shown, default_binding, shown_binding, shown_effective, shown_exchange
+from broker.admin.api.visitor import Asker
+from broker.core.arguments import ALTERNATE_EXCHANGE
+from broker.core.exchange import Exchange
+from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.vhost import VirtualHost
+
+CREATED: Final = 201
+CHANGED: Final = 204
+
+router = APIRouter(tags=["exchanges"])
+
+
+async def _list(vhosts: list[VirtualHost], options: Options) -> Response:
+    exchanges = [(vhost.name, exchange) for vhost in vhosts for exchange in vhost.exchanges.values()]
+    return await answer_list(
+        exchanges,
+        lambda item: shown_exchange(item[1], item[0]),
+        options,
+        lambda item: (item[0], item[1].name),
+        lambda item: item[1].name,
+    )
+
+
+@router.get("/exchanges")
+async def list_exchanges(visitor: Asker, options: Options) -> Response:
+    """All exchanges in the virtual hosts that the user may open."""
+    return await _list(visitor.vhosts(), options)
+
+
+@router.get("/exchanges/{vhost}")
+async def list_exchanges_in(visitor: Asker, options: Options, vhost: Name) -> Response:
+    """All exchanges of a virtual host."""
+    return await _list([visitor.vhost(vhost)], options)
+
+
+@router.get("/exchanges/{vhost}/{name}")
+async def get_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
+    """One exchange."""
+    return JSONResponse(shown_exchange(existing_exchange(visitor.vhost(vhost), name), vhost))
+
+
+@router.put("/exchanges/{vhost}/{name}", status_code=CREATED)
+async def put_exchange(
+    management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: Body
+) -> Response:
+    """Declare an exchange: 201 if it is new, 204 if it was there as described."""
+    found = visitor.vhost(vhost)
+    existed = name in found.exchanges
+    declare_exchange(found, visitor.rights(found), name, body)
+    await durable(management.store)
+    return Response(status_code=CHANGED if existed else CREATED)
+
+
+@router.delete("/exchanges/{vhost}/{name}", status_code=CHANGED)
+async def delete_exchange(
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    name: ExchangeName,
+    if_unused: Annotated[str, Query(alias="if-unused")] = "false",
+) -> Response:
+    """Delete an exchange with its bindings."""
+    found = visitor.vhost(vhost)
+    existing_exchange(found, name)
+    visitor.rights(found).require(CONFIGURE, EXCHANGE, name)
+    found.delete_exchange(name, if_unused == "true")
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.get("/exchanges/{vhost}/{name}/bindings/source")
+async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
+    """The bindings that lead away from an exchange."""
+    found = visitor.vhost(vhost)
+    exchange = existing_exchange(found, name)
+    if name == DEFAULT_EXCHANGE:
+        return await _bindings([default_binding(queue) for queue in found.queues.values()], options)
+    return await _bindings([shown_binding(binding, vhost) for binding in exchange.bindings.values()], options)
+
+
+@router.get("/exchanges/{vhost}/{name}/bindings/destination")
+async def list_bindings_to(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
+    """The bindings that lead to an exchange."""
+    exchange = existing_exchange(visitor.vhost(vhost), name)
+    return await _bindings([shown_binding(binding, vhost) for binding in exchange.incoming], options)
+
+
+@router.get("/exchanges/{vhost}/{name}/effective")
+async def explain_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> JSONResponse:
+    """What policies and arguments come to for an exchange, each value with whose it is. [amqpd]"""
+    found = visitor.vhost(vhost)
+    return JSONResponse(shown_effective(found.policies.explain_exchange(existing_exchange(found, name))))
+
+
+async def _bindings(bindings: list[Shown], options: Options) -> Response:
+    return await answer_list(
+        bindings,
+        lambda binding: binding,
+        options,
+        lambda binding: (binding["source"], binding["destination"], binding["properties_key"]),
+        lambda binding: str(binding["destination"]),
+    )
+
+
+def existing_exchange(vhost: VirtualHost, name: str) -> Exchange:
+    """An exchange by its name. Raises ApiError."""
+    exchange = vhost.exchanges.get(name)
+    if exchange is None:
+        raise not_found(f"no exchange '{name}' in vhost '{vhost.name}'")
+    return exchange
+
+
+def declare_exchange(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Exchange:
+    """Declare an exchange as a request describes it. Raises ApiError and what the core raises."""
+    if not name:
+        raise bad_request("the default exchange cannot be declared")
+    where = f"exchange '{name}' in vhost '{vhost.name}'"
+    arguments = field_table(table(fields, "arguments"), where)
+    kind = text(fields, "type", "direct")
+    rights.require(CONFIGURE, EXCHANGE, name)
+    alternate = arguments.get(ALTERNATE_EXCHANGE)
+    if name not in vhost.exchanges and isinstance(alternate, str):
+        rights.require(READ, EXCHANGE, name)
+        rights.require(WRITE, EXCHANGE, alternate)
+    return vhost.declare_exchange(
+        name, kind, flag(fields, "durable"), flag(fields, "auto_delete"), flag(fields, "internal"), arguments
+    )

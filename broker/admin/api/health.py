@@ -1,0 +1,129 @@
+"""Health checks: 200 and `{"status": "ok"}`, or 503 and what is wrong. [RabbitMQ health checks]"""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from broker.adapters.access import CONFIGURE, QUEUE, READ
+from broker.admin.api.errors import bad_request
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.messages import taker_of
+from broker.admin.api.paths import Name
+from broker.admin.api.publishing import channel_for, publish_message
+from broker.admin.api.visitor import Asker
+
+FAILED: Final = 503
+ALIVENESS_QUEUE: Final = "aliveness-test"
+
+router = APIRouter(prefix="/health/checks", tags=["health"])
+aliveness = APIRouter(tags=["health"])
+
+
+def _ok(**more: Any) -> JSONResponse:
+    return JSONResponse({"status": "ok", **more})
+
+
+def _failed(reason: str, **more: Any) -> JSONResponse:
+    return JSONResponse({"status": "failed", "reason": reason, **more}, status_code=FAILED)
+
+
+def _trouble(management: Management) -> JSONResponse:
+    reason = management.store.failure or management.state.not_ready()
+    return _failed(reason) if reason else _ok()
+
+
+def _alarms(management: Management) -> JSONResponse:
+    failure = management.store.failure
+    if failure:
+        return _failed(f"the log accepts nothing: {failure}", alarms=[{"resource": "disk"}])
+    return _ok()
+
+
+@router.get("/alarms")
+async def alarms(management: Managed, visitor: Asker) -> JSONResponse:
+    """Whether publishes are refused because the log cannot take them."""
+    return _alarms(management)
+
+
+@router.get("/local-alarms")
+async def local_alarms(management: Managed, visitor: Asker) -> JSONResponse:
+    """The same: there is one node."""
+    return _alarms(management)
+
+
+@router.get("/is-in-service")
+async def is_in_service(management: Managed, visitor: Asker) -> JSONResponse:
+    """Whether clients can publish and consume."""
+    return _trouble(management)
+
+
+@router.get("/ready-to-serve-clients")
+async def ready_to_serve_clients(management: Managed, visitor: Asker) -> JSONResponse:
+    """Whether clients can publish and consume."""
+    return _trouble(management)
+
+
+@router.get("/metadata-store/initialized")
+async def metadata_store_initialized(management: Managed, visitor: Asker) -> JSONResponse:
+    """The definitions were read before this was listened on."""
+    return _ok()
+
+
+@router.get("/virtual-hosts")
+async def virtual_hosts(management: Managed, visitor: Asker) -> JSONResponse:
+    """Whether all virtual hosts run; those that are there do."""
+    return _ok()
+
+
+@router.get("/node-is-quorum-critical")
+async def node_is_quorum_critical(management: Managed, visitor: Asker) -> JSONResponse:
+    """No queue needs a majority of nodes."""
+    return _ok()
+
+
+@router.get("/node-is-mirror-sync-critical")
+async def node_is_mirror_sync_critical(management: Managed, visitor: Asker) -> JSONResponse:
+    """No queue is mirrored."""
+    return _ok()
+
+
+@router.get("/port-listener/{port}")
+async def port_listener(management: Managed, visitor: Asker, port: Name) -> JSONResponse:
+    """Whether something listens on a port."""
+    if not port.isascii() or not port.isdigit():
+        raise bad_request(f"'{port}' is not a port")
+    ports = sorted({listener[2] for listener in management.listeners})
+    if int(port) in ports:
+        return _ok(port=int(port))
+    return _failed("No active listener", missing=int(port), ports=ports)
+
+
+@router.get("/protocol-listener/{protocol}")
+async def protocol_listener(management: Managed, visitor: Asker, protocol: Name) -> JSONResponse:
+    """Whether a protocol is listened for: amqp, amqp/ssl or http."""
+    protocols = sorted({listener[0] for listener in management.listeners})
+    wanted = {"amqp091": "amqp", "amqps": "amqp/ssl", "amqp0-9-1": "amqp"}.get(protocol.lower(), protocol)
+    if wanted in protocols:
+        return _ok(protocol=protocol)
+    return _failed("No active listener", missing=protocol, protocols=protocols)
+
+
+@aliveness.get("/aliveness-test/{vhost}")
+async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
+    """Whether a message goes in and comes out: RabbitMQ's test, with RabbitMQ's queue."""
+    found = visitor.vhost(vhost)
+    rights = visitor.rights(found)
+    rights.require(CONFIGURE, QUEUE, ALIVENESS_QUEUE)
+    rights.require(READ, QUEUE, ALIVENESS_QUEUE)
+    queue = found.declare_queue(ALIVENESS_QUEUE, False, None, False, {})
+    taken = publish_message(
+        channel_for(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
+    )
+    consumer = taker_of(queue)
+    entry = queue.get_one(consumer)
+    if entry is not None:
+        queue.settle(entry)
+    if taken != 1 or entry is None:
+        return _failed("a message that was published did not arrive")
+    return _trouble(management)

@@ -1,0 +1,131 @@
+"""Limits of virtual hosts and users. [RabbitMQ vhost limits, user limits]"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body, Fields, required
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request
+from broker.admin.api.management import Managed
+from broker.admin.api.paths import Name
+from broker.admin.api.shapes import Shown
+from broker.admin.api.visitor import Administrator, Asker
+from broker.auth.user import USER_LIMITS
+from broker.core.broker import Broker
+from broker.core.vhost import VirtualHost
+
+CHANGED: Final = 204
+MAX_CONNECTIONS: Final = "max-connections"
+MAX_QUEUES: Final = "max-queues"
+VHOST_LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
+
+router = APIRouter(tags=["limits"])
+
+
+def vhost_limits(vhost: VirtualHost) -> dict[str, int]:
+    """The limits of a virtual host that are set."""
+    both = ((MAX_CONNECTIONS, vhost.connections_max), (MAX_QUEUES, vhost.queues_max))
+    return {name: limit for name, limit in both if limit is not None}
+
+
+def set_vhost_limits(broker: Broker, vhost: str, limits: Mapping[str, int]) -> None:
+    """Replace the limits of a virtual host. Raises what the core raises."""
+    broker.limit_vhost(vhost, limits.get(MAX_CONNECTIONS), limits.get(MAX_QUEUES))
+
+
+def limit_value(fields: Fields) -> int:
+    """The number in a request; negative: no limit. Raises ApiError."""
+    value = required(fields, "value")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise bad_request(f"value is not a whole number: {value!r}")
+    return value
+
+
+def _check(name: str, names: tuple[str, ...]) -> None:
+    if name not in names:
+        raise bad_request(f"limit '{name}' is not known, allowed: {', '.join(names)}")
+
+
+@router.get("/vhost-limits")
+async def list_vhost_limits(visitor: Asker) -> JSONResponse:
+    """The limits of all virtual hosts that the user may see and that have any."""
+    return JSONResponse(_shown((vhost.name, vhost_limits(vhost)) for vhost in visitor.vhosts()))
+
+
+@router.get("/vhost-limits/{vhost}")
+async def get_vhost_limits(visitor: Asker, vhost: Name) -> JSONResponse:
+    """The limits of a virtual host, in a list that is empty if there are none."""
+    found = visitor.visible_vhost(vhost)
+    return JSONResponse(_shown([(vhost, vhost_limits(found))]))
+
+
+@router.put("/vhost-limits/{vhost}/{name}", status_code=CHANGED)
+async def put_vhost_limit(
+    management: Managed, visitor: Administrator, vhost: Name, name: Name, body: Body
+) -> Response:
+    """Set one limit of a virtual host; a negative number takes it away."""
+    limits = vhost_limits(visitor.vhost(vhost))
+    _check(name, VHOST_LIMITS)
+    set_vhost_limits(management.broker, vhost, limits | {name: limit_value(body)})
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.delete("/vhost-limits/{vhost}/{name}", status_code=CHANGED)
+async def delete_vhost_limit(
+    management: Managed, visitor: Administrator, vhost: Name, name: Name
+) -> Response:
+    """Take one limit of a virtual host away."""
+    limits = vhost_limits(visitor.vhost(vhost))
+    _check(name, VHOST_LIMITS)
+    limits.pop(name, None)
+    set_vhost_limits(management.broker, vhost, limits)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.get("/user-limits")
+async def list_user_limits(management: Managed, visitor: Administrator) -> JSONResponse:
+    """The limits of all users that have any."""
+    users = management.users
+    found = [(name, users.known(name).limits) for name in users.names()]
+    return JSONResponse([{"user": name, "value": limits} for name, limits in found if limits])
+
+
+@router.get("/user-limits/{user}")
+async def get_user_limits(management: Managed, visitor: Asker, user: Name) -> JSONResponse:
+    """The limits of a user, in a list that is empty if there are none."""
+    if user != visitor.name:
+        visitor.require_administrator()
+    limits = management.users.known(user).limits
+    return JSONResponse([{"user": user, "value": limits}] if limits else [])
+
+
+@router.put("/user-limits/{user}/{name}", status_code=CHANGED)
+async def put_user_limit(
+    management: Managed, visitor: Administrator, user: Name, name: Name, body: Body
+) -> Response:
+    """Set one limit of a user; a negative number takes it away."""
+    limits = management.users.known(user).limits
+    _check(name, USER_LIMITS)
+    management.users.set_limits(user, limits | {name: limit_value(body)})
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.delete("/user-limits/{user}/{name}", status_code=CHANGED)
+async def delete_user_limit(management: Managed, visitor: Administrator, user: Name, name: Name) -> Response:
+    """Take one limit of a user away."""
+    limits = dict(management.users.known(user).limits)
+    _check(name, USER_LIMITS)
+    limits.pop(name, None)
+    management.users.set_limits(user, limits)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+def _shown(limits: Iterable[tuple[str, dict[str, int]]]) -> list[Shown]:
+    return [{"vhost": name, "value": found} for name, found in limits if found]

@@ -1,0 +1,241 @@
+"""Lists: filtered, sorted, paged and reduced to columns, without ever holding up messages.
+
+[RabbitMQ management: pagination]. Everything is done in slices; a list that is asked for as a whole is sent
+piece by piece as it is made.
+"""
+
+import heapq
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeVar
+
+import regex
+from fastapi import Depends, Query
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from broker.admin.api.errors import ApiError
+from broker.admin.api.slices import Slices
+
+PAGE_SIZE: Final = 100
+PAGE_SIZE_MAX: Final = 500
+FILTER_MAX: Final = 1024
+RUN: Final = 1000  # items that are sorted at once
+PIECE: Final = 64  # items that are sent at once
+MATCH_SECONDS: Final = 0.01  # what one name may cost a filter that is a regular expression
+
+T = TypeVar("T")
+
+Shown = dict[str, Any]
+Key = tuple[tuple[int, Any], ...]
+
+
+@dataclass(frozen=True)
+class ListOptions:
+    """What a client wants of a list."""
+
+    page: int | None
+    page_size: int
+    name: str
+    use_regex: bool
+    sort: str | None
+    sort_reverse: bool
+    columns: tuple[tuple[str, ...], ...]
+
+
+def _options(
+    page: Annotated[str | None, Query()] = None,
+    page_size: Annotated[str | None, Query()] = None,
+    part: Annotated[str, Query(alias="name")] = "",  # a path may have a name of its own
+    use_regex: Annotated[str, Query()] = "false",
+    sort: Annotated[str | None, Query()] = None,
+    sort_reverse: Annotated[str, Query()] = "false",
+    columns: Annotated[str, Query()] = "",
+) -> ListOptions:
+    number = None if page is None else _positive("page", page)
+    size = PAGE_SIZE if page_size is None or page is None else _positive("page_size", page_size)
+    if size > PAGE_SIZE_MAX:
+        raise _invalid(f"page size {size} is above {PAGE_SIZE_MAX}")
+    if use_regex == "true" and len(part) > FILTER_MAX:
+        raise _invalid(f"name filter regex is longer than {FILTER_MAX} characters")
+    wanted = tuple(tuple(column.split(".")) for column in columns.split(",") if column)
+    return ListOptions(number, size, part, use_regex == "true", sort, sort_reverse == "true", wanted)
+
+
+Options = Annotated[ListOptions, Depends(_options)]
+
+
+async def answer_list(
+    items: Iterable[T],
+    show: Callable[[T], Shown],
+    options: ListOptions,
+    rank: Callable[[T], tuple[str, ...]],
+    name: Callable[[T], str],
+) -> Response:
+    """Answer with a list of `items`, each in the form that `show` gives it.
+
+    `rank` is the order if the client wants no other, `name` what the client's filter is held against. Raises
+    ApiError for a page that is not there and a filter that is no regular expression.
+    """
+    slices = Slices()
+    everything = list(items)
+    if options.page is None:
+        ordered = await _sorted(everything, show, options, rank, None, slices)
+        return StreamingResponse(
+            _pieces(ordered, show, options.columns, slices),
+            media_type="application/json",
+            headers={"cache-control": "no-cache"},
+        )
+    found = await _filtered(everything, options, name, slices)
+    first = (options.page - 1) * options.page_size
+    if first > 0 and first >= len(found):
+        raise ApiError(
+            400,
+            "page_out_of_range",
+            f"Page out of range, page: {options.page} page size: {options.page_size}, len: {len(found)}",
+        )
+    ordered = await _sorted(found, show, options, rank, first + options.page_size, slices)
+    shown: list[Shown] = []
+    for item in ordered[first:]:
+        shown.append(reduced(show(item), options.columns))
+        await slices.breathe()
+    return JSONResponse(
+        {
+            "total_count": len(everything),
+            "item_count": len(shown),
+            "filtered_count": len(found),
+            "page": options.page,
+            "page_size": options.page_size,
+            "page_count": -(-len(found) // options.page_size),
+            "items": shown,
+        },
+        headers={"cache-control": "no-cache"},
+    )
+
+
+def reduced(shown: Any, columns: Sequence[tuple[str, ...]]) -> Any:
+    """Only the wanted columns of an object, or of each object in a list; all of them if none is named."""
+    if not columns:
+        return shown
+    if isinstance(shown, list):
+        return [reduced(item, columns) for item in shown]
+    if not isinstance(shown, dict):
+        return shown
+    kept: Shown = {}
+    for key, value in shown.items():
+        deeper = [column[1:] for column in columns if column[0] == key]
+        if deeper:
+            kept[key] = value if () in deeper else reduced(value, deeper)
+    return kept
+
+
+async def _filtered(
+    items: list[T], options: ListOptions, name: Callable[[T], str], slices: Slices
+) -> list[T]:
+    if not options.name:
+        return items
+    matches = _expression(options.name) if options.use_regex else _part(options.name)
+    found: list[T] = []
+    for item in items:
+        if matches(name(item)):
+            found.append(item)
+        await slices.breathe()
+    return found
+
+
+def _part(wanted: str) -> Callable[[str], bool]:
+    folded = wanted.lower()
+    return lambda name: folded in name.lower()
+
+
+def _expression(wanted: str) -> Callable[[str], bool]:
+    try:
+        pattern = regex.compile(wanted, regex.IGNORECASE)
+    except (regex.error, RecursionError, OverflowError) as error:
+        raise ApiError(400, "bad_request", f"'{wanted}' is not a regular expression: {error}") from error
+
+    def matches(name: str) -> bool:
+        try:
+            return pattern.search(name, timeout=MATCH_SECONDS) is not None
+        except TimeoutError as error:
+            raise ApiError(400, "bad_request", f"'{wanted}' takes too long to match '{name}'") from error
+
+    return matches
+
+
+async def _sorted(
+    items: list[T],
+    show: Callable[[T], Shown],
+    options: ListOptions,
+    rank: Callable[[T], tuple[str, ...]],
+    wanted: int | None,
+    slices: Slices,
+) -> list[T]:
+    """The first `wanted` items in order: sorted runs, which are then merged no further than needed."""
+    if options.sort == "":
+        return items
+    path = options.sort.split(".") if options.sort else []
+
+    def key(item: T) -> Key:
+        default = tuple((1, part) for part in rank(item))
+        return (_comparable(_at(show(item), path)), *default) if path else default
+
+    runs: list[list[tuple[Key, int]]] = []
+    for start in range(0, len(items), RUN):
+        run: list[tuple[Key, int]] = []
+        for index in range(start, min(start + RUN, len(items))):
+            run.append((key(items[index]), index))
+            await slices.breathe()
+        run.sort(reverse=options.sort_reverse)
+        runs.append(run)
+    ordered: list[T] = []
+    for _, index in heapq.merge(*runs, reverse=options.sort_reverse):
+        if wanted is not None and len(ordered) >= wanted:
+            break
+        ordered.append(items[index])
+        await slices.breathe()
+    return ordered
+
+
+async def _pieces(
+    items: list[T],
+    show: Callable[[T], Shown],
+    columns: Sequence[tuple[str, ...]],
+    slices: Slices,
+) -> AsyncIterator[str]:
+    opening = "["
+    for start in range(0, len(items), PIECE):
+        shown: list[str] = []
+        for item in items[start : start + PIECE]:
+            shown.append(json.dumps(reduced(show(item), columns), separators=(",", ":")))
+            await slices.breathe()
+        yield opening + ",".join(shown)
+        opening = ","
+    yield "[]" if opening == "[" else "]"
+
+
+def _at(shown: Any, path: list[str]) -> object:
+    for part in path:
+        if not isinstance(shown, dict):
+            return None
+        shown = shown.get(part)
+    return shown
+
+
+def _comparable(value: object) -> tuple[int, Any]:
+    """Values of any kind in one order; nothing counts as 0. [RabbitMQ]"""
+    if value is None:
+        return 0, 0
+    if isinstance(value, (int, float)):
+        return 0, value
+    return 1, value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _positive(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and int(value) > 0):
+        raise _invalid(f"{name} is '{value}'")
+    return int(value)
+
+
+def _invalid(what: str) -> ApiError:
+    return ApiError(400, "invalid_pagination_parameters", f"Invalid pagination parameters: {what}")

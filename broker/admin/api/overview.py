@@ -1,0 +1,204 @@
+"""What is running: the broker as a whole, its one node, its versions."""
+
+import os
+import platform
+import resource
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body, text
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import not_found
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.slices import Slices
+from broker.admin.api.vhosts import SUMMED_AT_ONCE
+from broker.admin.api.visitor import Administrator, Asker, Visitor
+from broker.core.exchange_kinds import KINDS
+
+COMPATIBLE_WITH: Final = "3.13.0"
+"""The version of RabbitMQ whose API this is: tools choose by it what they ask for."""
+
+CLUSTER_NAME: Final = "cluster_name"
+CHANGED: Final = 204
+
+Shown = dict[str, Any]
+
+router = APIRouter(tags=["overview"])
+
+
+def cluster_name(management: Management) -> str:
+    """The name that operators gave the broker, else the node's."""
+    name = management.broker.parameters.get(CLUSTER_NAME)
+    return name if isinstance(name, str) else management.node
+
+
+async def _totals(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
+    """Objects, and messages, in the virtual hosts whose contents the user is shown."""
+    slices = Slices()
+    objects = {"queues": 0, "exchanges": 0, "consumers": 0}
+    ready = unacked = 0
+    for vhost in visitor.vhosts():
+        objects["exchanges"] += len(vhost.exchanges)
+        queues = list(vhost.queues.values())
+        objects["queues"] += len(queues)
+        for start in range(0, len(queues), SUMMED_AT_ONCE):
+            for queue in queues[start : start + SUMMED_AT_ONCE]:
+                ready += int(queue.ready)
+                unacked += int(queue.unacked)
+                objects["consumers"] += queue.consumer_count
+            await slices.breathe()
+    return objects, {
+        "messages": ready + unacked,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+    }
+
+
+def _counters(management: Management) -> Mapping[str, int]:
+    counters = management.broker.counters
+    return {
+        "publish": int(counters.published),
+        "confirm": int(counters.confirmed),
+        "deliver_get": int(counters.delivered),
+        "redeliver": int(counters.redelivered),
+        "ack": int(counters.acked),
+        "return_unroutable": int(counters.returned),
+        "drop_unroutable": int(counters.unroutable),
+    }
+
+
+@router.get("/overview")
+async def overview(management: Managed, visitor: Asker) -> JSONResponse:
+    """The broker as a whole."""
+    objects, messages = await _totals(visitor)
+    counters = management.broker.counters
+    state = management.state
+    return JSONResponse(
+        {
+            "management_version": COMPATIBLE_WITH,
+            "rabbitmq_version": COMPATIBLE_WITH,
+            "product_name": "amqpd",
+            "product_version": state.version,
+            "flavour": state.flavour,
+            "cluster_name": cluster_name(management),
+            "node": management.node,
+            "rates_mode": "basic",
+            "exchange_types": [{"name": kind, "description": "", "enabled": True} for kind in KINDS],
+            "object_totals": objects
+            | {
+                "connections": int(counters.connections_opened - counters.connections_closed),
+                "channels": int(counters.channels_opened - counters.channels_closed),
+            },
+            "queue_totals": management.rates.stats("messages", messages),
+            "message_stats": management.rates.stats("broker", _counters(management)),
+            "listeners": [
+                {"node": management.node, "protocol": protocol, "ip_address": host, "port": port}
+                for protocol, host, port in management.listeners
+            ],
+        }
+    )
+
+
+@router.get("/version")
+async def version(management: Managed, visitor: Asker) -> JSONResponse:
+    """The version of amqpd."""
+    return JSONResponse({"product_name": "amqpd", "product_version": management.state.version})
+
+
+@router.get("/cluster-name")
+async def get_cluster_name(management: Managed, visitor: Asker) -> JSONResponse:
+    """The broker's name."""
+    return JSONResponse({"name": cluster_name(management)})
+
+
+@router.put("/cluster-name", status_code=CHANGED)
+async def put_cluster_name(management: Managed, visitor: Administrator, body: Body) -> Response:
+    """Name the broker."""
+    management.broker.parameters.set(CLUSTER_NAME, text(body, "name"))
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+def _node(management: Management) -> Shown:
+    counters = management.broker.counters
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "name": management.node,
+        "type": "disc",
+        "running": True,
+        "os_pid": str(os.getpid()),
+        "processors": os.cpu_count(),
+        "uptime": int((time.monotonic() - management.started) * 1000),
+        "mem_used": _resident_bytes() or usage.ru_maxrss * 1024,
+        "fd_used": _open_files(),
+        "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "sockets_used": int(counters.connections_opened - counters.connections_closed),
+        "mem_alarm": False,
+        "disk_free_alarm": bool(management.store.failure),
+        "rates_mode": "basic",
+        "python": platform.python_version(),
+        "applications": [
+            {"name": "amqpd", "description": "amqpd", "version": management.state.version},
+        ],
+        "partitions": [],
+    }
+
+
+@router.get("/nodes")
+async def list_nodes(management: Managed, visitor: Asker) -> JSONResponse:
+    """The one node."""
+    visitor.require_monitor()
+    return JSONResponse([_node(management)])
+
+
+@router.get("/nodes/{node}")
+async def get_node(management: Managed, visitor: Asker, node: Name) -> JSONResponse:
+    """The one node, by its name."""
+    visitor.require_monitor()
+    if node != management.node:
+        raise not_found(f"no node '{node}'")
+    return JSONResponse(_node(management))
+
+
+@router.get("/extensions")
+async def list_extensions(visitor: Asker) -> JSONResponse:
+    """Extensions of a user interface: there are none."""
+    return JSONResponse([])
+
+
+@router.get("/feature-flags")
+async def list_feature_flags(visitor: Asker) -> JSONResponse:
+    """Features that could be off: there are none."""
+    return JSONResponse([])
+
+
+@router.get("/deprecated-features")
+async def list_deprecated_features(visitor: Asker) -> JSONResponse:
+    """Features that will go: there are none."""
+    return JSONResponse([])
+
+
+@router.get("/auth")
+async def ways_to_authenticate() -> JSONResponse:
+    """How to prove who one is: by Basic authentication."""
+    return JSONResponse({"oauth_enabled": False})
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _open_files() -> int | None:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return None

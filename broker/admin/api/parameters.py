@@ -1,0 +1,160 @@
+"""Parameters. Those of virtual hosts are operator policies and limits; global ones are any values."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body, required, table
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.limits import set_vhost_limits, vhost_limits
+from broker.admin.api.management import Managed
+from broker.admin.api.paths import Name
+from broker.admin.api.policies import applied, policy_of
+from broker.admin.api.shapes import shown_policy
+from broker.admin.api.visitor import Asker
+from broker.auth.user import checked_limits
+from broker.core.vhost import VirtualHost
+
+CREATED: Final = 201
+CHANGED: Final = 204
+OPERATOR_POLICY: Final = "operator_policy"
+VHOST_LIMITS: Final = "vhost-limits"
+LIMITS: Final = "limits"
+COMPONENTS: Final = (OPERATOR_POLICY, VHOST_LIMITS)
+
+Shown = dict[str, Any]
+
+router = APIRouter(tags=["parameters"])
+
+
+def _of(vhost: VirtualHost, component: str | None = None) -> list[Shown]:
+    found: list[Shown] = []
+    limits = vhost_limits(vhost)
+    if limits:
+        found.append({"vhost": vhost.name, "component": VHOST_LIMITS, "name": LIMITS, "value": limits})
+    for policy in vhost.policies.operator_policies.values():
+        value = shown_policy(policy, vhost.name)
+        del value["vhost"], value["name"]
+        found.append({"vhost": vhost.name, "component": OPERATOR_POLICY, "name": policy.name, "value": value})
+    return [shown for shown in found if component in (None, shown["component"])]
+
+
+def _known(component: str) -> str:
+    if component not in COMPONENTS:
+        raise bad_request(f"component {component} not found; there are {', '.join(COMPONENTS)}")
+    return component
+
+
+@router.get("/parameters")
+async def list_parameters(visitor: Asker) -> JSONResponse:
+    """All parameters of the virtual hosts that the user may open."""
+    visitor.require_policymaker()
+    return JSONResponse([shown for vhost in visitor.vhosts() for shown in _of(vhost)])
+
+
+@router.get("/parameters/{component}")
+async def list_parameters_of(visitor: Asker, component: Name) -> JSONResponse:
+    """All parameters of a component."""
+    visitor.require_policymaker()
+    return JSONResponse([shown for vhost in visitor.vhosts() for shown in _of(vhost, component)])
+
+
+@router.get("/parameters/{component}/{vhost}")
+async def list_parameters_in(visitor: Asker, component: Name, vhost: Name) -> JSONResponse:
+    """The parameters of a component in a virtual host."""
+    return JSONResponse(_of(visitor.policy_vhost(vhost), component))
+
+
+@router.get("/parameters/{component}/{vhost}/{name}")
+async def get_parameter(visitor: Asker, component: Name, vhost: Name, name: Name) -> JSONResponse:
+    """One parameter."""
+    return JSONResponse(_existing(visitor.policy_vhost(vhost), component, name))
+
+
+@router.put("/parameters/{component}/{vhost}/{name}", status_code=CREATED)
+async def put_parameter(
+    management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name, body: Body
+) -> Response:
+    """Set an operator policy or the limits of a virtual host."""
+    found = visitor.policy_vhost(vhost)
+    visitor.require_administrator()
+    _known(component)
+    required(body, "value")
+    value = table(body, "value")
+    existed = any(shown["name"] == name for shown in _of(found, component))
+    if component == OPERATOR_POLICY:
+        found.policies.set(policy_of(vhost, name, value, operator=True))
+        await applied(found)
+    else:
+        if name != LIMITS:
+            raise bad_request(f"the limits of a vhost are called '{LIMITS}', not '{name}'")
+        set_vhost_limits(management.broker, vhost, checked_limits(value, ("max-connections", "max-queues")))
+    await durable(management.store)
+    return Response(status_code=CHANGED if existed else CREATED)
+
+
+@router.delete("/parameters/{component}/{vhost}/{name}", status_code=CHANGED)
+async def delete_parameter(
+    management: Managed, visitor: Asker, component: Name, vhost: Name, name: Name
+) -> Response:
+    """Delete an operator policy or the limits of a virtual host."""
+    found = visitor.policy_vhost(vhost)
+    visitor.require_administrator()
+    _existing(found, component, name)
+    if component == OPERATOR_POLICY:
+        found.policies.delete(name, operator=True)
+        await applied(found)
+    else:
+        set_vhost_limits(management.broker, vhost, {})
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.get("/global-parameters")
+async def list_global_parameters(management: Managed, visitor: Asker) -> JSONResponse:
+    """All global parameters."""
+    visitor.require_policymaker()
+    found = management.broker.parameters.items()
+    return JSONResponse([{"name": name, "value": value} for name, value in found])
+
+
+@router.get("/global-parameters/{name}")
+async def get_global_parameter(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
+    """One global parameter."""
+    visitor.require_policymaker()
+    return JSONResponse({"name": name, "value": _global(management, name)})
+
+
+@router.put("/global-parameters/{name}", status_code=CREATED)
+async def put_global_parameter(management: Managed, visitor: Asker, name: Name, body: Body) -> Response:
+    """Set a global parameter."""
+    visitor.require_policymaker()
+    existed = name in management.broker.parameters
+    management.broker.parameters.set(name, required(body, "value"))
+    await durable(management.store)
+    return Response(status_code=CHANGED if existed else CREATED)
+
+
+@router.delete("/global-parameters/{name}", status_code=CHANGED)
+async def delete_global_parameter(management: Managed, visitor: Asker, name: Name) -> Response:
+    """Delete a global parameter."""
+    visitor.require_policymaker()
+    _global(management, name)
+    management.broker.parameters.delete(name)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+def _global(management: Managed, name: str) -> Any:
+    if name not in management.broker.parameters:
+        raise not_found(f"no global parameter '{name}'")
+    return management.broker.parameters.get(name)
+
+
+def _existing(vhost: VirtualHost, component: str, name: str) -> Shown:
+    for shown in _of(vhost, component):
+        if shown["name"] == name:
+            return shown
+    raise not_found(f"no parameter '{name}' of {component} in vhost '{vhost.name}'")

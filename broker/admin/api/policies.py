@@ -1,0 +1,153 @@
+"""Policies and operator policies. [RabbitMQ policies]"""
+
+import asyncio
+from typing import Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body, required
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import not_found
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.shapes import shown_policy
+from broker.admin.api.visitor import Administrator, Asker
+from broker.core.policy import ALL, Policy, checked_policy
+from broker.core.vhost import VirtualHost
+
+CREATED: Final = 201
+CHANGED: Final = 204
+
+router = APIRouter(tags=["policies"])
+
+
+async def _list(vhosts: list[VirtualHost], operator: bool, options: Options) -> Response:
+    policies = [
+        (vhost.name, policy) for vhost in vhosts for policy in vhost.policies.named(operator).values()
+    ]
+    return await answer_list(
+        policies,
+        lambda item: shown_policy(item[1], item[0]),
+        options,
+        lambda item: (item[0], item[1].name),
+        lambda item: item[1].name,
+    )
+
+
+@router.get("/policies")
+async def list_policies(visitor: Asker, options: Options) -> Response:
+    """All policies in the virtual hosts that the user may open."""
+    return await _list(visitor.vhosts(), False, options)
+
+
+@router.get("/operator-policies")
+async def list_operator_policies(visitor: Asker, options: Options) -> Response:
+    """All operator policies in the virtual hosts that the user may open."""
+    return await _list(visitor.vhosts(), True, options)
+
+
+@router.get("/policies/{vhost}")
+async def list_policies_in(visitor: Asker, options: Options, vhost: Name) -> Response:
+    """The policies of a virtual host."""
+    return await _list([visitor.vhost(vhost)], False, options)
+
+
+@router.get("/operator-policies/{vhost}")
+async def list_operator_policies_in(visitor: Asker, options: Options, vhost: Name) -> Response:
+    """The operator policies of a virtual host."""
+    return await _list([visitor.vhost(vhost)], True, options)
+
+
+@router.get("/policies/{vhost}/{name}")
+async def get_policy(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
+    """One policy."""
+    return _get(visitor.policy_vhost(vhost), name, False)
+
+
+@router.get("/operator-policies/{vhost}/{name}")
+async def get_operator_policy(visitor: Administrator, vhost: Name, name: Name) -> JSONResponse:
+    """One operator policy."""
+    return _get(visitor.vhost(vhost), name, True)
+
+
+@router.put("/policies/{vhost}/{name}", status_code=CREATED)
+async def put_policy(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
+    """Set a policy. When this is answered it holds for everything that it matches, and is on disk."""
+    return await _put(management, visitor.policy_vhost(vhost), name, body, False)
+
+
+@router.put("/operator-policies/{vhost}/{name}", status_code=CREATED)
+async def put_operator_policy(
+    management: Managed, visitor: Administrator, vhost: Name, name: Name, body: Body
+) -> Response:
+    """Set an operator policy. When this is answered it holds for all that it matches, and is on disk."""
+    return await _put(management, visitor.vhost(vhost), name, body, True)
+
+
+@router.delete("/policies/{vhost}/{name}", status_code=CHANGED)
+async def delete_policy(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
+    """Delete a policy; it no longer holds for anything when this is answered."""
+    return await _delete(management, visitor.policy_vhost(vhost), name, False)
+
+
+@router.delete("/operator-policies/{vhost}/{name}", status_code=CHANGED)
+async def delete_operator_policy(
+    management: Managed, visitor: Administrator, vhost: Name, name: Name
+) -> Response:
+    """Delete an operator policy; it no longer holds for anything when this is answered."""
+    return await _delete(management, visitor.vhost(vhost), name, True)
+
+
+def policy_of(vhost: str, name: str, fields: Body, operator: bool) -> Policy:
+    """The policy that an object of RabbitMQ's form describes. Raises ApiError, PreconditionFailed."""
+    return checked_policy(
+        vhost,
+        name,
+        required(fields, "pattern"),
+        required(fields, "definition"),
+        fields.get("priority", 0),
+        fields.get("apply-to", ALL),
+        operator,
+    )
+
+
+async def applied(vhost: VirtualHost) -> None:
+    """Wait until all changes of policies hold for everything in a virtual host."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    vhost.policies.when_applied(tell)
+    await done
+
+
+def _get(vhost: VirtualHost, name: str, operator: bool) -> JSONResponse:
+    return JSONResponse(shown_policy(_existing(vhost, name, operator), vhost.name))
+
+
+async def _put(management: Management, vhost: VirtualHost, name: str, body: Body, operator: bool) -> Response:
+    existed = name in vhost.policies.named(operator)
+    vhost.policies.set(policy_of(vhost.name, name, body, operator))
+    await applied(vhost)
+    await durable(management.store)
+    return Response(status_code=CHANGED if existed else CREATED)
+
+
+async def _delete(management: Management, vhost: VirtualHost, name: str, operator: bool) -> Response:
+    _existing(vhost, name, operator)
+    vhost.policies.delete(name, operator)
+    await applied(vhost)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+def _existing(vhost: VirtualHost, name: str, operator: bool) -> Policy:
+    policy = vhost.policies.named(operator).get(name)
+    if policy is None:
+        kind = "operator policy" if operator else "policy"
+        raise not_found(f"no {kind} '{name}' in vhost '{vhost.name}'")
+    return policy

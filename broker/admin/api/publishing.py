@@ -1,0 +1,182 @@
+"""Publishing over HTTP, for tools and tests: the same as over AMQP, by a channel that no client has."""
+
+import base64
+import binascii
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pamqp import commands, frame, header
+from pamqp import exceptions as pamqp_exceptions
+from pamqp.body import ContentBody
+
+from broker.adapters.access import Origin, Rights
+from broker.adapters.channel091 import Channel
+from broker.adapters.connection091 import Connection091
+from broker.adapters.publication import resolve
+from broker.adapters.server import Server
+from broker.adapters.special import publish_special
+from broker.admin.api.body import Body, Fields, table, text
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request
+from broker.admin.api.exchanges import existing_exchange
+from broker.admin.api.json_values import field_table
+from broker.admin.api.management import Managed
+from broker.admin.api.paths import ExchangeName, Name
+from broker.admin.api.visitor import Asker
+from broker.core.connection import Connection, Scheduler
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Message
+from broker.core.names import check_length
+from broker.core.vhost import VirtualHost
+from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, scan
+from protocol.amqp091.methods import short_string
+from protocol.amqp091.properties import Properties
+from protocol.amqp091.table import encode_table
+from protocol.errors import ProtocolError
+
+FRAME_BODY_BYTES: Final = 131_064
+TEXTS: Final = (
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+NUMBERS: Final = {"delivery_mode": 2, "priority": 255, "timestamp": 253_402_300_799}
+"""Properties that are numbers, and the largest value of each; time is in seconds since 1970."""
+
+router = APIRouter(tags=["messages"])
+
+
+class _NoTurns(Scheduler):
+    """Nothing is delivered to a channel that no client has."""
+
+    def schedule(self, connection: Connection) -> None:
+        """Ignored (Scheduler)."""
+
+
+class _NoSocket:
+    """The edge of a connection without a peer: nothing is sent (Edge)."""
+
+    def write(self, data: bytes) -> None:
+        """Ignored."""
+
+    def close(self) -> None:
+        """Ignored."""
+
+    def end_output(self) -> None:
+        """Ignored."""
+
+    def abort(self) -> None:
+        """Ignored."""
+
+    def is_closing(self) -> bool:
+        """There is nobody to write to."""
+        return True
+
+    def hold(self, reason: int) -> None:
+        """Ignored."""
+
+    def release(self, reason: int) -> None:
+        """Ignored."""
+
+    def closing(self, seconds: int) -> None:
+        """Ignored."""
+
+
+@router.post("/exchanges/{vhost}/{name}/publish")
+async def publish(
+    management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: Body
+) -> JSONResponse:
+    """Publish one message. `routed` tells whether a queue took it; a persistent one is on disk then."""
+    found = visitor.vhost(vhost)
+    existing_exchange(found, name)
+    payload = _payload(body, int(management.server.body_bytes_max))
+    key = text(body, "routing_key")
+    channel = channel_for(management.server, visitor.rights(found), found)
+    taken = publish_message(channel, name, key, _properties(table(body, "properties")), payload)
+    await durable(management.store)
+    return JSONResponse({"routed": taken > 0})
+
+
+def channel_for(server: Server, rights: Rights, vhost: VirtualHost) -> Channel:
+    """A channel in a virtual host for a user with these rights."""
+    connection = Connection091(server, _NoTurns(), _NoSocket(), Origin("", 0, True))
+    connection.user = rights.user
+    connection.rights = rights
+    connection.virtual_host = vhost
+    return Channel(connection, 1, vhost)
+
+
+def publish_message(
+    channel: Channel, exchange: str, key: str, properties: dict[str, Any], payload: bytes
+) -> int:
+    """Publish; returns how many queues took the message. Raises ApiError and what the core raises."""
+    try:
+        check_length("routing key", key)
+        arguments = b"\0\0" + short_string(exchange) + short_string(key) + b"\0"
+        headers = properties.pop("headers", None)
+        head = header.ContentHeader(0, len(payload), commands.Basic.Properties(**properties))
+        content = frame.marshal(head, 1)
+        if headers:
+            written = Properties(content)
+            written.set_table(encode_table(headers))
+            content = written.content()
+        traits = scan(content, 0, len(content) - 8)
+        for start in range(0, len(payload), FRAME_BODY_BYTES):
+            content += frame.marshal(ContentBody(payload[start : start + FRAME_BODY_BYTES]), 1)
+        publication = resolve(channel.connection.rights, channel.virtual_host, arguments)
+        message = Message(
+            publication.route.address,
+            content,
+            len(payload),
+            traits & PERSISTENT != 0,
+            traits >> PRIORITY_SHIFT,
+        )
+        return int(publish_special(channel, publication, message, traits))
+    except (ValueError, TypeError, pamqp_exceptions.PAMQPException) as error:
+        raise bad_request(f"the message cannot be encoded: {error}") from error
+    except ProtocolError as error:
+        raise bad_request(error.text) from error
+
+
+def _payload(body: Fields, most: int) -> bytes:
+    value, encoding = text(body, "payload"), text(body, "payload_encoding", "string")
+    if encoding == "string":
+        payload = value.encode("utf-8", "surrogatepass")
+    elif encoding == "base64":
+        try:
+            payload = base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise bad_request(f"payload is not base 64: {error}") from error
+    else:
+        raise bad_request(f"payload_encoding '{encoding}' is not known, allowed: string, base64")
+    if len(payload) > most:
+        raise PreconditionFailed(f"message size {len(payload)} is larger than configured max size {most}")
+    return payload
+
+
+def _properties(given: dict[str, Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for name, value in given.items():
+        if name == "headers":
+            properties[name] = field_table(value, "the headers")
+        elif name in NUMBERS:
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBERS[name]:
+                raise bad_request(f"property {name} is not a number from 0 to {NUMBERS[name]}: {value!r}")
+            properties[name] = datetime.fromtimestamp(value, UTC) if name == "timestamp" else value
+        elif name in TEXTS:
+            if not isinstance(value, str):
+                raise bad_request(f"property {name} is not a string: {value!r}")
+            properties["message_type" if name == "type" else name] = value
+        else:
+            known = ", ".join(sorted((*TEXTS, *NUMBERS, "headers")))
+            raise bad_request(f"property {name} is not known, allowed: {known}")
+    return properties

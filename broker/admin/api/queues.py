@@ -1,0 +1,170 @@
+"""Queues: shown, declared, deleted, purged."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+
+from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ, WRITE, Rights
+from broker.admin.api.body import Body, Fields, flag, table
+from broker.admin.api.consumers import shown_consumers
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.json_values import field_table
+from broker.admin.api.lists import Options, answer_list, reduced
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.shapes import (
+    Shown,
+    default_binding,
+    queue_counters,
+    shown_binding,
+    shown_effective,
+    shown_queue,
+)
+from broker.admin.api.visitor import Asker
+from broker.core.arguments import DEAD_LETTER_EXCHANGE
+from broker.core.queue import Queue
+from broker.core.vhost import VirtualHost
+
+CREATED: Final = 201
+CHANGED: Final = 204
+
+router = APIRouter(tags=["queues"])
+
+
+async def _list(management: Management, vhosts: list[VirtualHost], options: Options) -> Response:
+    queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
+
+    def show(queue: Queue) -> Shown:
+        return shown_queue(queue, management.node, management.rates.stats(queue, queue_counters(queue)))
+
+    return await answer_list(
+        queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name
+    )
+
+
+@router.get("/queues")
+async def list_queues(management: Managed, visitor: Asker, options: Options) -> Response:
+    """All queues in the virtual hosts that the user may open."""
+    return await _list(management, visitor.vhosts(), options)
+
+
+@router.get("/queues/detailed")
+async def list_detailed_queues(management: Managed, visitor: Asker, options: Options) -> Response:
+    """The same: a list says everything that is known of a queue."""
+    return await _list(management, visitor.vhosts(), options)
+
+
+@router.get("/queues/{vhost}")
+async def list_queues_in(management: Managed, visitor: Asker, options: Options, vhost: Name) -> Response:
+    """All queues of a virtual host."""
+    return await _list(management, [visitor.vhost(vhost)], options)
+
+
+@router.get("/queues/{vhost}/{name}")
+async def get_queue(
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    name: Name,
+    columns: Annotated[str, Query()] = "",
+) -> JSONResponse:
+    """One queue, with its consumers."""
+    queue = existing_queue(visitor.vhost(vhost), name)
+    shown = shown_queue(queue, management.node, management.rates.stats(queue, queue_counters(queue)))
+    shown["consumer_details"] = shown_consumers(queue)
+    wanted = [tuple(column.split(".")) for column in columns.split(",") if column]
+    return JSONResponse(reduced(shown, wanted))
+
+
+@router.put("/queues/{vhost}/{name}", status_code=CREATED)
+async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
+    """Declare a queue: 201 if it is new, 204 if it was there as described."""
+    found = visitor.vhost(vhost)
+    existed = name in found.queues
+    declare_queue(found, visitor.rights(found), name, body)
+    await durable(management.store)
+    return Response(status_code=CHANGED if existed else CREATED)
+
+
+@router.delete("/queues/{vhost}/{name}", status_code=CHANGED)
+async def delete_queue(
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    name: Name,
+    if_empty: Annotated[str, Query(alias="if-empty")] = "false",
+    if_unused: Annotated[str, Query(alias="if-unused")] = "false",
+) -> Response:
+    """Delete a queue with its messages."""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    visitor.rights(found).require(CONFIGURE, QUEUE, name)
+    # an operator may delete an exclusive queue too, which other clients may not
+    found.delete_queue(name, if_unused == "true", if_empty == "true", queue.exclusive_owner)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.delete("/queues/{vhost}/{name}/contents", status_code=CHANGED)
+async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
+    """Drop the ready messages of a queue."""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    visitor.rights(found).require(READ, QUEUE, name)
+    found.purge_queue(name, queue.exclusive_owner)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.get("/queues/{vhost}/{name}/bindings")
+async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, name: Name) -> Response:
+    """The bindings that lead to a queue."""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    shown = [default_binding(queue)]
+    shown += [shown_binding(binding, vhost) for binding in found.bindings_to(queue)]
+    return await answer_list(
+        shown,
+        lambda binding: binding,
+        options,
+        lambda binding: (binding["source"], binding["properties_key"]),
+        lambda binding: str(binding["source"]),
+    )
+
+
+@router.get("/queues/{vhost}/{name}/effective")
+async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
+    """What policies and arguments come to for a queue, each value with whose it is. [amqpd]"""
+    found = visitor.vhost(vhost)
+    return JSONResponse(shown_effective(found.policies.explain_queue(existing_queue(found, name))))
+
+
+@router.post("/queues/{vhost}/{name}/actions", status_code=CHANGED)
+async def act_on_queue(visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
+    """RabbitMQ synchronised mirrors with it; there is nothing left that it could do."""
+    existing_queue(visitor.vhost(vhost), name)
+    raise bad_request(f"unknown action: {body.get('action')}")
+
+
+def existing_queue(vhost: VirtualHost, name: str) -> Queue:
+    """A queue by its name. Raises ApiError."""
+    queue = vhost.queues.get(name)
+    if queue is None:
+        raise not_found(f"no queue '{name}' in vhost '{vhost.name}'")
+    return queue
+
+
+def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Queue:
+    """Declare a queue as a request describes it. Raises ApiError and what the core raises."""
+    if not name:
+        raise bad_request("a queue needs a name")
+    arguments = field_table(table(fields, "arguments"), f"queue '{name}' in vhost '{vhost.name}'")
+    rights.require(CONFIGURE, QUEUE, name)
+    if name not in vhost.queues:
+        dead_letters_to = arguments.get(DEAD_LETTER_EXCHANGE)
+        if isinstance(dead_letters_to, str):
+            rights.require(READ, QUEUE, name)
+            rights.require(WRITE, EXCHANGE, dead_letters_to)
+    return vhost.declare_queue(name, flag(fields, "durable"), None, flag(fields, "auto_delete"), arguments)

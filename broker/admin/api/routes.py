@@ -1,0 +1,58 @@
+"""All paths of the API."""
+
+from fastapi import APIRouter, FastAPI
+
+from broker.admin.api import (
+    bindings,
+    channels,
+    connections,
+    consumers,
+    definitions,
+    exchanges,
+    health,
+    limits,
+    messages,
+    overview,
+    parameters,
+    permissions,
+    policies,
+    publishing,
+    queues,
+    users,
+    vhosts,
+)
+from broker.admin.api.errors import add_error_handlers
+from broker.admin.api.management import Management
+from broker.admin.api.paths import RawPaths
+
+PREFIX = "/api"
+
+
+def add_api(app: FastAPI, management: Management) -> None:
+    """Have an application serve the API for one daemon."""
+    app.state.management = management
+    router = APIRouter(prefix=PREFIX)
+    for part in (
+        overview.router,
+        vhosts.router,
+        users.router,
+        permissions.router,
+        limits.router,
+        parameters.router,
+        policies.router,
+        exchanges.router,
+        queues.router,
+        messages.router,
+        publishing.router,
+        bindings.router,
+        connections.router,
+        channels.router,
+        consumers.router,
+        definitions.router,
+        health.router,
+        health.aliveness,
+    ):
+        router.include_router(part)
+    app.include_router(router)
+    app.add_middleware(RawPaths, prefix=PREFIX)
+    add_error_handlers(app)

@@ -1,0 +1,153 @@
+"""The objects that the API shows: RabbitMQ's fields, as far as they mean something here."""
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+from broker.admin.api.json_values import shown
+from broker.core.binding import Binding
+from broker.core.effect import Claim, Effect, Effective
+from broker.core.exchange import Exchange
+from broker.core.field_values import fingerprint
+from broker.core.policy import Policy
+from broker.core.policy_keys import type_of
+from broker.core.queue import Queue
+
+Shown = dict[str, Any]
+
+BINDING_ORDER: Final = ("vhost", "source", "destination_type", "destination", "routing_key", "properties_key")
+
+
+def queue_counters(queue: Queue) -> dict[str, int]:
+    """What has happened to a queue since the start, under RabbitMQ's names."""
+    return {
+        "publish": int(queue.published),
+        "deliver_get": int(queue.delivered),
+        "redeliver": int(queue.redelivered),
+        "ack": int(queue.acked),
+    }
+
+
+def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
+    """A queue; `stats` are its counters with their rates."""
+    ready, unacked = int(queue.ready), int(queue.unacked)
+    ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
+    return {
+        "name": shown(queue.name),
+        "vhost": queue.vhost,
+        "type": type_of(queue.arguments),
+        "durable": queue.durable,
+        "auto_delete": queue.auto_delete,
+        "exclusive": queue.exclusive_owner is not None,
+        "arguments": shown(queue.arguments),
+        "node": node,
+        "state": "running",
+        "messages": ready + unacked,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+        "message_bytes": ready_bytes + unacked_bytes,
+        "message_bytes_ready": ready_bytes,
+        "message_bytes_unacknowledged": unacked_bytes,
+        "consumers": queue.consumer_count,
+        "message_stats": stats,
+        **_policy_fields(queue.effect),
+    }
+
+
+def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
+    """An exchange."""
+    return {
+        "name": exchange.name,
+        "vhost": vhost,
+        "type": exchange.kind,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": shown(exchange.arguments),
+        **_policy_fields(exchange.effect),
+    }
+
+
+def _policy_fields(effect: Effect) -> Shown:
+    """RabbitMQ shows the one policy that applies: here that is the highest; `policies` has them all."""
+    return {
+        "policy": effect.policies[0].name if effect.policies else None,
+        "operator_policy": effect.operator_policies[0].name if effect.operator_policies else None,
+        "policies": [policy.name for policy in effect.policies],
+        "operator_policies": [policy.name for policy in effect.operator_policies],
+        "effective_policy_definition": effect.values,
+    }
+
+
+def shown_binding(binding: Binding, vhost: str) -> Shown:
+    """A binding; `properties_key` tells it from others between the same two."""
+    return {
+        "source": binding.source.name,
+        "vhost": vhost,
+        "destination": shown(binding.destination_name),
+        "destination_type": binding.destination_type,
+        "routing_key": shown(binding.routing_key),
+        "arguments": shown(binding.arguments),
+        "properties_key": properties_key(binding.routing_key, binding.arguments),
+    }
+
+
+def default_binding(queue: Queue) -> Shown:
+    """The binding that every queue has: to the default exchange, by its own name."""
+    return {
+        "source": "",
+        "vhost": queue.vhost,
+        "destination": shown(queue.name),
+        "destination_type": "queue",
+        "routing_key": shown(queue.name),
+        "arguments": {},
+        "properties_key": properties_key(queue.name, {}),
+    }
+
+
+def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
+    """Routing key and arguments of a binding as one segment of a path.
+
+    [RabbitMQ pack_binding_props]: `~` for neither; else the key, and behind a `~` a digest of the arguments
+    if there are any. A `~` in the key is encoded, and so is `%`, that no two keys look alike.
+    """
+    if not routing_key and not arguments:
+        return "~"
+    key = routing_key.replace("%", "%25").replace("~", "%7E")
+    if not arguments:
+        return key
+    digest = hashlib.blake2b(fingerprint(arguments).encode(), digest_size=9).digest()
+    return f"{key}~{base64.urlsafe_b64encode(digest).decode()}"
+
+
+def shown_policy(policy: Policy, vhost: str) -> Shown:
+    """A policy, or an operator policy."""
+    return {
+        "vhost": vhost,
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": policy.definition,
+        "priority": policy.priority,
+    }
+
+
+def shown_effective(found: dict[str, Effective]) -> Shown:
+    """What holds for an object: each value, whose it is, and what it won over."""
+    return {
+        key: {
+            "value": shown(effective.value),
+            "source": _shown_claim(effective.source),
+            "overrides": _shown_claims(effective.others),
+        }
+        for key, effective in found.items()
+    }
+
+
+def _shown_claims(claims: Iterable[Claim]) -> list[Shown]:
+    return [_shown_claim(claim) | {"value": shown(claim.value)} for claim in claims]
+
+
+def _shown_claim(claim: Claim) -> Shown:
+    return {"kind": claim.kind, "name": claim.name}

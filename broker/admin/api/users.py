@@ -1,0 +1,130 @@
+"""Users: shown, added, changed, deleted. Administrators see hashes, as in RabbitMQ; nobody sees passwords."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body, Fields
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.shapes import Shown
+from broker.admin.api.visitor import Administrator, Asker
+from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
+from broker.auth.user import User
+
+CREATED: Final = 201
+CHANGED: Final = 204
+
+router = APIRouter(tags=["users"])
+
+
+def shown_user(user: User) -> Shown:
+    """A user with the hash of the password, which definitions need."""
+    return {
+        "name": user.name,
+        "password_hash": user.password.hash,
+        "hashing_algorithm": user.password.hashing,
+        "tags": list(user.tags),
+        "limits": user.limits,
+    }
+
+
+def tags_of(fields: Fields) -> tuple[str, ...]:
+    """Tags, as a list or as a text with commas between them. Raises ApiError."""
+    value: Any = fields.get("tags", "")
+    if isinstance(value, str):
+        value = [tag.strip() for tag in value.split(",") if tag.strip()]
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise bad_request(f"tags are a list of strings, or one with commas between them, not {value!r}")
+    return tuple(value)
+
+
+def hashed_of(fields: Fields) -> Password | None:
+    """The password that comes hashed, if it does. Raises ApiError, PreconditionFailed."""
+    if "password_hash" not in fields:
+        return None
+    value, hashing = fields["password_hash"], fields.get("hashing_algorithm", RABBIT_SHA256)
+    if not isinstance(value, str) or not isinstance(hashing, str):
+        raise bad_request("password_hash and hashing_algorithm are strings")
+    return imported(value, hashing)
+
+
+@router.get("/users")
+async def list_users(management: Managed, visitor: Administrator, options: Options) -> Response:
+    """All users."""
+    users = management.users
+    found = [users.known(name) for name in users.names()]
+    return await answer_list(found, shown_user, options, lambda user: (user.name,), lambda user: user.name)
+
+
+@router.get("/users/without-permissions")
+async def list_users_without_permissions(management: Managed, visitor: Administrator) -> JSONResponse:
+    """The users who may not open any virtual host."""
+    users = management.users
+    found = [users.known(name) for name in users.names()]
+    return JSONResponse([shown_user(user) for user in found if not user.permissions])
+
+
+@router.post("/users/bulk-delete", status_code=CHANGED)
+async def delete_users(management: Managed, visitor: Administrator, body: Body) -> Response:
+    """Delete several users; those that are absent are deleted already."""
+    names = body.get("users")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise bad_request("users is not a list of names")
+    for name in names:
+        if management.users.get(name) is not None:
+            management.users.delete(name)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.get("/users/{user}")
+async def get_user(management: Managed, visitor: Administrator, user: Name) -> JSONResponse:
+    """One user."""
+    return JSONResponse(shown_user(_existing(management, user)))
+
+
+@router.put("/users/{user}", status_code=CREATED)
+async def put_user(management: Managed, visitor: Administrator, user: Name, body: Body) -> Response:
+    """Add a user, or change password and tags of the one there is; permissions and limits stay.
+
+    Without password and hash a user keeps the present one, and a new one has none and cannot log in by one.
+    """
+    password = hashed_of(body)
+    if password is None and body.get("password") is not None:
+        if not isinstance(body["password"], str):
+            raise bad_request("password is not a string")
+        password = await management.make_password(body["password"])
+    existed = management.users.get(user) is not None
+    if password is None and not existed:
+        password = NO_PASSWORD
+    management.users.put(user, password, tags_of(body))
+    await durable(management.store)
+    return Response(status_code=CHANGED if existed else CREATED)
+
+
+@router.delete("/users/{user}", status_code=CHANGED)
+async def delete_user(management: Managed, visitor: Administrator, user: Name) -> Response:
+    """Delete a user with all permissions, and close the user's connections."""
+    _existing(management, user)
+    management.users.delete(user)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.get("/whoami")
+async def whoami(visitor: Asker, management: Managed) -> JSONResponse:
+    """The user who asks, and the tags."""
+    user = management.users.known(visitor.name)
+    return JSONResponse({"name": user.name, "tags": list(user.tags)})
+
+
+def _existing(management: Management, name: str) -> User:
+    user = management.users.get(name)
+    if user is None:
+        raise not_found(f"no user '{name}'")
+    return user

@@ -1,0 +1,117 @@
+"""Virtual hosts: shown, made, described, deleted."""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body, flag, text
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import bad_request, not_found
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.slices import Slices
+from broker.admin.api.users import tags_of
+from broker.admin.api.visitor import Administrator, Asker, Visitor
+from broker.core.vhost import VirtualHost
+
+CREATED: Final = 201
+CHANGED: Final = 204
+SUMMED_AT_ONCE: Final = 500
+
+Shown = dict[str, Any]
+
+router = APIRouter(tags=["vhosts"])
+
+
+async def totals(vhost: VirtualHost, slices: Slices) -> tuple[int, int]:
+    """How many messages of a virtual host are ready and unacknowledged."""
+    ready = unacked = 0
+    queues = list(vhost.queues.values())
+    for start in range(0, len(queues), SUMMED_AT_ONCE):
+        for queue in queues[start : start + SUMMED_AT_ONCE]:
+            ready += int(queue.ready)
+            unacked += int(queue.unacked)
+        await slices.breathe()
+    return ready, unacked
+
+
+async def _shown(management: Management, vhost: VirtualHost, slices: Slices) -> Shown:
+    ready, unacked = await totals(vhost, slices)
+    metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
+    if vhost.default_queue_type is not None:
+        metadata["default_queue_type"] = vhost.default_queue_type
+    return {
+        "name": vhost.name,
+        "description": vhost.description,
+        "tags": list(vhost.tags),
+        "default_queue_type": vhost.default_queue_type or "classic",
+        "metadata": metadata,
+        "tracing": False,
+        "cluster_state": {management.node: "running"},
+        "messages": ready + unacked,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+    }
+
+
+def _visible(management: Management, visitor: Visitor) -> list[VirtualHost]:
+    found = list(management.broker.vhosts.values())
+    return found if visitor.monitors else [vhost for vhost in found if visitor.may_enter(vhost.name)]
+
+
+@router.get("/vhosts")
+async def list_vhosts(management: Managed, visitor: Asker, options: Options) -> Response:
+    """The virtual hosts that the user may see."""
+    slices = Slices()
+    found = [await _shown(management, vhost, slices) for vhost in _visible(management, visitor)]
+    return await answer_list(
+        found, lambda shown: shown, options, lambda shown: (shown["name"],), lambda shown: str(shown["name"])
+    )
+
+
+@router.get("/vhosts/{vhost}")
+async def get_vhost(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
+    """One virtual host."""
+    return JSONResponse(await _shown(management, visitor.visible_vhost(vhost), Slices()))
+
+
+@router.put("/vhosts/{vhost}", status_code=CREATED)
+async def put_vhost(management: Managed, visitor: Administrator, vhost: Name, body: Body) -> Response:
+    """Make a virtual host or change what is said of it. Whoever makes it may do everything in it."""
+    if flag(body, "tracing"):
+        raise bad_request("tracing is not known here")
+    broker = management.broker
+    existed = vhost in broker.vhosts
+    queue_type = body.get("default_queue_type", body.get("defaultqueuetype"))
+    if queue_type is not None and not isinstance(queue_type, str):
+        raise bad_request("default_queue_type is not a string")
+    found = broker.declare_vhost(vhost)
+    description = text(body, "description", found.description)
+    tags = tags_of(body) if "tags" in body else found.tags
+    if queue_type is None:
+        queue_type = found.default_queue_type
+    broker.describe_vhost(vhost, description, tags, None if queue_type == "undefined" else queue_type)
+    if not existed:
+        management.users.permit(visitor.name, vhost, ".*", ".*", ".*")
+    await durable(management.store)
+    return Response(status_code=CHANGED if existed else CREATED)
+
+
+@router.delete("/vhosts/{vhost}", status_code=CHANGED)
+async def delete_vhost(management: Managed, visitor: Administrator, vhost: Name) -> Response:
+    """Delete a virtual host with everything in it, and close the connections to it."""
+    visitor.vhost(vhost)
+    management.broker.delete_vhost(vhost)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.post("/vhosts/{vhost}/start/{node}", status_code=CHANGED)
+async def start_vhost(management: Managed, visitor: Administrator, vhost: Name, node: Name) -> Response:
+    """A virtual host that is there runs: there is nothing to start."""
+    visitor.vhost(vhost)
+    if node != management.node:
+        raise not_found(f"no node '{node}'")
+    return Response(status_code=CHANGED)

@@ -1,0 +1,157 @@
+"""Who asks, and what they may ask: Basic authentication, and the tags of users. [RabbitMQ management tags]
+
+The password is checked as it is for AMQP, by the same gate, with the same waits after failures.
+"""
+
+import asyncio
+import base64
+import binascii
+from typing import Annotated, Final
+
+from fastapi import Depends, Request
+
+from broker.adapters.access import Origin, Rights
+from broker.admin.api.errors import ApiError, not_authorised, not_found
+from broker.admin.api.management import Management, managed
+from broker.core.vhost import VirtualHost
+
+ADMINISTRATOR: Final = "administrator"
+MONITORING: Final = "monitoring"
+POLICYMAKER: Final = "policymaker"
+MANAGEMENT: Final = "management"
+TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
+
+_OBJECT: Final = "User not authorised to access object"
+
+
+class Visitor:
+    """A user who has proved who they are and has one of the four tags."""
+
+    def __init__(self, management: Management, name: str, tags: frozenset[str]) -> None:
+        self.name = name
+        self.tags = tags
+        self._management = management
+
+    @property
+    def administers(self) -> bool:
+        """Whether they may do everything."""
+        return ADMINISTRATOR in self.tags
+
+    @property
+    def monitors(self) -> bool:
+        """Whether they may see everything."""
+        return bool(self.tags & {ADMINISTRATOR, MONITORING})
+
+    @property
+    def makes_policies(self) -> bool:
+        """Whether they may change policies where they have access."""
+        return bool(self.tags & {ADMINISTRATOR, POLICYMAKER})
+
+    def may_enter(self, vhost: str) -> bool:
+        """Whether their permissions let them into a virtual host."""
+        return self._management.access.may_access(self.name, vhost)
+
+    def vhosts(self) -> list[VirtualHost]:
+        """The virtual hosts whose contents they are shown."""
+        found = list(self._management.broker.vhosts.values())
+        return found if self.administers else [vhost for vhost in found if self.may_enter(vhost.name)]
+
+    def vhost(self, name: str) -> VirtualHost:
+        """A virtual host that they want to work in. Raises ApiError."""
+        vhost = self._management.broker.vhosts.get(name)
+        if vhost is None or not (self.administers or self.may_enter(name)):
+            raise not_found(f"no vhost '{name}'")
+        return vhost
+
+    def visible_vhost(self, name: str) -> VirtualHost:
+        """A virtual host that they want to see, as users with the tag monitoring may. Raises ApiError."""
+        vhost = self._management.broker.vhosts.get(name)
+        if vhost is None or not (self.monitors or self.may_enter(name)):
+            raise not_found(f"no vhost '{name}'")
+        return vhost
+
+    def policy_vhost(self, name: str) -> VirtualHost:
+        """A virtual host whose policies or parameters they want to change. Raises ApiError."""
+        if not self.makes_policies:
+            raise not_authorised(_OBJECT)
+        return self.vhost(name)
+
+    def rights(self, vhost: VirtualHost) -> Rights:
+        """What they may do there, as over AMQP."""
+        return Rights(self._management.access, self.name, vhost.name)
+
+    def require_administrator(self) -> None:
+        """Refuse everybody else. Raises ApiError."""
+        if not self.administers:
+            raise not_authorised("Not administrator user")
+
+    def require_monitor(self) -> None:
+        """Refuse those who may not see everything. Raises ApiError."""
+        if not self.monitors:
+            raise not_authorised("Not monitor user")
+
+    def require_policymaker(self) -> None:
+        """Refuse those who may not change policies. Raises ApiError."""
+        if not self.makes_policies:
+            raise not_authorised(_OBJECT)
+
+    def require_owner(self, user: str, to_change: bool) -> None:
+        """Refuse what belongs to another user, but to those who may see or change all. Raises ApiError."""
+        if user != self.name and not (self.administers if to_change else self.monitors):
+            raise not_authorised(_OBJECT)
+
+
+async def _visitor(request: Request, management: Annotated[Management, Depends(managed)]) -> Visitor:
+    name, password = _credentials(request.headers.get("authorization", ""))
+    host = request.client.host if request.client is not None else ""
+    port = request.client.port if request.client is not None else 0
+    origin = Origin(host, port, is_loopback(host))
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def answered(right: bool) -> None:
+        if not answer.done():
+            answer.set_result(right)
+
+    management.access.check(name, password, origin, answered)
+    if not await answer:
+        raise _not_authorized("Not_Authorized")
+    user = management.users.get(name)
+    tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
+    if not tags:
+        raise not_authorised("Not management user")
+    return Visitor(management, name, tags)
+
+
+Asker = Annotated[Visitor, Depends(_visitor)]
+"""The user who sent the request."""
+
+
+def _administrator(visitor: Asker) -> Visitor:
+    visitor.require_administrator()
+    return visitor
+
+
+Administrator = Annotated[Visitor, Depends(_administrator)]
+"""The user who sent the request, an administrator."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own."""
+    return host.startswith(("127.", "::ffff:127.")) or host == "::1"
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        raise _not_authorized("HTTP access denied: no credentials")
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError) as error:
+        raise _not_authorized("HTTP access denied: credentials cannot be read") from error
+    if not colon:
+        raise _not_authorized("HTTP access denied: credentials cannot be read")
+    return name, password
+
+
+def _not_authorized(reason: str) -> ApiError:
+    return ApiError(401, "not_authorized", reason)

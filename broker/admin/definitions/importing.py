@@ -1,0 +1,148 @@
+"""Import: everything is tried first on a copy of what it concerns, and made only if nothing is wrong."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from broker.admin.definitions import items
+from broker.admin.definitions.items import Fields, Target
+from broker.admin.definitions.trial import trial_of
+from broker.auth.passwords import Password
+from broker.auth.users import Users
+from broker.core.broker import Broker
+from broker.core.errors import BrokerError
+
+Make = Callable[[Target, Fields, str | None], None]
+
+CATEGORIES: Final[Mapping[str, Make]] = {
+    "users": items.make_user,
+    "vhosts": items.make_vhost,
+    "permissions": items.make_permission,
+    "topic_permissions": items.make_topic_permission,
+    "parameters": items.make_parameter,
+    "global_parameters": items.make_global_parameter,
+    "policies": items.make_policy,
+    "exchanges": items.make_exchange,
+    "queues": items.make_queue,
+    "bindings": items.make_binding,
+}
+"""What a definitions file has, in the order in which it is made."""
+
+OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
+"""What a file for one virtual host has."""
+
+IGNORED: Final = frozenset(
+    {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "original_vhost_name"}
+    | {"rabbitmq_definition_format", "original_cluster_name", "explanation", "metadata", "limits"}
+    | {"description", "default_queue_type", "name"}
+)
+PROBLEMS_MAX: Final = 20
+
+
+class DefinitionsError(Exception):
+    """Definitions that are refused as a whole; `problems` has a line for each object that is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def check_form(document: object, vhost: str | None) -> Mapping[str, list[Fields]]:
+    """The objects of a document by category, in order. Raises DefinitionsError."""
+    if not isinstance(document, Mapping):
+        raise DefinitionsError(["definitions are a JSON object"])
+    wanted = CATEGORIES if vhost is None else OF_VHOST
+    problems: list[str] = []
+    found: dict[str, list[Fields]] = {}
+    for category in wanted:
+        entries = document.get(category, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+            problems.append(f"'{category}' is not a list of objects")
+            continue
+        found[category] = entries
+    for name in document:
+        if name not in CATEGORIES and name not in IGNORED:
+            problems.append(f"'{name}' is not known, allowed: {', '.join(CATEGORIES)}")
+        elif name in CATEGORIES and name not in wanted and document[name]:
+            problems.append(f"'{name}' cannot be imported into one vhost, allowed: {', '.join(wanted)}")
+    if problems:
+        raise DefinitionsError(problems)
+    return found
+
+
+def clear_passwords(document: object) -> dict[str, str]:
+    """The passwords that a document has in the clear, by user: they have to be hashed before the import."""
+    users = document.get("users", []) if isinstance(document, Mapping) else []
+    found: dict[str, str] = {}
+    for user in users if isinstance(users, list) else []:
+        if isinstance(user, Mapping) and isinstance(user.get("name"), str):
+            password = user.get("password")
+            if isinstance(password, str) and password and not user.get("password_hash"):
+                found[user["name"]] = password
+    return found
+
+
+def import_steps(
+    document: object,
+    broker: Broker,
+    users: Users,
+    passwords: Mapping[str, Password],
+    vhost: str | None = None,
+) -> Iterator[None]:
+    """Import definitions, into one virtual host or wherever they say, object by object.
+
+    Each step is short; nothing is changed before the last object has been tried. An object that exists as it
+    is described stays; one that is described otherwise is an error, as a declaration of it would be.
+
+    Raises:
+        DefinitionsError: something is wrong with some objects. Also, with nothing wrong but in what others
+            have changed between two steps, halfway through.
+    """
+    found = check_form(document, vhost)
+    trial = Target(*trial_of(found, broker, users, vhost), passwords)
+    yield from _make_all(found, trial, vhost)
+    _check_queue_limits(trial.broker, broker)
+    yield from _make_all(found, Target(broker, users, passwords), vhost)
+
+
+def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Iterator[None]:
+    problems: list[str] = []
+    for category, entries in found.items():
+        make = CATEGORIES[category]
+        for fields in entries:
+            try:
+                make(target, fields, vhost)
+            except BrokerError as error:
+                problems.append(f"{_described(category, fields, vhost)}: {error.text}")
+                if len(problems) == PROBLEMS_MAX:
+                    raise DefinitionsError([*problems, "further problems are not shown"]) from error
+            yield
+    if problems:
+        raise DefinitionsError(problems)
+
+
+def _check_queue_limits(trial: Broker, broker: Broker) -> None:
+    """The copy has only some of the queues, so it cannot tell how many there would be."""
+    problems: list[str] = []
+    for name, vhost in trial.vhosts.items():
+        limit = vhost.queues_max
+        there = broker.vhosts[name].queues if name in broker.vhosts else {}
+        added = sum(queue not in there for queue in vhost.queues)
+        if limit is not None and added and len(there) + added > limit:
+            problems.append(
+                f"vhost '{name}': {added} more queues would exceed the limit of {limit}, "
+                f"there are {len(there)}"
+            )
+    if problems:
+        raise DefinitionsError(problems)
+
+
+def _described(category: str, fields: Fields, vhost: str | None) -> str:
+    kind = {"policies": "policy"}.get(category, category.removesuffix("s").replace("_", " "))
+    if category == "bindings":
+        name = f"from '{fields.get('source')}' to '{fields.get('destination')}'"
+    elif category in ("permissions", "topic_permissions"):
+        name = f"of user '{fields.get('user')}'"
+    else:
+        name = f"'{fields.get('name')}'"
+    where: Any = fields.get("vhost", vhost)
+    return f"{kind} {name}" + (f" in vhost '{where}'" if where is not None else "")

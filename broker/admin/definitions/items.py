@@ -1,0 +1,234 @@
+"""The objects of a definitions file, one function for each kind: hold it to its form, then make it so.
+
+The same functions make an object on trial and for good. Each is idempotent and appends nothing to the log for
+an object that is there already as described.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker.admin.api.json_values import field_table
+from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
+from broker.auth.user import USER_LIMITS, checked_limits
+from broker.auth.users import Users
+from broker.core.broker import Broker
+from broker.core.errors import NotFound, PreconditionFailed
+from broker.core.field_values import show
+from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
+from broker.core.policy import ALL, checked_policy
+from broker.core.vhost import VirtualHost
+
+Fields = Mapping[str, Any]
+
+OPERATOR_POLICY: Final = "operator_policy"
+VHOST_LIMITS: Final = "vhost-limits"
+LIMITS: Final = ("max-connections", "max-queues")
+
+
+class Target:
+    """Where definitions go. `passwords` has, by user, what to keep of passwords that come in the clear."""
+
+    def __init__(self, broker: Broker, users: Users, passwords: Mapping[str, Password]) -> None:
+        self.broker = broker
+        self.users = users
+        self.passwords = passwords
+
+    def vhost(self, fields: Fields, vhost: str | None) -> VirtualHost:
+        """The virtual host of an object: its own, or the one that the whole file is for. Raises NotFound."""
+        name = vhost if vhost is not None else text(fields, "vhost")
+        found = self.broker.vhosts.get(name)
+        if found is None:
+            raise NotFound(f"there is no vhost '{name}', and the definitions make none")
+        return found
+
+
+def text(fields: Fields, name: str, default: str | None = None) -> str:
+    """A string; without a default it has to be there. Raises PreconditionFailed."""
+    value = fields.get(name, default)
+    if not isinstance(value, str):
+        raise PreconditionFailed(f"'{name}' is missing" if value is None else f"'{name}' is not a string")
+    return value
+
+
+def flag(fields: Fields, name: str, default: bool) -> bool:
+    """A boolean. Raises PreconditionFailed."""
+    value = fields.get(name, default)
+    if not isinstance(value, bool):
+        raise PreconditionFailed(f"'{name}' is not a boolean: {show(value)}")
+    return value
+
+
+def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
+    """A user; a hash is taken as it is."""
+    name = text(fields, "name")
+    password = target.passwords.get(name)
+    if password is None:
+        hashing = text(fields, "hashing_algorithm", RABBIT_SHA256)
+        verifier = text(fields, "scram_verifier", "")
+        kept = fields.get("password_hash")
+        password = imported(text(fields, "password_hash"), hashing, verifier) if kept else NO_PASSWORD
+    tags = tags_of(fields)
+    limits = fields.get("limits") or {}
+    if not isinstance(limits, Mapping):
+        raise PreconditionFailed("'limits' is not an object")
+    limits = checked_limits(limits, USER_LIMITS)
+    loopback = fields.get("loopback_only")
+    if loopback is not None:
+        loopback = flag(fields, "loopback_only", False)
+    old = target.users.get(name)
+    same = old is not None and (old.password, old.tags) == (password, tags)
+    if old is None or not same or loopback not in (None, old.loopback_only):
+        target.users.put(name, password, tags, loopback)
+    if limits != target.users.known(name).limits:
+        target.users.set_limits(name, limits)
+
+
+def tags_of(fields: Fields) -> tuple[str, ...]:
+    """Tags, as a list or, as RabbitMQ had them before 3.9, a string. Raises PreconditionFailed."""
+    value = fields.get("tags", "")
+    if isinstance(value, str):
+        return tuple(tag.strip() for tag in value.split(",") if tag.strip())
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        raise PreconditionFailed(f"'tags' is not a list of strings: {show(value)}")
+    return tuple(value)
+
+
+def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
+    """A virtual host, and what is said of it."""
+    name = text(fields, "name")
+    found = target.broker.declare_vhost(name)
+    metadata = fields.get("metadata") or {}
+    if not isinstance(metadata, Mapping):
+        raise PreconditionFailed("'metadata' is not an object")
+    said = {**metadata, **{key: fields[key] for key in ("description", "tags") if fields.get(key)}}
+    if said:
+        queue_type = said.get("default_queue_type")
+        target.broker.describe_vhost(
+            name,
+            text(said, "description", ""),
+            tags_of(said),
+            None if queue_type in (None, "undefined") else text(said, "default_queue_type"),
+        )
+    limits = fields.get("limits")
+    if limits:
+        _limit(target, found, limits)
+
+
+def make_permission(target: Target, fields: Fields, vhost: str | None) -> None:
+    """What a user may do in a virtual host."""
+    user, where = text(fields, "user"), target.vhost(fields, vhost).name
+    wanted = tuple(text(fields, what) for what in ("configure", "write", "read"))
+    old = target.users.known(user).permissions.get(where)
+    if old is None or (old.configure, old.write, old.read) != wanted:
+        target.users.permit(user, where, *wanted)
+
+
+def make_topic_permission(target: Target, fields: Fields, vhost: str | None) -> None:
+    """Which routing keys a user may use at a topic exchange."""
+    user, where = text(fields, "user"), target.vhost(fields, vhost).name
+    exchange, write, read = (text(fields, name) for name in ("exchange", "write", "read"))
+    old = target.users.known(user).topics.get((where, exchange))
+    if old is None or (old.write, old.read) != (write, read):
+        target.users.permit_topic(user, where, exchange, write, read)
+
+
+def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
+    """An exchange; the default one and those that are always there are left out, as in RabbitMQ."""
+    found, name = target.vhost(fields, vhost), text(fields, "name")
+    if name == DEFAULT_EXCHANGE or name.startswith(RESERVED_PREFIX):
+        return
+    found.declare_exchange(
+        name,
+        text(fields, "type"),
+        flag(fields, "durable", True),
+        flag(fields, "auto_delete", False),
+        flag(fields, "internal", False),
+        field_table(fields.get("arguments"), f"exchange '{name}'"),
+    )
+
+
+def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
+    """A queue; names that only the broker gives are left out, as in RabbitMQ."""
+    found, name = target.vhost(fields, vhost), text(fields, "name")
+    if not name:
+        raise PreconditionFailed("a queue needs a name")
+    if name.startswith(RESERVED_PREFIX):
+        return
+    arguments = field_table(fields.get("arguments"), f"queue '{name}'")
+    kind = text(fields, "type", "classic")
+    if kind != "classic":
+        arguments.setdefault("x-queue-type", kind)
+    durable, auto_delete = flag(fields, "durable", True), flag(fields, "auto_delete", False)
+    found.declare_queue(name, durable, None, auto_delete, arguments)
+
+
+def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
+    """A binding. That of every queue to the default exchange is there already."""
+    found = target.vhost(fields, vhost)
+    source, destination = text(fields, "source"), text(fields, "destination")
+    if source == DEFAULT_EXCHANGE or destination.startswith("amq.gen-"):
+        return
+    key = text(fields, "routing_key", "")
+    arguments = field_table(fields.get("arguments"), f"a binding from '{source}' to '{destination}'")
+    kind = text(fields, "destination_type")
+    if kind == "queue":
+        queue = found.queues.get(destination)
+        found.bind_queue(destination, source, key, arguments, queue.exclusive_owner if queue else None)
+    elif kind == "exchange":
+        found.bind_exchange(destination, source, key, arguments)
+    else:
+        raise PreconditionFailed(f"'destination_type' is '{kind}', allowed: queue, exchange")
+
+
+def make_policy(target: Target, fields: Fields, vhost: str | None) -> None:
+    """A policy."""
+    _make_policy(target.vhost(fields, vhost), text(fields, "name"), fields, operator=False)
+
+
+def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
+    """A parameter of a virtual host: an operator policy, or limits. Others belong to RabbitMQ's plugins."""
+    found, name = target.vhost(fields, vhost), text(fields, "name")
+    component, value = text(fields, "component"), fields.get("value")
+    if component not in (OPERATOR_POLICY, VHOST_LIMITS):
+        raise PreconditionFailed(
+            f"component '{component}' is not known, allowed: {OPERATOR_POLICY}, {VHOST_LIMITS}"
+        )
+    if not isinstance(value, Mapping):
+        raise PreconditionFailed("'value' is not an object")
+    if component == OPERATOR_POLICY:
+        _make_policy(found, name, value, operator=True)
+    else:
+        _limit(target, found, value)
+
+
+def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
+    """A parameter of the whole broker: any value under any name."""
+    name = text(fields, "name")
+    if "value" not in fields:
+        raise PreconditionFailed("'value' is missing")
+    target.broker.parameters.set(name, fields["value"])
+
+
+def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> None:
+    for key in ("pattern", "definition"):
+        if key not in fields:
+            raise PreconditionFailed(f"'{key}' is missing")
+    policy = checked_policy(
+        vhost.name,
+        name,
+        fields["pattern"],
+        fields["definition"],
+        fields.get("priority", 0),
+        fields.get("apply-to", ALL),
+        operator,
+    )
+    vhost.policies.set(policy)
+
+
+def _limit(target: Target, vhost: VirtualHost, limits: object) -> None:
+    if not isinstance(limits, Mapping):
+        raise PreconditionFailed("limits are not an object")
+    checked = checked_limits(limits, LIMITS)
+    connections, queues = (checked.get(name) for name in LIMITS)
+    if (connections, queues) != (vhost.connections_max, vhost.queues_max):
+        target.broker.limit_vhost(vhost.name, connections, queues)

@@ -1,0 +1,146 @@
+"""Who may ask what of the HTTP API. [RabbitMQ management: tags]"""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from tests.api import Api
+
+ADMINISTRATORS_ONLY = [
+    ("GET", "users"),
+    ("GET", "users/guest"),
+    ("PUT", "users/x"),
+    ("DELETE", "users/x"),
+    ("POST", "users/bulk-delete"),
+    ("GET", "permissions"),
+    ("GET", "topic-permissions"),
+    ("GET", "users/guest/permissions"),
+    ("PUT", "permissions/%2F/guest"),
+    ("DELETE", "permissions/%2F/guest"),
+    ("PUT", "topic-permissions/%2F/guest"),
+    ("PUT", "vhosts/x"),
+    ("DELETE", "vhosts/x"),
+    ("PUT", "vhost-limits/%2F/max-queues"),
+    ("PUT", "user-limits/guest/max-connections"),
+    ("GET", "user-limits"),
+    ("PUT", "operator-policies/%2F/x"),
+    ("DELETE", "operator-policies/%2F/x"),
+    ("GET", "definitions"),
+    ("POST", "definitions"),
+    ("GET", "definitions/%2F"),
+    ("PUT", "cluster-name"),
+]
+
+
+def test_without_credentials_a_browser_is_asked_for_them(api: Api) -> None:
+    answer = httpx.get(api.url("whoami"))
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic ")
+    assert answer.json()["error"] == "not_authorized"
+
+
+@pytest.mark.parametrize(
+    "header", ["Basic", "Basic !", "Basic Z3Vlc3Q=", "Bearer x", "Basic /////w==", "basic \x7f"]
+)
+def test_credentials_that_cannot_be_read(api: Api, header: str) -> None:
+    answer = httpx.get(api.url("whoami"), headers={"authorization": header})
+    assert (answer.status_code, answer.json()["error"]) == (401, "not_authorized")
+
+
+def test_a_wrong_password(api: Api) -> None:
+    answer = httpx.get(api.url("whoami"), auth=("guest", "wrong"))
+    assert (answer.status_code, answer.json()) == (
+        401,
+        {"error": "not_authorized", "reason": "Not_Authorized"},
+    )
+
+
+def test_a_user_without_a_tag(user: Callable[..., Api]) -> None:
+    assert user("").refused(401, "GET", "whoami") == {
+        "error": "not_authorised",
+        "reason": "Not management user",
+    }
+    assert user("impersonator").refused(401, "GET", "overview")["reason"] == "Not management user"
+
+
+@pytest.mark.parametrize("tag", ["management", "policymaker", "monitoring"])
+def test_what_only_administrators_may_ask(user: Callable[..., Api], tag: str) -> None:
+    somebody = user(tag)
+    for method, path in ADMINISTRATORS_ONLY:
+        answer = somebody.client.request(method, f"{somebody.base}/api/{path}", json={})
+        assert (answer.status_code, answer.json()) == (
+            401,
+            {"error": "not_authorised", "reason": "Not administrator user"},
+        ), path
+
+
+def test_contents_are_shown_to_those_who_may_open_the_virtual_host(
+    api: Api, vhost: str, user: Callable[..., Api]
+) -> None:
+    api.put("queues", vhost, "q")
+    insider, outsider = user("management"), user("monitoring", permitted=False)
+    assert [queue["name"] for queue in insider.get("queues")] == ["q"]
+    assert insider.get("queues", vhost, "q")["vhost"] == vhost
+    insider.refused(404, "GET", "queues", "/")
+    assert outsider.get("queues") == []
+    assert outsider.refused(404, "GET", "queues", vhost)["reason"] == f"no vhost '{vhost}'"
+    outsider.refused(404, "PUT", "queues", vhost, "q", body={})
+    assert [found["name"] for found in insider.get("vhosts")] == [vhost]
+    assert {"/", vhost} <= {found["name"] for found in outsider.get("vhosts")}, "monitoring sees them all"
+    assert outsider.get("vhosts", vhost)["name"] == vhost
+
+
+def test_what_a_user_may_do_over_amqp_is_what_they_may_do_over_http(
+    api: Api, vhost: str, user: Callable[..., Api]
+) -> None:
+    limited = user("management", configure="^mine", write="^mine", read="^mine")
+    limited.put("queues", vhost, "mine")
+    api.put("queues", vhost, "theirs", durable=True)
+    api.put("exchanges", vhost, "theirs", type="fanout")
+    refusal = limited.refused(401, "PUT", "queues", vhost, "yours", body={})
+    assert refusal["error"] == "not_authorised"
+    assert "configure access to queue 'yours'" in refusal["reason"]
+    limited.refused(401, "DELETE", "queues", vhost, "theirs")
+    limited.refused(401, "DELETE", "queues", vhost, "theirs", "contents")
+    limited.refused(401, "POST", "queues", vhost, "theirs", "get", body={"count": 1, "ackmode": "x"})
+    limited.refused(401, "PUT", "exchanges", vhost, "yours", body={"type": "direct"})
+    limited.refused(401, "DELETE", "exchanges", vhost, "theirs")
+    limited.refused(401, "POST", "bindings", vhost, "e", "theirs", "q", "mine", body={})
+    limited.refused(401, "POST", "bindings", vhost, "e", "mine", "q", "theirs", body={})
+    dead = {"arguments": {"x-dead-letter-exchange": "theirs"}}
+    limited.refused(401, "PUT", "queues", vhost, "mine.too", body=dead)
+    alternate = {"type": "direct", "arguments": {"alternate-exchange": "theirs"}}
+    limited.refused(401, "PUT", "exchanges", vhost, "mine.too", body=alternate)
+    assert {queue["name"] for queue in api.get("queues", vhost)} == {"mine", "theirs"}
+
+
+def test_policies_are_for_policymakers(api: Api, vhost: str, user: Callable[..., Api]) -> None:
+    policy = {"pattern": "", "definition": {"max-length": 1}}
+    manager, maker, stranger = user("management"), user("policymaker"), user("policymaker", permitted=False)
+    refusal = manager.refused(401, "PUT", "policies", vhost, "p", body=policy)
+    assert refusal["reason"] == "User not authorised to access object"
+    stranger.refused(404, "PUT", "policies", vhost, "p", body=policy)
+    maker.put("policies", vhost, "p", body=policy)
+    maker.refused(401, "PUT", "operator-policies", vhost, "p", body=policy)
+    maker.refused(401, "PUT", "parameters", "operator_policy", vhost, "p", body={"value": policy})
+    assert [found["name"] for found in manager.get("policies", vhost)] == ["p"]
+    manager.refused(401, "DELETE", "policies", vhost, "p")
+    maker.delete("policies", vhost, "p")
+    maker.put("global-parameters", vhost, value=1)
+    maker.delete("global-parameters", vhost)
+    manager.refused(401, "PUT", "global-parameters", vhost, body={"value": 1})
+    manager.refused(401, "GET", "parameters")
+
+
+def test_nodes_are_for_those_who_watch(user: Callable[..., Api]) -> None:
+    assert user("management").refused(401, "GET", "nodes")["reason"] == "Not monitor user"
+    assert user("monitoring").get("nodes")[0]["running"] is True
+
+
+def test_everybody_learns_who_they_are_and_what_limits_they_have(api: Api, user: Callable[..., Api]) -> None:
+    somebody = user("management, monitoring")
+    said = somebody.get("whoami")
+    assert said["tags"] == ["management", "monitoring"]
+    assert somebody.get("user-limits", said["name"]) == []
+    somebody.refused(401, "GET", "user-limits", "guest")

@@ -1,0 +1,67 @@
+"""Definitions over HTTP: out of one broker, into another, all or nothing."""
+
+import httpx
+
+from tests.api import Api, amqp
+from tests.daemon import DaemonStarter
+from tests.definitions import of_rabbitmq
+
+
+def test_definitions_go_from_one_broker_to_another_and_last(start_daemon: DaemonStarter) -> None:
+    daemon = start_daemon()
+    api = Api(daemon.admin)
+    document = of_rabbitmq()
+    document["users"].append({"name": "clear", "password": "in the clear", "tags": ["monitoring"]})
+    document["users"][0] |= {"password": "guest", "password_hash": None}  # the hash is of another one
+    api.post("definitions", status=204, body=document)
+    exported = api.get("definitions")
+    assert {user["name"] for user in exported["users"]} == {"guest", "shop", "watcher", "clear"}
+    assert httpx.get(api.url("whoami"), auth=("clear", "in the clear")).status_code == 200
+    api.post("definitions", status=204, body=exported)
+    with amqp(daemon.address, "/") as channel:
+        assert channel.is_open
+    daemon.kill()
+    api.close()
+    again = Api(start_daemon().admin)
+    survived = again.get("definitions")
+    exported["queues"] = [queue for queue in exported["queues"] if queue["durable"]]
+    assert survived == exported
+    assert again.get("queues", "shop", "orders")["effective_policy_definition"]["max-length"] == 500000
+    again.close()
+
+
+def test_one_virtual_host_at_a_time(api: Api, vhost: str, name: str) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    api.put("policies", vhost, "p", pattern="", definition={"max-length": 1})
+    api.post("bindings", vhost, "e", "amq.topic", "q", "q", status=201, body={"routing_key": "k"})
+    document = api.get("definitions", vhost)
+    copy = name + ".copy"
+    api.put("vhosts", copy)
+    api.post("definitions", copy, status=204, body=document)
+    assert api.get("definitions", copy) == document
+    assert api.get("queues", copy, "q")["effective_policy_definition"] == {"max-length": 1}
+    api.delete("vhosts", copy)
+    api.refused(404, "GET", "definitions", copy)
+    api.refused(404, "POST", "definitions", copy, body=document)
+
+
+def test_what_is_wrong_is_told_object_by_object_and_nothing_is_made(api: Api, vhost: str) -> None:
+    document = {
+        "queues": [
+            {"name": "good", "durable": True},
+            {"name": "bad", "durable": True, "arguments": {"x-expires": "soon"}},
+        ],
+        "bindings": [
+            {"source": "nowhere", "destination": "good", "destination_type": "queue", "routing_key": ""}
+        ],
+    }
+    refusal = api.refused(400, "POST", "definitions", vhost, body=document)
+    first, second = refusal["reason"].splitlines()
+    assert first.startswith(f"queue 'bad' in vhost '{vhost}': invalid arg 'x-expires'")
+    assert (
+        second
+        == f"binding from 'nowhere' to 'good' in vhost '{vhost}': no exchange 'nowhere' in vhost '{vhost}'"
+    )
+    assert api.get("queues", vhost) == []
+    api.refused(400, "POST", "definitions", vhost, body=[])
+    api.refused(400, "POST", "definitions", vhost)

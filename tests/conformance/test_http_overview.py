@@ -1,0 +1,104 @@
+"""What is running, and whether it is well."""
+
+import re
+
+import httpx
+import pytest
+
+from tests.api import Api, amqp
+from tests.daemon import Address
+
+
+def test_the_overview_counts(api: Api, vhost: str, address: Address) -> None:
+    before = api.get("overview")
+    with amqp(address, vhost) as channel:
+        channel.queue_declare("q")
+        channel.basic_publish("", "q", b"x")
+        channel.basic_publish("", "nowhere", b"x")
+        channel.basic_consume("q", lambda *_: None)
+        after = api.get("overview")
+    grown = {
+        name: after["object_totals"][name] - before["object_totals"][name] for name in before["object_totals"]
+    }
+    assert grown == {"queues": 1, "exchanges": 0, "consumers": 1, "connections": 1, "channels": 1}
+    assert after["queue_totals"]["messages"] - before["queue_totals"]["messages"] == 1
+    stats = {
+        name: after["message_stats"][name] - before["message_stats"][name] for name in ("publish", "confirm")
+    }
+    assert stats == {"publish": 2, "confirm": 2}
+    assert after["product_name"] == "amqpd"
+    assert {"topic", "headers"} <= {kind["name"] for kind in after["exchange_types"]}
+    listened = {(listener["protocol"], listener["port"]) for listener in after["listeners"]}
+    assert ("amqp", address.port) in listened
+
+
+def test_the_node(api: Api) -> None:
+    (node,) = api.get("nodes")
+    assert node["name"] == api.get("overview")["node"]
+    assert api.get("nodes", node["name"])["os_pid"] == node["os_pid"]
+    assert node["uptime"] > 0
+    assert node["mem_used"] > 10_000_000
+    api.refused(404, "GET", "nodes", "elsewhere")
+
+
+def test_the_name_of_the_broker(api: Api) -> None:
+    api.put("cluster-name", status=204, name="test lab")
+    assert api.get("cluster-name") == {"name": "test lab"}
+    assert api.get("overview")["cluster_name"] == "test lab"
+    api.delete("global-parameters", "cluster_name")
+    assert api.get("cluster-name")["name"] == api.get("overview")["node"]
+
+
+@pytest.mark.parametrize("path", ["extensions", "feature-flags", "deprecated-features"])
+def test_lists_that_are_empty(api: Api, path: str) -> None:
+    assert api.get(path) == []
+
+
+def test_versions(api: Api) -> None:
+    assert re.match(r"\d+\.\d+", api.get("version")["product_version"])
+    assert httpx.get(api.url("auth")).json() == {"oauth_enabled": False}
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "alarms",
+        "local-alarms",
+        "is-in-service",
+        "ready-to-serve-clients",
+        "virtual-hosts",
+        "node-is-quorum-critical",
+        "node-is-mirror-sync-critical",
+        "metadata-store/initialized",
+        "protocol-listener/amqp",
+        "protocol-listener/http",
+    ],
+)
+def test_a_broker_that_is_well(api: Api, check: str) -> None:
+    assert api.get("health", "checks", *check.split("/"))["status"] == "ok"
+
+
+def test_listeners_are_checked(api: Api, address: Address) -> None:
+    assert api.get("health", "checks", "port-listener", str(address.port))["port"] == address.port
+    refused = api.ask("GET", "health", "checks", "port-listener", "1")
+    assert (refused.status_code, refused.json()["missing"]) == (503, 1)
+    refused = api.ask("GET", "health", "checks", "protocol-listener", "mqtt")
+    assert (refused.status_code, refused.json()["status"]) == (503, "failed")
+    api.refused(400, "GET", "health", "checks", "port-listener", "x")
+
+
+def test_aliveness(api: Api, vhost: str) -> None:
+    for _ in range(2):
+        assert api.get("aliveness-test", vhost) == {"status": "ok"}
+    assert api.get("queues", vhost, "aliveness-test")["messages"] == 0
+    api.refused(404, "GET", "aliveness-test", "nowhere")
+
+
+def test_paths_that_are_not_there(api: Api) -> None:
+    assert api.refused(404, "GET", "shoes") == {"error": "Object Not Found", "reason": "Not Found"}
+    assert api.refused(405, "DELETE", "overview")["error"] == "Method Not Allowed"
+
+
+def test_the_api_describes_itself(api: Api) -> None:
+    document = httpx.get(api.url("openapi.json")).json()
+    assert "/api/queues/{vhost}/{name}" in document["paths"]

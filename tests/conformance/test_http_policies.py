@@ -1,0 +1,158 @@
+"""Policies over HTTP, and what they do to clients."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.api import Api, amqp
+from tests.daemon import Address
+
+POLICY = {"pattern": "^q", "definition": {"max-length": 10}, "priority": 1, "apply-to": "queues"}
+
+
+@pytest.mark.parametrize("kind", ["policies", "operator-policies"])
+def test_a_policy_is_set_shown_and_deleted(api: Api, vhost: str, kind: str) -> None:
+    api.put(kind, vhost, "p/1", body=POLICY)
+    api.put(kind, vhost, "p/1", status=204, body=POLICY)
+    shown = api.get(kind, vhost, "p/1")
+    assert shown == {**POLICY, "vhost": vhost, "name": "p/1"}
+    assert api.get(kind, vhost) == [shown]
+    assert shown in api.get(kind)
+    api.delete(kind, vhost, "p/1")
+    api.refused(404, "DELETE", kind, vhost, "p/1")
+    api.refused(404, "GET", kind, vhost, "p/1")
+    assert api.get(kind, vhost) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"definition": {"max-length": 1}}, "key_missing: pattern"),
+        ({"pattern": ""}, "key_missing: definition"),
+        ({"pattern": "(", "definition": {"max-length": 1}}, "is not a regular expression"),
+        ({"pattern": "", "definition": {"max-length": "1"}}, "'max-length' = '1' in policy 'p' in vhost"),
+        ({"pattern": "", "definition": {"mystery": 1}}, "is not a key of policies"),
+        ({"pattern": "", "definition": {"expires": 0}}, "is not an integer from 1 to"),
+        ({"pattern": "", "definition": {"max-length": 1}, "priority": "x"}, "the priority 'x'"),
+        ({"pattern": "", "definition": {"max-length": 1}, "apply-to": "x"}, "apply-to 'x'"),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_said(api: Api, vhost: str, body: object, reason: str) -> None:
+    refusal = api.refused(400, "PUT", "policies", vhost, "p", body=body)
+    assert refusal["error"] == "bad_request"
+    assert reason in refusal["reason"]
+    assert api.get("policies", vhost) == []
+
+
+def test_a_queue_tells_what_holds_and_why(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", arguments={"x-message-ttl": 5000})
+    api.put("policies", vhost, "high", pattern="", priority=9, definition={"max-length": 100})
+    api.put("policies", vhost, "low", pattern="", definition={"max-length": 7, "message-ttl": 9000})
+    api.put("operator-policies", vhost, "cap", pattern="", definition={"max-length": 50})
+    queue = api.get("queues", vhost, "q")
+    assert (queue["policy"], queue["policies"]) == ("high", ["high", "low"])
+    assert (queue["operator_policy"], queue["operator_policies"]) == ("cap", ["cap"])
+    assert queue["effective_policy_definition"] == {"max-length": 50, "message-ttl": 9000}
+    assert api.get("queues", vhost, "q", "effective") == {
+        "max-length": {
+            "value": 50,
+            "source": {"kind": "operator_policy", "name": "cap"},
+            "overrides": [
+                {"kind": "policy", "name": "high", "value": 100},
+                {"kind": "policy", "name": "low", "value": 7},
+            ],
+        },
+        "message-ttl": {
+            "value": 5000,
+            "source": {"kind": "argument", "name": "x-message-ttl"},
+            "overrides": [{"kind": "policy", "name": "low", "value": 9000}],
+        },
+    }
+    api.refused(404, "GET", "queues", vhost, "nope", "effective")
+
+
+def test_an_alternate_exchange_comes_and_goes_with_its_policy(api: Api, vhost: str, address: Address) -> None:
+    with amqp(address, vhost) as channel:
+        channel.exchange_declare("x", "direct")
+        channel.queue_declare("unrouted")
+        channel.queue_bind("unrouted", "amq.fanout")
+
+        def taken() -> bool:
+            channel.basic_publish("x", "nowhere", b"x")
+            return channel.basic_get("unrouted", auto_ack=True)[0] is not None
+
+        assert not taken()
+        api.put("policies", vhost, "p", pattern="^x$", definition={"alternate-exchange": "amq.fanout"})
+        assert taken()
+        assert api.get("exchanges", vhost, "x", "effective") == {
+            "alternate-exchange": {
+                "value": "amq.fanout",
+                "source": {"kind": "policy", "name": "p"},
+                "overrides": [],
+            }
+        }
+        assert api.get("exchanges", vhost, "x")["policy"] == "p"
+        api.delete("policies", vhost, "p")
+        assert not taken()
+
+
+def test_operator_policies_are_parameters_too(api: Api, vhost: str) -> None:
+    value = {"pattern": "^q", "definition": {"max-length": 10}, "priority": 0, "apply-to": "all"}
+    api.put("parameters", "operator_policy", vhost, "o", value=value)
+    shown = {"component": "operator_policy", "vhost": vhost, "name": "o", "value": value}
+    assert api.get("parameters", "operator_policy", vhost, "o") == shown
+    assert api.get("parameters", "operator_policy", vhost) == [shown]
+    assert shown in api.get("parameters", "operator_policy")
+    assert shown in api.get("parameters")
+    assert api.get("operator-policies", vhost, "o")["definition"] == {"max-length": 10}
+    api.delete("parameters", "operator_policy", vhost, "o")
+    assert api.get("operator-policies", vhost) == []
+
+
+def test_limits_of_a_virtual_host(api: Api, vhost: str, address: Address) -> None:
+    api.put("vhost-limits", vhost, "max-queues", status=204, value=1)
+    api.put("vhost-limits", vhost, "max-connections", status=204, value=5)
+    limits = {"max-queues": 1, "max-connections": 5}
+    assert api.get("vhost-limits", vhost) == [{"vhost": vhost, "value": limits}]
+    assert {"vhost": vhost, "value": limits} in api.get("vhost-limits")
+    assert api.get("parameters", "vhost-limits", vhost)[0]["value"] == limits
+    api.put("queues", vhost, "q")
+    refusal = api.refused(400, "PUT", "queues", vhost, "r", body={})
+    assert refusal["reason"] == f"cannot declare queue 'r': queue limit in vhost '{vhost}' (1) is reached"
+    api.delete("vhost-limits", vhost, "max-queues")
+    api.put("queues", vhost, "r")
+    api.delete("parameters", "vhost-limits", vhost, "limits")
+    assert api.get("vhost-limits", vhost) == []
+    api.refused(400, "PUT", "vhost-limits", vhost, "max-shoes", body={"value": 1})
+    api.refused(400, "PUT", "vhost-limits", vhost, "max-queues", body={"value": "1"})
+    api.refused(400, "PUT", "parameters", "vhost-limits", vhost, "limits", body={"value": {"shoes": 1}})
+
+
+def test_limits_of_a_user(api: Api, vhost: str, user: Callable[..., Api]) -> None:
+    name = user("management").get("whoami")["name"]
+    api.put("user-limits", name, "max-connections", status=204, value=3)
+    api.put("user-limits", name, "max-channels", status=204, value=4)
+    assert api.get("user-limits", name)[0]["value"] == {"max-connections": 3, "max-channels": 4}
+    api.delete("user-limits", name, "max-channels")
+    api.put("user-limits", name, "max-connections", status=204, value=-1)
+    assert api.get("user-limits", name) == []
+    api.refused(400, "PUT", "user-limits", name, "max-queues", body={"value": 1})
+    api.refused(404, "PUT", "user-limits", "nobody", "max-channels", body={"value": 1})
+
+
+def test_components_of_plugins_are_not_known(api: Api, vhost: str) -> None:
+    refusal = api.refused(400, "PUT", "parameters", "shovel", vhost, "s", body={"value": {}})
+    assert refusal["reason"].startswith("component shovel not found")
+    api.refused(404, "GET", "parameters", "shovel", vhost, "s")
+
+
+def test_global_parameters(api: Api, name: str) -> None:
+    api.put("global-parameters", name, value={"any": ["thing", None]})
+    shown = {"name": name, "value": {"any": ["thing", None]}}
+    assert api.get("global-parameters", name) == shown
+    assert shown in api.get("global-parameters")
+    api.put("global-parameters", name, status=204, value=1)
+    api.refused(400, "PUT", "global-parameters", name, body={})
+    api.delete("global-parameters", name)
+    api.refused(404, "DELETE", "global-parameters", name)
+    api.refused(404, "GET", "global-parameters", name)
