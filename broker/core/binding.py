@@ -92,6 +92,7 @@ class Destinations:
     """
 
     def __init__(self) -> None:
+        self.only: Queue | None = None  # the one destination, if it is one queue, as it mostly is
         self.conditional: dict[Binding, None] | None = None
         self.queues: dict[Queue, int] = {}
         self.exchanges: dict[Exchange, int] = {}
@@ -102,24 +103,22 @@ class Destinations:
             if self.conditional is None:
                 self.conditional = {}
             self.conditional[binding] = None
-            return
-        queue = binding.queue
-        exchange = binding.exchange
-        if queue is not None:
-            self.queues[queue] = self.queues.get(queue, 0) + 1
-        elif exchange is not None:
-            self.exchanges[exchange] = self.exchanges.get(exchange, 0) + 1
+        elif binding.queue is not None:
+            self.queues[binding.queue] = self.queues.get(binding.queue, 0) + 1
+        elif binding.exchange is not None:
+            self.exchanges[binding.exchange] = self.exchanges.get(binding.exchange, 0) + 1
+        self._find_only()
 
     def remove(self, binding: Binding) -> None:
         """Count one binding less; the destination goes with its last one."""
-        if self.conditional is not None and binding.selector is not None:
-            del self.conditional[binding]
-            if not self.conditional:
-                self.conditional = None
-            return
         queue = binding.queue
         exchange = binding.exchange
-        if queue is not None:
+        if binding.selector is not None:
+            if self.conditional is not None:
+                del self.conditional[binding]
+                if not self.conditional:
+                    self.conditional = None
+        elif queue is not None:
             left = self.queues[queue] - 1
             if left:
                 self.queues[queue] = left
@@ -131,6 +130,11 @@ class Destinations:
                 self.exchanges[exchange] = left
             else:
                 del self.exchanges[exchange]
+        self._find_only()
+
+    def _find_only(self) -> None:
+        alone = len(self.queues) == 1 and not self.exchanges and self.conditional is None
+        self.only = next(iter(self.queues)) if alone else None
 
     def empty(self) -> bool:
         """Whether no binding leads anywhere."""

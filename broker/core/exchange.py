@@ -169,18 +169,18 @@ class TopicExchange(Exchange):
 
     def __init__(self, described: Description) -> None:
         super().__init__(described)
-        self._trie = TopicTrie()
+        self.trie = TopicTrie()
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """The destinations of all patterns that match."""
         for key in keys:
-            self._trie.match(key, view, found)
+            self.trie.match(key, view, found)
 
     def _link(self, binding: Binding) -> None:
-        self._trie.add(binding)
+        self.trie.add(binding)
 
     def _unlink(self, binding: Binding) -> None:
-        self._trie.remove(binding)
+        self.trie.remove(binding)
 
 
 @final

@@ -37,6 +37,8 @@ def check_length(what: str, text: str) -> None:
     Raises:
         PreconditionFailed: it has more bytes than that.
     """
+    if len(text) * 4 <= SHORT_STRING_BYTES_MAX:  # no character has more than four bytes
+        return
     size = len(text.encode())
     if size > SHORT_STRING_BYTES_MAX:
         raise PreconditionFailed(f"{what} is {size} bytes long, at most {SHORT_STRING_BYTES_MAX} are allowed")

@@ -15,7 +15,7 @@ from broker.core.history import History
 from broker.core.message import Address, Message
 from broker.core.names import check_length
 from broker.core.queue import Queue
-from broker.core.route import Resolution, Route
+from broker.core.route import NO_QUEUES, Resolution, Route
 from broker.core.view import MessageView
 
 # answers of `publish` instead of a number of queues
@@ -216,11 +216,16 @@ class Publishing(Declarations):
     def _resolve(self, route: Route) -> None:
         found = Resolution(self.chance)
         found.run(route.exchange, [route.address.routing_key], None, self.exchanges)
-        queues = [] if found.by_message else list(found.queues)
+        queues = NO_QUEUES if found.by_message else list(found.queues)
+        logged: list[Queue] = []
+        careful = found.by_message
+        for queue in queues:
+            if queue.logged:
+                logged.append(queue)
+            if queue.rules is not None and queue.rules.careful:
+                careful = True
         route.queues = queues
-        route.logged = [queue for queue in queues if queue.logged]
+        route.logged = queues if len(logged) == len(queues) else logged if logged else NO_QUEUES
         route.by_message = found.by_message
-        route.careful = found.by_message or any(
-            queue.rules is not None and queue.rules.careful for queue in queues
-        )
+        route.careful = careful
         route.epoch = self.epoch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -15,6 +15,9 @@ from broker.core.queue import Queue
 if TYPE_CHECKING:
     from broker.core.exchange import Exchange
     from broker.core.view import MessageView
+
+NO_QUEUES: Final[list[Queue]] = []
+"""Shared by all routes that lead nowhere, or into no log. Lists of routes are not changed."""
 
 
 @final
@@ -32,8 +35,8 @@ class Route:
     def __init__(self, address: Address, exchange: Exchange) -> None:
         self.address = address
         self.exchange = exchange
-        self.queues: list[Queue] = []
-        self.logged: list[Queue] = []
+        self.queues: list[Queue] = NO_QUEUES
+        self.logged: list[Queue] = NO_QUEUES
         self.by_message = False
         self.careful = False
         self.pinned = False
@@ -58,11 +61,16 @@ class Resolution:
         self.by_message = False
         self.matched = False  # whether the exchange being visited had a binding that matched
         self.histories: list[History] = []  # that are to keep the message
-        self._pending: list[Exchange] = []
-        self._seen: set[Exchange] = set()
+        self._source: Exchange | None = None
+        self._pending: list[Exchange] | None = None  # most walks end where they begin
+        self._seen: set[Exchange] | None = None
 
     def take(self, destinations: Destinations, view: MessageView | None) -> None:
         """Add the destinations of bindings that matched but for their selectors."""
+        if destinations.only is not None:
+            self.matched = True
+            self.queues[destinations.only] = None
+            return
         for queue in destinations.queues:
             self.matched = True
             self.queues[queue] = None
@@ -90,6 +98,11 @@ class Resolution:
 
     def visit(self, exchange: Exchange) -> None:
         """Have `exchange` visited too, unless it was or will be."""
+        if exchange is self._source:
+            return
+        if self._pending is None or self._seen is None:
+            self._pending = []
+            self._seen = set()
         if exchange not in self._seen:
             self._seen.add(exchange)
             self._pending.append(exchange)
@@ -105,16 +118,25 @@ class Resolution:
 
         An exchange without any match passes the message to its alternate exchange.
         """
-        self.visit(source)
+        self._source = source
+        self._pass(source, keys, view, exchanges)
         self.walk(keys, view, exchanges)
 
     def walk(self, keys: list[str], view: MessageView | None, exchanges: dict[str, Exchange]) -> None:
         """Visit all exchanges that were found, and those found on the way."""
         while self._pending:
-            exchange = self._pending.pop()
-            self.matched = False
-            exchange.match(keys, view, self)
-            if not self.matched and exchange.alternate is not None:
-                alternate = exchanges.get(exchange.alternate)
-                if alternate is not None:  # an absent alternate exchange is no error
-                    self.visit(alternate)
+            self._pass(self._pending.pop(), keys, view, exchanges)
+
+    def _pass(
+        self,
+        exchange: Exchange,
+        keys: list[str],
+        view: MessageView | None,
+        exchanges: dict[str, Exchange],
+    ) -> None:
+        self.matched = False
+        exchange.match(keys, view, self)
+        if not self.matched and exchange.alternate is not None:
+            alternate = exchanges.get(exchange.alternate)
+            if alternate is not None:  # an absent alternate exchange is no error
+                self.visit(alternate)

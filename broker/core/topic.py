@@ -48,15 +48,15 @@ class TopicNode:
 
     def __init__(self, repeats: bool) -> None:
         self.repeats = repeats  # reached by `#`: takes any further word and stays
-        self.words: dict[str, TopicNode] = {}
+        self.words: dict[str, TopicNode] | None = None  # most nodes are the last of their pattern
         self.single: TopicNode | None = None
         self.any: TopicNode | None = None
         self.destinations: Destinations | None = None  # of the patterns that end here
-        self.turn: i64 = 0  # the last step of a walk that reached this node
+        self.turn: i64 = 0  # the last step of a walk that reached this node, if it repeats
 
     def empty(self) -> bool:
         """Whether no pattern ends here or goes on from here."""
-        return not self.words and self.single is None and self.any is None and self.destinations is None
+        return self.words is None and self.single is None and self.any is None and self.destinations is None
 
 
 @final
@@ -70,6 +70,7 @@ class TopicTrie:
 
     def __init__(self) -> None:
         self.root = TopicNode(False)
+        self.looked_at: i64 = 0  # nodes, by all matches so far: what matching costs
         self._turn: i64 = 0
 
     def add(self, binding: Binding) -> None:
@@ -108,27 +109,31 @@ class TopicTrie:
         self._reach(self.root, nodes)
         for word in words_of(routing_key):
             self._turn += 1
+            self.looked_at += len(nodes)
             following: list[TopicNode] = []
             for node in nodes:
-                if node.repeats:
-                    self._reach(node, following)
-                child = node.words.get(word)
-                if child is not None:
-                    self._reach(child, following)
+                if node.repeats and node.turn != self._turn:
+                    node.turn = self._turn
+                    following.append(node)
+                if node.words is not None:
+                    child = node.words.get(word)
+                    if child is not None:
+                        self._reach(child, following)
                 if node.single is not None:
                     self._reach(node.single, following)
             if not following:
                 return
             nodes = following
+        self.looked_at += len(nodes)
         for node in nodes:
             if node.destinations is not None:
                 found.take(node.destinations, view)
 
     def _reach(self, node: TopicNode, nodes: list[TopicNode]) -> None:
-        """Add a node to a step of the walk, and the one after a `#` that stands for no word."""
-        if node.turn == self._turn:
-            return
-        node.turn = self._turn
+        """Add a node to a step of the walk, and the one after a `#` that stands for no word.
+
+        Only the latter can be reached twice in a step, as it may be there already: it repeats.
+        """
         nodes.append(node)
         skipped = node.any
         if skipped is not None and skipped.turn != self._turn:
@@ -141,7 +146,7 @@ def _child(node: TopicNode, word: str) -> TopicNode | None:
         return node.single
     if word == ANY:
         return node.any
-    return node.words.get(word)
+    return None if node.words is None else node.words.get(word)
 
 
 def _grow(node: TopicNode, word: str) -> TopicNode:
@@ -152,6 +157,8 @@ def _grow(node: TopicNode, word: str) -> TopicNode:
             node.single = child
         elif word == ANY:
             node.any = child
+        elif node.words is None:
+            node.words = {word: child}
         else:
             node.words[word] = child
     return child
@@ -162,5 +169,7 @@ def _cut(node: TopicNode, word: str) -> None:
         node.single = None
     elif word == ANY:
         node.any = None
-    else:
+    elif node.words is not None:
         del node.words[word]
+        if not node.words:
+            node.words = None
