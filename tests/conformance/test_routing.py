@@ -176,3 +176,45 @@ def test_routes_follow_changes_at_once(connect: Connector, channel: PeerChannel,
         publisher.expect_confirms(2 * turn + 2, first=2 * turn + 2)
         assert drain(channel, queue) == ["bound"]
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+@pytest.mark.spec("rabbitmq-extensions", "alternate-exchange")
+def test_a_chain_of_alternate_exchanges_is_followed_to_its_end(
+    channel: PeerChannel, name: str, queues: list[str]
+) -> None:
+    """A mandatory message comes back only when the last one, here an internal one, has no match either."""
+    chain = [f"{name}.{number}" for number in range(3)]
+    for number, exchange in enumerate(chain):
+        arguments: FieldTable = {"alternate-exchange": chain[(number + 1) % 3]}  # the last leads to the first
+        declare_exchange(channel, exchange, "direct", internal=number == 2, arguments=arguments)
+        bind_queue(channel, queues[number], exchange, f"{number}")
+    channel.confirm_select()
+    for number in range(3):
+        channel.publish(b"%d" % number, f"{number}", chain[0], mandatory=True)
+    channel.expect_confirms(3)
+    channel.publish(b"3", "3", chain[0], mandatory=True)
+    assert channel.returned().body == b"3"
+    channel.expect_confirms(4, 4)
+    assert [drain(channel, queue) for queue in queues] == [["0"], ["1"], ["2"], []]
+    delete_exchange(channel, chain[1])  # a gap in the chain
+    channel.publish(b"2", "2", chain[0], mandatory=True)
+    assert channel.returned().body == b"2"
+    for exchange in chain:
+        delete_exchange(channel, exchange)
+
+
+@pytest.mark.spec("rabbitmq-extensions", "exchange_exchange_bindings")
+def test_auto_delete_exchanges_go_one_after_the_other(channel: PeerChannel, name: str) -> None:
+    chain = [f"{name}.{number}" for number in range(3)]
+    for exchange in chain:
+        declare_exchange(channel, exchange, "fanout", auto_delete=True)
+    queue = channel.declare(exclusive=True)
+    bind_exchange(channel, chain[0], chain[1])
+    bind_exchange(channel, chain[1], chain[2])
+    bind_queue(channel, queue, chain[2])
+    channel.publish(b"through", "", chain[0])
+    assert drain(channel, queue) == ["through"]
+    channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+    for number, exchange in enumerate(chain):
+        channel = channel.peer.channel(10 + number)
+        channel.refused(Exchange.Declare(exchange=exchange, passive=True), 404)
