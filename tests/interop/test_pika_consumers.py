@@ -128,7 +128,7 @@ def test_what_is_refused(dial: Dial, publisher: BlockingChannel, name: str) -> N
 def test_a_slow_worker_keeps_its_channel(dial: Dial, name: str) -> None:
     channel = dial().channel()
     channel.queue_declare(name, auto_delete=True)
-    worker = Worker(dial, name, consumer_timeout=200)
+    worker = Worker(dial, name, consumer_timeout=1000)
     for number in range(2):
         channel.basic_publish("", name, b"%d" % number)
     (late, _, _), (quick, _, _) = worker.receive(2)
