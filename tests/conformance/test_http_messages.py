@@ -122,6 +122,7 @@ def test_how_messages_cannot_be_taken(api: Api, vhost: str, wrong: dict[str, obj
         ({"properties": {"content_type": 1}}, "property content_type is not a string"),
         ({"properties": {"app_id": "a" * 256}}, "cannot be encoded"),
         ({"properties": {"user_id": "somebody"}}, "user_id property set to 'somebody'"),
+        ({"properties": {"expiration": "soon"}}, "invalid expiration 'soon'"),
         ({"properties": {"headers": {"CC": 1}}}, "unacceptable_type_in_header"),
     ],
 )

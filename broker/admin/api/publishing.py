@@ -29,6 +29,7 @@ from broker.core.connection import Connection, Scheduler
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
+from broker.core.publishing import REFUSED
 from broker.core.vhost import VirtualHost
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, scan
 from protocol.amqp091.methods import short_string
@@ -102,6 +103,8 @@ async def publish(
     key = text(body, "routing_key")
     channel = channel_for(management.server, visitor.rights(found), found)
     taken = publish_message(channel, name, key, _properties(table(body, "properties")), payload)
+    if taken == REFUSED:
+        raise bad_request(f"a queue is full and refuses messages from exchange '{name}' with key '{key}'")
     await durable(management.store)
     return JSONResponse({"routed": taken > 0})
 
