@@ -1,9 +1,12 @@
-"""The command line: serve, check, check-config, bench, version."""
+"""The command line: serve, check, check-config, definitions, bench, version."""
 
 import inspect
 import os
 import platform
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +32,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
 
         app.command()(check)
         app.command("check-config")(check_config)
+        app.add_typer(_definitions_commands(), name="definitions")
         app.command()(bench)
         app.command()(version)
     return app
@@ -109,6 +113,75 @@ def check(
         typer.echo(line)
     if not (report.healthy or report.repaired):
         raise typer.Exit(1)
+
+
+def _definitions_commands() -> typer.Typer:
+    commands = typer.Typer(no_args_is_help=True, help="Definitions of a stopped broker, as RabbitMQ's JSON.")
+    commands.command("export")(export_definitions)
+    commands.command("import")(import_definitions)
+    return commands
+
+
+DataDir = Annotated[str | None, typer.Option(metavar="FOLDER", help="Folder of the log. (AMQPD_DATA_DIR)")]
+ConfigFile = Annotated[str | None, typer.Option(metavar="FILE", help="Settings file. (AMQPD_CONFIG)")]
+VirtualHostOnly = Annotated[str | None, typer.Option(metavar="NAME", help="Only this virtual host.")]
+
+
+def export_definitions(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard output.")] = "-",
+    vhost: VirtualHostOnly = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+) -> None:
+    """Write everything but messages to a file: users, virtual hosts, policies, queues, bindings ...
+
+    The log is only read; `serve` must not be running. Exit status: 2 if it cannot be read.
+    """
+    from broker import offline
+
+    folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
+    with _told_in_one_line():
+        pieces = offline.export_definitions(folder, vhost)
+        if file == "-":
+            sys.stdout.writelines(pieces)
+        else:
+            private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has password hashes
+            with open(private, "w", encoding="utf-8") as stream:
+                stream.writelines(pieces)
+
+
+def import_definitions(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard input.")],
+    vhost: VirtualHostOnly = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+) -> None:
+    """Add what a file describes to a log: all of it, or nothing and a line for each object that is wrong.
+
+    `serve` must not be running. What is there as described stays; what is there otherwise is an error.
+    Exit status: 2 if nothing was imported.
+    """
+    from broker import offline
+
+    folder = _load({"data_dir": data_dir, CONFIG: config}).settings.data_dir
+    with _told_in_one_line():
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        offline.import_definitions(folder, text, vhost)
+
+
+@contextmanager
+def _told_in_one_line() -> Iterator[None]:
+    """End with status 2 and what went wrong instead of a traceback."""
+    from broker.core.errors import BrokerError
+    from broker.offline import OfflineError
+    from broker.store.errors import StoreError
+
+    try:
+        yield
+    except (OfflineError, StoreError, BrokerError, OSError, UnicodeDecodeError) as error:
+        for line in str(error).splitlines():
+            typer.echo(f"amqpd: {line}", err=True)
+        raise typer.Exit(2) from error
 
 
 @settings_flags

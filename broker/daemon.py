@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -41,7 +42,7 @@ from broker.store.helper import HelperSyncer
 from broker.store.latency import Latency
 from broker.store.log import Log
 from broker.store.recovery import RecoveryReport
-from broker.store.restore import Recovered
+from broker.store.restore import Recovered, close
 from config.settings import Settings
 
 if TYPE_CHECKING:
@@ -166,22 +167,29 @@ class Daemon:
         """What a new data folder needs: the virtual host and the first user."""
         self.broker.declare_vhost(DEFAULT_VHOST)
         settings = self.settings
+        if settings.load_definitions is not None:
+            self._load_definitions(settings.load_definitions)
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
             kept = await self._make_password(password)
             self.users.add_first(settings.default_user, kept, DEFAULT_VHOST)
             _log.info("first user made", user=settings.default_user)
 
-    def _close_log(self) -> int:
-        """Mark every entry that a client has seen, then sync and close."""
+    def _load_definitions(self, path: Path) -> None:
+        """Import the definitions that the settings name. Raises StartError."""
+        from broker.admin.definitions.loading import LoadError, load
+
         try:
-            for vhost in self.broker.vhosts.values():
-                for queue in vhost.queues.values():
-                    if queue.logged:
-                        for entry in queue.entries:
-                            if entry.redelivered or entry.delivery_count > 0:
-                                self.log.append_delivered(entry.message, queue)
-            self.log.close()
+            loaded = load(path, self.settings.definitions_skip_unchanged, self.broker, self.users)
+        except LoadError as error:
+            raise StartError(str(error)) from error
+        self.broker.apply_policies()
+        _log.info("definitions loaded" if loaded else "definitions are those loaded before", file=str(path))
+
+    def _close_log(self) -> int:
+        """Close the log, and say so if that failed."""
+        try:
+            close(self.broker, self.log)
         except StoreFailed as error:
             _log.error("the log could not be closed cleanly", reason=error.text)
             return 1

@@ -49,6 +49,16 @@ class Settings(BaseModel):
         description="Password of the first user.",
         json_schema_extra={"allowed": "at least 1 character"},
     )
+    load_definitions: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="File with definitions in RabbitMQ's form, imported when the broker starts; or none.",
+        json_schema_extra={"allowed": "the path of a file, or none"},
+    )
+    definitions_skip_unchanged: Annotated[bool, BeforeValidator(values.switch)] = Field(
+        default=True,
+        description="Import the file of load_definitions only when it is not the one imported before.",
+        json_schema_extra={"allowed": "true or false"},
+    )
     log_format: Annotated[Literal["console", "json"], BeforeValidator(values.lower)] = Field(
         default="console",
         description="Log lines on standard error: for people, or one JSON object per line.",

@@ -127,6 +127,22 @@ def folder(value: object) -> Path:
         raise ValueError("the home folder is not known") from error
 
 
+def file_or_none(value: object) -> Path | None:
+    """Read the path of a file, or `none` as None. Raises ValueError."""
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return None
+    return folder(value)
+
+
+def switch(value: object) -> bool:
+    """Read `true` or `false`. Raises ValueError."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("neither true nor false")
+
+
 def lower(value: object) -> object:
     """Fold the case of a word that is one of a fixed few."""
     return value.strip().lower() if isinstance(value, str) else value

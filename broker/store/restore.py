@@ -1,4 +1,4 @@
-"""Recovery's way into the broker: definitions become topology, messages become entries."""
+"""Recovery's way into the broker: definitions become topology, messages become entries. And the way out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from typing import final
 from broker.core.broker import Broker
 from broker.core.message import Message
 from broker.core.restoring import restore
+from broker.store.log import Log
 from broker.store.recovery import RecoverySink
+
+
+def close(broker: Broker, log: Log) -> None:
+    """Mark every entry that a client has seen, then sync and close. Raises StoreFailed if that failed."""
+    for vhost in broker.vhosts.values():
+        for queue in vhost.queues.values():
+            if queue.logged:
+                for entry in queue.entries:
+                    if entry.redelivered or entry.delivery_count > 0:
+                        log.append_delivered(entry.message, queue)
+    log.close()
 
 
 @final

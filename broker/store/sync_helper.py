@@ -111,7 +111,10 @@ def serve_syncs(folder: str, sock: socket.socket) -> None:
     current = -1
     while True:
         space = socket.CMSG_SPACE(4)
-        request, ancillary, _, _ = sock.recvmsg(PACKET_MAX, space)
+        try:
+            request, ancillary, _, _ = sock.recvmsg(PACKET_MAX, space)
+        except ConnectionResetError:  # the broker is gone, and had not read the latest answer
+            return
         if not request:
             return
         attached: list[int] = []

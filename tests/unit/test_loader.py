@@ -46,6 +46,8 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
         ("admin", "off", '"off"'),
         ("default_user", "guest", '"guest"'),
         ("default_pass", "secret", '"secret"'),
+        ("load_definitions", "/x.json", '"/x.json"'),
+        ("definitions_skip_unchanged", "false", "false"),
         ("log_format", "json", '"json"'),
         ("log_level", "debug", '"debug"'),
         ("frame_max", "8192", "8192"),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from broker.admin.api.json_values import shown
 from broker.admin.api.limits import vhost_limits
@@ -14,6 +14,9 @@ from broker.core.broker import Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.policy import Policy
 from broker.core.vhost import VirtualHost
+
+INTERNAL: Final = "internal"
+"""How the names of parameters begin that are about this one broker and no other. [RabbitMQ]"""
 
 Shown = dict[str, Any]
 
@@ -32,7 +35,9 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
             "topic_permissions": _topic_permissions(everybody),
             "parameters": (found for vhost in vhosts for found in _parameters(vhost, True)),
             "global_parameters": (
-                {"name": name, "value": value} for name, value in broker.parameters.items()
+                {"name": name, "value": value}
+                for name, value in broker.parameters.items()
+                if not name.startswith(INTERNAL)
             ),
             "policies": (found for vhost in vhosts for found in _policies(vhost, True)),
             "queues": (found for vhost in vhosts for found in _queues(vhost, True)),

@@ -1,0 +1,45 @@
+"""Definitions that are imported when the broker starts. [RabbitMQ load_definitions]"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Final
+
+from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
+from broker.auth.passwords import make_password
+from broker.auth.users import Users
+from broker.core.broker import Broker
+
+LOADED: Final = "internal_loaded_definitions"
+"""The global parameter that keeps the digest of what was loaded last."""
+
+
+class LoadError(Exception):
+    """The definitions cannot be loaded; the text names the file, and each object that is wrong."""
+
+
+def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> bool:
+    """Import a file, all or nothing; False if it is the one that was loaded last and need not be.
+
+    Raises LoadError.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"load_definitions: {path} cannot be read: {error.strerror}") from error
+    digest = hashlib.sha256(content).hexdigest()
+    if skip_unchanged and broker.parameters.get(LOADED) == digest:
+        return False
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"load_definitions: {path} is not JSON: {error}") from error
+    passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
+    try:
+        for _ in import_steps(document, broker, users, passwords):
+            pass
+    except DefinitionsError as error:
+        lines = [f"load_definitions: {path} is not loaded:", *error.problems]
+        raise LoadError("\n".join(lines)) from error
+    broker.parameters.set(LOADED, digest)
+    return True

@@ -1,0 +1,118 @@
+"""The broker without its daemon: what a command does with the data folder while nothing runs there."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from broker import __version__
+from broker.adapters.view091 import view_of
+from broker.auth.passwords import make_password
+from broker.auth.users import Users
+from broker.core.broker import Broker
+from broker.core.counters import Counters
+from broker.core.definitions import Change
+from broker.core.schedule import Schedule
+from broker.store.disk import RealDisk
+from broker.store.log import Log
+from broker.store.recovery import Reading
+from broker.store.restore import Recovered, close
+from broker.store.segment import SUFFIX
+from broker.store.syncer import DiskSyncer
+
+
+class OfflineError(Exception):
+    """The command cannot do what it was asked for; the text says why."""
+
+
+class _Closed:
+    """A broker that nobody is connected to, on a log."""
+
+    def __init__(self, folder: Path) -> None:
+        disk = RealDisk()
+        self.log = Log(str(folder), disk, DiskSyncer(disk), time.monotonic, self._definitions)
+        schedule = Schedule(_milliseconds, _date, _never)
+        self.broker = Broker(self.log, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
+        self.users = Users(self.log)
+        self.broker.appliers["user"] = self.users.apply
+        self.broker.definers.append(self.users.definitions)
+        self.broker.leaving.append(self.users.forget_vhost)
+
+    def _definitions(self) -> list[Change]:
+        return self.broker.definitions()
+
+
+def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
+    """The definitions that a log holds, as pieces of one JSON text; the log is only read.
+
+    Raises OfflineError, StoreError (while a daemon uses the log, or if it is damaged), OSError.
+    """
+    from broker.admin.definitions.exporting import export_pieces, export_vhost_pieces
+
+    if not any(folder.glob(f"*{SUFFIX}")):
+        raise OfflineError(f"no log in {folder}")  # before anything is created there
+    closed = _Closed(folder)
+    closed.log.files.lock()
+    try:
+        reading = Reading(closed.log)
+        reading.run()
+        for change in reading.replay.definitions():
+            closed.broker.apply(change)
+    finally:
+        closed.log.let_go()
+    if vhost is None:
+        return export_pieces(closed.broker, closed.users, __version__)
+    found = closed.broker.vhosts.get(vhost)
+    if found is None:
+        raise OfflineError(f"there is no vhost '{vhost}'")
+    return export_vhost_pieces(found, __version__)
+
+
+def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
+    """Import definitions into the log of a folder, which is made if it is not there; all or nothing.
+
+    Raises OfflineError with a line for each object that is wrong, StoreError, StoreFailed, OSError.
+    """
+    from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
+
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OfflineError(f"not JSON: {error}") from error
+    with _opened(folder) as closed:
+        if vhost is not None and vhost not in closed.broker.vhosts:
+            raise OfflineError(f"there is no vhost '{vhost}'")
+        passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
+        try:
+            for _ in import_steps(document, closed.broker, closed.users, passwords, vhost):
+                pass
+        except DefinitionsError as error:
+            raise OfflineError("\n".join(error.problems)) from error
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[_Closed]:
+    """Recover a log for changes, and close it cleanly whatever happens."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    closed = _Closed(folder)
+    closed.log.recover(Recovered(closed.broker))
+    try:
+        yield closed
+    finally:
+        close(closed.broker, closed.log)
+
+
+def _milliseconds() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _date() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _never(due: int) -> None:
+    """Nothing is due while nobody is served."""

@@ -1,0 +1,171 @@
+"""Definitions while no daemon runs, and when one starts."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pika
+import pytest
+
+from tests.api import Api, amqp
+from tests.daemon import ROOT, Daemon, DaemonStarter, clean_environment
+from tests.definitions import RABBITMQ, of_rabbitmq
+
+
+def amqpd(*arguments: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "broker", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=clean_environment(),
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    return str(tmp_path / "data")
+
+
+def test_definitions_go_into_a_new_folder_and_out_again(data: str, tmp_path: Path) -> None:
+    amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
+    out = tmp_path / "out.json"
+    amqpd("definitions", "export", str(out), "--data-dir", data)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600, "it has password hashes"
+    document = json.loads(out.read_text())
+    assert {queue["name"] for queue in document["queues"]} == {"orders", "audit"}, (
+        "transient ones do not last"
+    )
+    assert json.loads(amqpd("definitions", "export", "--data-dir", data).stdout) == document
+    amqpd("definitions", "import", "-", "--data-dir", data, stdin=out.read_text())
+    assert json.loads(amqpd("definitions", "export", "--data-dir", data).stdout) == document
+
+
+def test_exporting_only_reads(data: str) -> None:
+    amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
+    before = segments(data)
+    amqpd("definitions", "export", "--data-dir", data)
+    assert segments(data) == before
+
+
+def segments(data: str) -> dict[str, tuple[int, int]]:
+    """The files of a log, how large and how old they are."""
+    entries = [entry for entry in os.scandir(data) if entry.name != "lock"]
+    return {entry.name: (entry.stat().st_size, entry.stat().st_mtime_ns) for entry in entries}
+
+
+def test_one_virtual_host(data: str) -> None:
+    amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
+    one = amqpd("definitions", "export", "--data-dir", data, "--vhost", "shop").stdout
+    assert "users" not in json.loads(one)
+    amqpd("definitions", "import", "-", "--data-dir", data, stdin='{"vhosts": [{"name": "copy"}]}')
+    amqpd("definitions", "import", "-", "--data-dir", data, "--vhost", "copy", stdin=one)
+    assert amqpd("definitions", "export", "--data-dir", data, "--vhost", "copy").stdout == one
+    for command in (("export",), ("import", str(RABBITMQ))):
+        done = amqpd("definitions", *command, "--data-dir", data, "--vhost", "nope", status=2)
+        assert done.stderr == "amqpd: there is no vhost 'nope'\n"
+
+
+def test_what_is_wrong_is_told_line_by_line_and_nothing_is_imported(data: str) -> None:
+    amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
+    before = amqpd("definitions", "export", "--data-dir", data).stdout
+    wrong = {"queues": [{"name": "new", "vhost": "/"}, {"name": "r", "vhost": "nope"}, {"name": "s"}]}
+    done = amqpd("definitions", "import", "-", "--data-dir", data, stdin=json.dumps(wrong), status=2)
+    assert done.stderr.splitlines() == [
+        "amqpd: queue 'r' in vhost 'nope': there is no vhost 'nope', and the definitions make none",
+        "amqpd: queue 's': 'vhost' is missing",
+    ]
+    assert amqpd("definitions", "export", "--data-dir", data).stdout == before
+    assert "not JSON" in amqpd("definitions", "import", "-", "--data-dir", data, stdin="{", status=2).stderr
+
+
+def test_without_a_log_there_is_nothing_to_export(data: str) -> None:
+    assert "no log in" in amqpd("definitions", "export", "--data-dir", data, status=2).stderr
+    assert not Path(data).exists()
+
+
+def test_a_running_broker_keeps_its_log_to_itself(start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    start_daemon()
+    data = str(tmp_path / "data")
+    assert "in use" in amqpd("definitions", "export", "--data-dir", data, status=2).stderr
+    assert "in use" in amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data, status=2).stderr
+
+
+def test_messages_survive_an_import(start_daemon: DaemonStarter, data: str) -> None:
+    daemon = start_daemon()
+    with amqp(daemon.address, "/") as channel:
+        channel.queue_declare("q", durable=True)
+        for body in (b"seen", b"unseen"):
+            channel.basic_publish("", "q", body, pika.BasicProperties(delivery_mode=2))
+        channel.basic_get("q")
+    daemon.stop()
+    amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
+    with amqp(start_daemon().address, "/") as channel:
+        found = [channel.basic_get("q", auto_ack=True) for _ in range(2)]
+    assert [(method.redelivered, body) for method, _, body in found] == [(True, b"seen"), (False, b"unseen")]
+
+
+def loading(folder: Path, document: Any) -> tuple[str, ...]:
+    """Options for a daemon that loads definitions when it starts."""
+    file = folder / "definitions.json"
+    file.write_text(json.dumps(document))
+    return ("--load-definitions", str(file))
+
+
+def test_a_broker_loads_definitions_when_it_starts(start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    document = of_rabbitmq()
+    document["users"] = [{"name": "root", "password": "secret", "tags": "administrator"}]
+    document["permissions"] = [{"user": "root", "vhost": "shop", "configure": ".*", "write": "", "read": ""}]
+    document["topic_permissions"] = []
+    options = loading(tmp_path, document)
+    daemon = start_daemon(*options)
+    daemon.log.wait_for("definitions loaded")
+    api = Api(daemon.admin, "root", "secret")
+    assert [user["name"] for user in api.get("users")] == ["root"], "the first user is the file's"
+    assert httpx.get(api.url("whoami"), auth=("guest", "guest")).status_code == 401
+    assert api.get("queues", "shop", "orders")["effective_policy_definition"]["max-length"] == 500000
+    api.delete("queues", "shop", "orders")
+    api.close()
+    daemon.stop()
+    daemon = start_daemon(*options)
+    daemon.log.wait_for("definitions are those loaded before")
+    api = Api(daemon.admin, "root", "secret")
+    api.refused(404, "GET", "queues", "shop", "orders")
+    assert "internal" not in str(api.get("definitions")["global_parameters"]).replace("internal_cluster", "")
+    api.close()
+    daemon.stop()
+    daemon = start_daemon(*options, "--definitions-skip-unchanged", "false")
+    daemon.log.wait_for("definitions loaded")
+    api = Api(daemon.admin, "root", "secret")
+    assert api.get("queues", "shop", "orders")["durable"] is True
+    api.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is not JSON"),
+        ('{"queues": [{"name": "q", "vhost": "v"}]}', "queue 'q' in vhost 'v': there is no vhost 'v'"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_definitions_that_cannot_be_loaded_end_the_start(
+    tmp_path: Path, content: str | None, words: str
+) -> None:
+    file = tmp_path / "definitions.json"
+    if content is not None:
+        file.write_text(content)
+    daemon = Daemon(tmp_path / "daemon", ["--load-definitions", str(file)])
+    daemon.expect_exit(1)
+    assert f"amqpd: load_definitions: {file}" in daemon.log.text()
+    assert words in daemon.log.text()
