@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.core.arguments import (
-    DEFAULT_QUEUE_TYPE,
-    QUEUE_TYPE,
     assert_same_exchange_arguments,
     assert_same_field,
     assert_same_queue_arguments,
@@ -28,6 +26,7 @@ from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import check_kind, new_exchange
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_name, is_predeclared, refuse_default
+from broker.core.policy_keys import typed
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
@@ -142,8 +141,7 @@ class Declarations(Topology):
         Raises:
             AccessRefused: the name begins with `amq.`.
             ResourceLocked: it exists and is exclusive to another, or not as this declaration has it.
-            PreconditionFailed: it exists with another property or argument, an argument is malformed, or
-                there are as many queues as there may be.
+            PreconditionFailed: it exists otherwise, an argument is malformed, or there are too many queues.
             StoreFailed: it is durable and the log has stopped.
         """
         if not name:
@@ -154,8 +152,8 @@ class Declarations(Topology):
         durable = durable and not exclusive
         where = self._queue_text(name)
         found = self.queues.get(name)
-        if self.default_queue_type is not None and QUEUE_TYPE not in arguments and durable:
-            arguments = arguments | {QUEUE_TYPE: self._type_for(found, auto_delete)}
+        if self.default_queue_type is not None and durable and not auto_delete:
+            arguments = typed(arguments, self.default_queue_type, found.arguments if found else None)
         if found is not None:
             if found.exclusive_owner is not exclusive_owner:
                 raise self._locked(name)
@@ -171,23 +169,18 @@ class Declarations(Topology):
                 f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
             )
         check_quorum(arguments, durable, exclusive, auto_delete, where)
-        if not durable:
-            return self.add_queue(name, False, exclusive_owner, auto_delete, arguments, 0)
-        self.require_log()
-        queue = self.add_queue(name, True, None, auto_delete, arguments, self.numbers.take())
-        self.store.append_definition(queue_change(self.name, queue))
+        if durable:
+            self.require_log()
+        number = self.numbers.take() if durable else 0
+        queue = self.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
+        if durable:
+            self.store.append_definition(queue_change(self.name, queue))
         return queue
-
-    def _type_for(self, found: Queue | None, auto_delete: bool) -> object:
-        """The type of a durable queue for which none is asked. [RabbitMQ default_queue_type]"""
-        if found is not None:
-            return found.arguments.get(QUEUE_TYPE, DEFAULT_QUEUE_TYPE)
-        return DEFAULT_QUEUE_TYPE if auto_delete else self.default_queue_type
 
     def generate_name(self) -> str:
         """A name for a queue that no queue has."""
-        name = _GENERATED_PREFIX + self._names()
-        while name in self.queues:
+        name = ""
+        while not name or name in self.queues:
             name = _GENERATED_PREFIX + self._names()
         return name
 

@@ -147,6 +147,17 @@ def type_of(arguments: dict[str, object]) -> str:
     return str(arguments.get(QUEUE_TYPE, DEFAULT_QUEUE_TYPE))
 
 
+def typed(arguments: dict[str, object], default: str, current: dict[str, object] | None) -> dict[str, object]:
+    """The arguments with the type that is meant where none is asked for. [RabbitMQ default_queue_type]
+
+    `default` is the virtual host's, `current` are the arguments of the queue that is there already.
+    """
+    if QUEUE_TYPE in arguments:
+        return arguments
+    meant = default if current is None else current.get(QUEUE_TYPE, DEFAULT_QUEUE_TYPE)
+    return arguments | {QUEUE_TYPE: meant}
+
+
 def _least(key: str, one: object, other: object) -> object:
     assert isinstance(one, int), "values are checked before a policy or a queue is made"
     assert isinstance(other, int), "values are checked before a policy or a queue is made"
