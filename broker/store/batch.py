@@ -9,6 +9,7 @@ from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
 from broker.core.message import Message
+from broker.store.deaths import Burial
 from broker.store.format import (
     BLANK,
     CHECKPOINT,
@@ -53,7 +54,9 @@ class Batch:
         self.writer = writer
         self.count: i64 = 0
         self.moved: list[Move] = []
-        self.last_words: list[tuple[Message, int]] = []  # what transactions settle, and on which queue
+        # what is settled if the rest of the batch becomes durable, and only then; and on which queue
+        self.last_words: list[tuple[Message, int]] = []
+        self.burials: list[Burial] = []
         self.spoken: i64 = 0  # once sealed: length of the records before these
         self.end: i64 = 0  # once sealed: where the next one begins,
         self.header = b""
@@ -69,7 +72,7 @@ class Batch:
         return self.count == 0 and not self.last_words
 
     def add_last_words(self) -> None:
-        """Append what transactions settle.
+        """Append what transactions settle, and what has been dead-lettered.
 
         It comes last: until the batch is durable these messages are copied forward as if they were not
         settled, and a copy is to be believed more than a settle before it.

@@ -92,6 +92,9 @@ class Room:
         log.sealed = None
         self._undo_moves(filling.moved)
         self._undo_moves(batch.moved)
+        burials = batch.burials + filling.burials
+        for burial in burials:
+            burial.references = burial.letter.references
         self._disown(segment, batch.offset)
         following = filling.segment
         if following is not segment:
@@ -113,6 +116,7 @@ class Room:
         log.fill(following, BytesWriter())
         self._salvage(batch, batch.first_sequence)
         self._salvage(filling, batch.first_sequence)
+        log.stand_ins.take_over(burials)
         log.fail_waiters()
         log.commit()
         if not log.stopped:

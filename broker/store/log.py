@@ -12,6 +12,7 @@ from broker.core.message import Address, Message
 from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader, drop_contents
 from broker.store.counts import Counts
+from broker.store.deaths import STANDS_IN, StandIns
 from broker.store.disk import Disk
 from broker.store.disk_full import Room
 from broker.store.files import Files
@@ -66,6 +67,7 @@ class Log(SegmentedCommit):
         self.last_address: Address | None = None
         self.destination = b""  # as a message record has those two
         self.full = False
+        self.stand_ins = StandIns(self)
         self.space = Space(self)
         self.room = Room(self)
 
@@ -95,7 +97,9 @@ class Log(SegmentedCommit):
     def append_settle(self, message: Message, queue: Queue) -> None:
         """Append that `queue` no longer holds `message`."""
         sequence = message.sequence
-        if sequence == 0:
+        if sequence <= 0:
+            if sequence == STANDS_IN:
+                self.stand_ins.settle(message)
             return
         number = queue.number
         if not self.stopped:
@@ -108,25 +112,35 @@ class Log(SegmentedCommit):
                 if message.segment != self.last_needed:
                     self.last_needed = message.segment
                     batch.segment.needs.add(message.segment)
+        self._let_go(message, number)
+
+    def append_death(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
+        """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
+        self.stand_ins.append(letter, queues, message, queue)
+
+    def _let_go(self, message: Message, number: i64) -> None:
+        """The queue with this number no longer holds the message."""
         references = message.references - 1
         message.references = references
         if references > 0:
-            self.settled.setdefault(sequence, []).append(number)
+            self.settled.setdefault(message.sequence, []).append(number)
             if self.counts.first:
-                self.counts.settle(sequence, number)
+                self.counts.settle(message.sequence, number)
         else:
             self._drop(message)
 
     def forget(self, message: Message) -> None:
         """A queue that held the message was deleted; the definition change is the record of that."""
-        if message.sequence != 0:
+        if message.sequence == STANDS_IN:
+            self.stand_ins.settle(message)
+        elif message.sequence != 0:
             message.references -= 1
             if message.references == 0:
                 self._drop(message)
 
     def append_delivered(self, message: Message, queue: Queue) -> None:
         """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
-        if message.sequence != 0 and not self.stopped:
+        if message.sequence > 0 and not self.stopped:
             self._touch()
             self.filling.add_delivered(message.sequence, queue.number)
 
@@ -135,7 +149,7 @@ class Log(SegmentedCommit):
 
         A full disk keeps what room there is for settles: then the next count that is appended says it all.
         """
-        if message.sequence == 0 or self.failure:
+        if message.sequence <= 0 or self.failure:
             return
         self._touch()
         batch = self.filling
@@ -210,16 +224,6 @@ class Log(SegmentedCommit):
             raise StoreFailed(failure)
 
     @property
-    def bytes_on_disk(self) -> int:
-        """Bytes of all segments as far as they are written."""
-        return sum(segment.end for segment in self.segments.all())
-
-    @property
-    def segment_count(self) -> int:
-        """How many segment files there are."""
-        return self.segments.count
-
-    @property
     def unsynced_bytes(self) -> i64:
         """Bytes appended that are not on disk yet."""
         flying = self.sealed
@@ -250,6 +254,8 @@ class Log(SegmentedCommit):
         self.sealed = None
         segment = batch.segment
         segment.entry_synced = True
+        for burial in batch.burials:
+            self._let_go(burial.message, burial.queue.number)
         if self.content_bytes > self.memory_budget:  # this batch is what is needed last
             self.content_bytes -= drop_contents(segment, batch.offset, batch.end)
         if self.closing:

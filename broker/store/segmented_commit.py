@@ -72,9 +72,19 @@ class SegmentedCommit(GroupCommit):
         """The first batch could not be written; raises the error unless another try makes sense."""
         raise NotImplementedError
 
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all segments as far as they are written."""
+        return sum(segment.end for segment in self.segments.all())
+
+    @property
+    def segment_count(self) -> int:
+        """How many segment files there are."""
+        return self.segments.count
+
     def append_transacted_settle(self, message: Message, queue: Queue) -> None:
         """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
-        if message.sequence != 0 and not self.stopped:
+        if message.sequence > 0 and not self.stopped:
             self._touch()
             self.filling.last_words.append((message, queue.number))
 

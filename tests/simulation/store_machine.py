@@ -80,7 +80,9 @@ class Machine(Work):
         self.refused = 1
         if self.log.stopped:
             return
-        gone = self.model.refuse(self.log.durable, self.log.in_flight or self.log.batch)
+        moved = self.log.in_flight or self.log.batch
+        gone = self.model.refuse(self.log.durable, moved)
+        self.deaths.refuse(self.log.durable, moved, gone)
         for message, _ in self.held.values():
             assert message.sequence not in gone
 
@@ -173,6 +175,7 @@ class Machine(Work):
         self.model.recovered(found)
         self.queues = {number: logged_queue(number) for number in sink.queues}
         self.held = {}
+        self.deaths.forget()
         self.reserved = set()
         for message, taken, _ in sink.messages:
             self.held[-message.sequence] = (message, set(taken))
@@ -211,6 +214,7 @@ STEPS: Final[tuple[tuple[float, Callable[[Machine], None]], ...]] = (
     (0.68, Machine.count),
     (0.77, lambda machine: machine.log.commit()),
     (0.79, Machine.transact),
+    (0.83, lambda machine: machine.deaths.die()),
     (0.93, Machine._do_deferred),
     (0.955, Machine.topology),
     (0.965, lambda machine: machine.log.tick()),

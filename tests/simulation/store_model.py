@@ -73,7 +73,10 @@ class State:
                 self._settle(sequence, event.number)
 
     def _settle(self, sequence: int, queue: int) -> None:
-        queues = self.messages[sequence][1]
+        found = self.messages.get(sequence)
+        if found is None:
+            return  # its queue was deleted meanwhile
+        queues = found[1]
         queues.discard(queue)
         self.counts.pop((sequence, queue), None)
         if not queues:

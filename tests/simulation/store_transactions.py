@@ -46,7 +46,7 @@ class Transaction(DurableWaiter):
             message = work.held[key][0]
             work.reserved.add((key, number))
             self.settled.append((key, message, number))
-            if message.sequence:
+            if message.sequence > 0:
                 model.add(batch, Event("transacted", message.sequence, (number,)))
                 log.append_transacted_settle(message, work.queues[number])
         assert log.batch == batch

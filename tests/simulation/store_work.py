@@ -6,6 +6,7 @@ from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
+from tests.simulation.store_deaths import Deaths
 from tests.simulation.store_model import Event, Model, published, random_message
 from tests.simulation.store_transactions import Transaction
 from tests.storing import logged_queue
@@ -24,6 +25,7 @@ class Work:
         self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
         self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
         self.reserved: set[tuple[int, int]] = set()  # what transactions will settle, likewise
+        self.deaths = Deaths(self)
         self.next_queue = 1
         self.next_message = 1
 
@@ -50,12 +52,12 @@ class Work:
         if (key, number) in self.reserved:
             return
         sequence = message.sequence
-        if sequence and self.rng.random() < 0.1:
+        if sequence > 0 and self.rng.random() < 0.1:
             assert self.load(message) == self.model.content(sequence)
+        if sequence > 0 and not self.log.stopped:
+            self.model.add(self.log.batch, Event("settle", sequence, (number,)))
         self.let_go(key, number)
         if sequence:
-            if not self.log.stopped:
-                self.model.add(self.log.batch, Event("settle", sequence, (number,)))
             self.log.append_settle(message, self.queues[number])
 
     def count(self) -> None:
@@ -70,7 +72,7 @@ class Work:
             return
         count = self.counts.get((key, number), 0) + 1
         self.counts[key, number] = count
-        if message.sequence and not self.log.failure:
+        if message.sequence > 0 and not self.log.failure:
             self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
         self.log.append_count(message, self.queues[number], count)
 
@@ -89,6 +91,7 @@ class Work:
         queues.discard(queue)
         if not queues:
             del self.held[key]
+            self.deaths.gone(key)
         self.counts.pop((key, queue), None)
         self.reserved.discard((key, queue))
 

@@ -1,0 +1,115 @@
+"""Dead letters in the life of a log, and what stands in for what after a full disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.simulation.store_model import Event, published, random_message
+
+if TYPE_CHECKING:
+    from tests.simulation.store_work import Work
+
+
+@dataclass
+class Death:
+    """A message that was in a queue, and the letter that was appended in its place, by their own numbers."""
+
+    batch: int
+    letter: int
+    key: int
+    sequence: int
+    queue: int
+
+
+@dataclass(eq=False)
+class Origin:
+    """What the log goes on holding, and the letters that stand in for it."""
+
+    sequence: int
+    queue: int
+    letters: set[int] = field(default_factory=set)
+
+
+class Deaths:
+    """Messages die at random; a model of what the log must not let go of."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.appended: list[Death] = []
+        self.origins: dict[int, Origin] = {}  # by letter
+
+    def die(self) -> None:
+        """A message leaves a queue, and others get its letter."""
+        work = self.work
+        rng, log = work.rng, work.log
+        free = [
+            (key, number)
+            for key, (_, queues) in work.held.items()
+            for number in queues
+            if (key, number) not in work.reserved
+        ]
+        if not free:
+            return
+        # often the newest: it may be a letter that is not on disk yet
+        key, number = rng.choice(free) if rng.random() < 0.5 else free[-1]
+        message = work.held[key][0]
+        if message.sequence == 0:
+            return  # the core does not ask the log to keep what it does not hold
+        chosen = rng.sample(sorted(work.queues), min(len(work.queues), rng.choice([1, 1, 2])))
+        letter = random_message(rng, work.next_message)
+        letter.date, letter.died = 1_700_000_000_000, True
+        own = work.next_message
+        work.next_message += 1
+        sequence, batch, refused = message.sequence, log.batch, bool(log.failure)
+        log.append_death(letter, [work.queues[n] for n in chosen], message, work.queues[number])
+        work.held[own] = (letter, set(chosen))
+        known = self.origins.get(key)
+        if known is not None:
+            self._stand_in(own, known)
+        elif refused:
+            self._stand_in(own, Origin(sequence, number))
+        else:
+            work.model.add(batch, published(letter, chosen))
+            work.model.add(batch, Event("transacted", sequence, (number,)))
+            self.appended = [death for death in self.appended if death.batch > log.durable]
+            self.appended.append(Death(batch, own, key, sequence, number))
+        work.let_go(key, number)
+
+    def _stand_in(self, letter: int, origin: Origin) -> None:
+        self.origins[letter] = origin
+        origin.letters.add(letter)
+
+    def gone(self, letter: int) -> None:
+        """No queue holds a message any more."""
+        origin = self.origins.pop(letter, None)
+        if origin is not None:
+            origin.letters.discard(letter)
+            if not origin.letters:
+                self._settle(origin, self.work.log.batch)
+
+    def _settle(self, origin: Origin, batch: int) -> None:
+        if not self.work.log.stopped:
+            self.work.model.add(batch, Event("settle", origin.sequence, (origin.queue,)))
+
+    def refuse(self, durable: int, moved: int, lost: set[int]) -> None:
+        """The batches after `durable` did not reach the disk; `lost` are the messages that they published."""
+        origins: dict[int, Origin] = {}  # by letter, also those that died themselves
+        for death in self.appended:
+            if death.batch > durable:
+                if death.key in origins:
+                    origins[death.letter] = origins[death.key]
+                elif death.sequence not in lost:
+                    origins[death.letter] = Origin(death.sequence, death.queue)
+        self.appended = []
+        for letter, origin in origins.items():
+            if letter in self.work.held:
+                self._stand_in(letter, origin)
+        for origin in dict.fromkeys(origins.values()):
+            if not origin.letters:
+                self._settle(origin, moved)
+
+    def forget(self) -> None:
+        """After a restart the log is all there is."""
+        self.appended = []
+        self.origins = {}

@@ -1,0 +1,194 @@
+"""Dead letters in the log: in exactly one place whatever happens, and nothing is let go too early."""
+
+import errno
+
+import pytest
+
+from broker.core.message import Message
+from broker.store.log import Log
+from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk
+from tests.storing import Deferred, Sink, content_of, logged_queue, new_message, open_log, publish
+
+A, B, C, D = (logged_queue(number) for number in (1, 2, 3, 4))
+
+
+def letter_of(message: Message) -> Message:
+    letter = new_message(b"dead " + (message.content or b""), date=1)
+    letter.died = True
+    return letter
+
+
+def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
+    """After its process was killed: what the log holds, and for which queues."""
+    disk.kill()
+    sink = Sink()
+    log, _ = open_log(FOLDER, disk, sink)
+    found = [(log.load(message), queues) for message, queues, _ in sink.messages]
+    log.let_go()
+    return found
+
+
+def durable(log: Log, deferred: Deferred) -> None:
+    log.commit()
+    deferred.run_all()
+
+
+def fill_disk(disk: BadDisk, log: Log) -> None:
+    """The batch being filled does not fit, nor does anything but what is in the reserve."""
+    disk.write_errors = [errno.ENOSPC]
+    disk.capacity = disk.used()
+    log.commit()
+    assert log.full
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_message_is_in_one_place(synced: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B, C], message, A)
+    assert message.references == 1, "it lives until the letter is durable"
+    if synced:
+        durable(log, deferred)
+        assert message.references == 0
+        assert places(disk) == [(b"dead one", [2, 3])]
+    else:
+        assert places(disk) == [(b"one", [1])]
+
+
+def test_a_message_that_other_queues_hold_stays_with_them() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A, B], b"one")
+    durable(log, deferred)
+    log.append_death(letter_of(message), [C], message, A)
+    durable(log, deferred)
+    assert places(disk) == [(b"one", [2]), (b"dead one", [3])]
+
+
+def test_death_in_the_batch_of_the_publish() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    letter = letter_of(message)
+    log.append_death(letter, [B], message, A)
+    log.append_death(letter_of(letter), [C], letter, B)
+    durable(log, deferred)
+    assert places(disk) == [(b"dead dead one", [3])]
+
+
+def test_a_batch_that_does_not_fit_leaves_the_message_where_it_was() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B], message, A)
+    fill_disk(disk, log)
+    assert letter.content == b"dead one", "it goes on in memory"
+    durable(log, deferred)
+    assert places(disk) == [(b"one", [1])]
+
+
+def test_what_stands_in_settles_what_it_stands_in_for() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B, C], message, A)
+    fill_disk(disk, log)
+    log.append_settle(letter, B)
+    durable(log, deferred)
+    assert (message.references, letter.references) == (1, 1)
+    log.forget(letter)  # C is deleted
+    durable(log, deferred)
+    assert message.references == 0
+    assert places(disk) == []
+
+
+def test_while_the_disk_is_full_letters_stand_in_and_so_do_theirs() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    publish(log, [A], b"lost")
+    fill_disk(disk, log)
+    first, second = letter_of(message), new_message(b"dead dead one")
+    log.append_death(first, [B, C], message, A)
+    log.append_death(second, [D], first, B)
+    log.append_settle(first, C)
+    durable(log, deferred)
+    assert message.references == 1
+    log.append_delivered(second, D)
+    log.append_count(second, D, 1)
+    log.append_settle(second, D)
+    durable(log, deferred)
+    assert message.references == 0
+    assert places(disk) == []
+
+
+def test_a_row_of_deaths_in_batches_that_do_not_fit() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    first = letter_of(message)
+    second = letter_of(first)
+    log.append_death(first, [B], message, A)
+    log.append_death(second, [C], first, B)
+    fill_disk(disk, log)
+    durable(log, deferred)
+    assert message.references == 1
+    assert first.sequence == 0, "nobody has it any more"
+    log.append_settle(second, C)
+    durable(log, deferred)
+    assert message.references == 0
+    assert places(disk) == []
+
+
+def test_a_letter_that_was_settled_before_its_batch_failed() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B], message, A)
+    log.append_settle(letter, B)
+    fill_disk(disk, log)
+    durable(log, deferred)
+    assert message.references == 0
+    assert places(disk) == []
+
+
+def test_nothing_stands_in_for_what_was_never_durable() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    letter = letter_of(message)
+    log.append_death(letter, [B], message, A)
+    fill_disk(disk, log)
+    durable(log, deferred)
+    assert (message.sequence, letter.sequence) == (0, 0)
+    assert places(disk) == []
+
+
+def test_when_there_is_room_again_stand_ins_go_on_and_others_are_logged() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old, new = publish(log, [A], b"old"), publish(log, [A], b"new")
+    durable(log, deferred)
+    letter = letter_of(old)
+    log.append_death(letter, [B], old, A)
+    fill_disk(disk, log)
+    disk.capacity = 1 << 40
+    log.tick()
+    deferred.run_all()
+    assert not log.failure
+    log.append_death(letter_of(new), [B], new, A)
+    log.append_death(letter_of(letter), [C], letter, B)
+    durable(log, deferred)
+    assert places(disk) == [(b"old", [1]), (b"dead new", [2])]
+
+
+def test_a_stopped_log_gives_the_message_back_after_a_restart() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], content_of(1, 50))
+    durable(log, deferred)
+    log.stop("a test has stopped it")
+    letter = letter_of(message)
+    log.append_death(letter, [B], message, A)
+    log.append_settle(letter, B)
+    assert places(disk) == [(content_of(1, 50), [1])]
