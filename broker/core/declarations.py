@@ -15,12 +15,7 @@ from broker.core.arguments import (
 )
 from broker.core.chance import Chance
 from broker.core.counters import Counters
-from broker.core.definitions import (
-    exchange_change,
-    exchange_deleted,
-    queue_change,
-    queue_deleted,
-)
+from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import check_kind, new_exchange
