@@ -143,8 +143,7 @@ class Declarations(Topology):
             name = self.generate_name()
         elif not generated:
             check_name("queue", name)
-        exclusive = exclusive_owner is not None
-        durable = durable and not exclusive
+        durable = durable and exclusive_owner is None
         where = self._queue_text(name)
         found = self.queues.get(name)
         if self.default_queue_type is not None and durable and not auto_delete:
@@ -163,7 +162,7 @@ class Declarations(Topology):
                 f"cannot declare queue '{name}': "
                 f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
             )
-        check_quorum(arguments, durable, exclusive, auto_delete, where)
+        check_quorum(arguments, durable, exclusive_owner is not None, auto_delete, where)
         if durable:
             self.require_log()
         number = self.numbers.take() if durable else 0
