@@ -36,6 +36,7 @@ from broker.flavour import FLAVOUR
 from broker.net.alarm_clock import AlarmClock
 from broker.net.listener import Listener, ListenError
 from broker.net.pump import Pump
+from broker.net.resources import Resources
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
 from broker.store.helper import HelperSyncer
@@ -120,6 +121,9 @@ class Daemon:
         self.broker.leaving += [self.server.connections.vhost_deleted, self.users.forget_vhost]
         self.pump = Pump(loop.call_soon, time.monotonic)
         self.listener = Listener(self.server, self.pump, loop)
+        self.resources = Resources(
+            self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
+        )
         self.started = False
         self.failure = ""
         self.admin: AdminServer | None = None
@@ -205,7 +209,8 @@ class Daemon:
         from broker.admin.start import serve_admin
         from broker.admin.state import AdminState, Measured
 
-        state = AdminState(__version__, FLAVOUR, Measured(self.broker, self.log, self.lag), self._not_ready)
+        measured = Measured(self.broker, self.log, self.lag, self.resources)
+        state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
         self.admin, port = await serve_admin(
             (where.host, where.port), state, self.server, self.users, self.gate, self._make_password, bound
         )
@@ -252,8 +257,9 @@ class Daemon:
         self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, now + LAG_INTERVAL_SECONDS)
 
     def _tick_store(self) -> None:
-        """Have the log look for room after a full disk, and tell when it fails or comes back."""
+        """Look for room after a full disk, tell when the log fails or comes back, watch memory and space."""
         self.log.tick()
+        self.resources.check(self.log.full)
         failure = self.log.failure
         if failure and not self.failure:
             _log.error("publishes are refused: the log has failed", reason=failure)

@@ -11,6 +11,7 @@ from config.values import Endpoint
 KIB: Final = 2**10
 MIB: Final = 2**20
 GIB: Final = 2**30
+MEGABYTE: Final = 10**6
 
 ADDRESS: Final = "HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:5672 or [::1]:5672"
 SIZE: Final = 'a number of bytes such as 1048576 or "64MiB"'
@@ -111,6 +112,17 @@ class Settings(BaseModel):
         default=64 * MIB,
         description="Size of one file of the log, in bytes.",
         json_schema_extra={"allowed": f"{SIZE}, from 64KiB to 1GiB"},
+    )
+    memory_max: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=0)] = Field(
+        # stands as text so that every machine computes its own share
+        default="60%",  # type: ignore[assignment]
+        description="Memory of the process above which publishers are held back; 0 for no limit.",
+        json_schema_extra={"allowed": f'{SIZE}, or per cent of the memory such as "60%"'},
+    )
+    disk_free_min: Annotated[int, BeforeValidator(values.size), Field(ge=0)] = Field(
+        default=50 * MEGABYTE,
+        description="Free space on the disk of the data below which publishers are held back.",
+        json_schema_extra={"allowed": f"{SIZE}, at least 0"},
     )
     memory_budget: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=MIB)] = (
         Field(

@@ -39,6 +39,9 @@ CAPABILITIES: Final[FieldTable] = {
     "publisher_confirms": True,
 }
 
+NOTICES: Final = (bytes.fromhex("000a003c"), bytes.fromhex("000a003d"))
+"""connection.blocked and connection.unblocked: they come at any time and may be looked at later."""
+
 F = TypeVar("F", bound=base.Frame)
 
 
@@ -86,7 +89,7 @@ class Peer:
         kept = self._kept.setdefault(channel, deque())
         while not kept:
             frame = self.receive()
-            if frame.channel == 0 != channel:
+            if frame.channel == 0 != channel and frame.payload[:4] not in NOTICES:
                 raise UnexpectedClose(f"on channel {channel}: {describe(decode_method(frame))}")
             self._kept.setdefault(frame.channel, deque()).append(frame)
         return kept.popleft()

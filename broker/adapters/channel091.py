@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from broker.adapters import basic091, direct_reply, topology091, transaction091
 from broker.adapters.confirms import Confirms
 from broker.adapters.direct_reply import ReplyConsumer
+from broker.adapters.held_publisher import hold_publisher
 from broker.adapters.leases import Leases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
@@ -131,6 +132,8 @@ class Channel(IncomingChannel):
             publication.special = True
         self._publications[arguments] = publication
         self.connection.publishes = True
+        if self.server.shortage.reason:
+            hold_publisher(self.connection)
         return publication
 
     def _refuse_publish(self, error: BrokerError) -> None:

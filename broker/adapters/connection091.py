@@ -17,9 +17,10 @@ from broker.adapters.access import Origin, Rights
 from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
-from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, DurableReply, LogBrake
+from broker.adapters.held_publisher import HeldPublisher
+from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, LogBrake
 from broker.adapters.opening import open_channel, renew_secret
-from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, HELD_FOR_REPLY, Edge, Server
+from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, Edge, Server
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -67,6 +68,7 @@ class Connection091(Connection):
         self._handshake: Handshake | None = Handshake(self)
         self.publishes = False
         self.braked = False
+        self.held: HeldPublisher | None = None
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self._close_watch = CloseWatch()
@@ -90,6 +92,8 @@ class Connection091(Connection):
             ending.await_close_ok(self, self._close_watch.feed(data))
             return
         self._take(data)
+        if self.held is not None:
+            self.held.listen()
         if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.braked = True
             self.edge.hold(HELD_FOR_LOG)
@@ -117,9 +121,13 @@ class Connection091(Connection):
 
     def hold(self, reason: i64) -> None:
         """Take no more frames, and read no more, until every reason for it has been released."""
+        self.keep_back(reason)
+        self.edge.hold(reason)
+
+    def keep_back(self, reason: i64) -> None:
+        """Take no more frames, but read on."""
         self._holds |= reason
         self.wire.suspend()
-        self.edge.hold(reason)
 
     def release(self, reason: i64) -> None:
         """Go on, unless there is another reason not to."""
@@ -223,17 +231,6 @@ class Connection091(Connection):
             if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
                 self.hold(HELD_FOR_PEER)
 
-    def await_durable(self, reply: bytes) -> None:
-        """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
-        self.hold(HELD_FOR_REPLY)
-        self.server.store.wait(DurableReply(self, reply))
-
-    def reply_durable(self, reply: bytes) -> None:
-        """Give the answer that waited for the log, and read on."""
-        if self.state == OPEN:
-            self.out.write(reply)
-            self.release(HELD_FOR_REPLY)
-
     # -- the end
 
     def fail(self, error: ProtocolError) -> None:
@@ -261,6 +258,12 @@ class Connection091(Connection):
         for channel in self.wire.channels:
             if isinstance(channel, Channel):
                 channel.rights_changed()
+
+    def shortage_began(self) -> None:
+        """Have the next publish of each channel ask whether there is one (OpenConnection)."""
+        for channel in self.wire.channels:
+            if isinstance(channel, Channel):
+                channel.forget_publications()
 
     def force_close(self, reason: str) -> None:
         """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""

@@ -14,6 +14,9 @@ class OpenConnection(Protocol):
     def rights_changed(self) -> None:
         """What the user may do is no longer what it was: nothing that was decided before holds."""
 
+    def shortage_began(self) -> None:
+        """Whatever publishes from now on has to be held."""
+
     def force_close(self, reason: str) -> None:
         """Close the connection: an operator wants it so, or what it works with is gone."""
 

@@ -72,6 +72,8 @@ def let_go(connection: Connection091) -> None:
         channel.let_go()
         connection.channel_closed(channel.number)
     connection.owing = []
+    if connection.held is not None:
+        connection.held.forget()
     if connection.virtual_host is not None:
         connection.server.connections.remove(connection, connection.user, connection.virtual_host.name)
         connection.virtual_host.delete_exclusive_queues(connection)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.server import HELD_FOR_LOG
+from broker.adapters.server import HELD_FOR_LOG, HELD_FOR_REPLY
 from broker.core.ports import DurableWaiter
 from protocol.errors import RESOURCE_ERROR, ProtocolError
 
@@ -26,11 +26,20 @@ class DurableReply(DurableWaiter):
 
     def on_durable(self, batch: i64) -> None:
         """Give the answer."""
-        self.connection.reply_durable(self.reply)
+        connection = self.connection
+        if connection.is_open():
+            connection.out.write(self.reply)
+            connection.release(HELD_FOR_REPLY)
 
     def on_store_failed(self, reason: str) -> None:
         """Refuse instead: what was asked for may not survive."""
         self.connection.fail(ProtocolError(RESOURCE_ERROR, f"the log has failed: {reason}"))
+
+
+def await_durable(connection: Connection091, reply: bytes) -> None:
+    """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
+    connection.hold(HELD_FOR_REPLY)
+    connection.server.store.wait(DurableReply(connection, reply))
 
 
 @final

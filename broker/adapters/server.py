@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.adapters.access import Access
 from broker.adapters.connections import Connections
+from broker.adapters.shortage import Shortage
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.ports import MessageStore
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of its own
 HELD_FOR_LOG: Final = 4
 HELD_FOR_PEER: Final = 8  # it does not read the answers to what it asks
-HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER
+HELD_FOR_SHORTAGE: Final = 16
+HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE
 
 
 class Edge(Protocol):
@@ -74,6 +76,7 @@ class Server:
         self.store = store
         self.access = access
         self.connections = Connections()
+        self.shortage = Shortage(self.connections)
         self.replies: dict[tuple[str, bytes], ReplyConsumer] = {}  # by virtual host and encoded name
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max

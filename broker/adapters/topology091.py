@@ -9,6 +9,7 @@ from pamqp import commands
 
 from broker.adapters import direct_reply
 from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ, WRITE
+from broker.adapters.log_waiters import await_durable
 from broker.core.errors import NotFound
 from broker.core.names import is_predeclared, refuse_default
 from broker.core.rules import touch
@@ -65,7 +66,7 @@ def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None
     if nowait:
         return
     if durable:
-        channel.connection.await_durable(frame)
+        await_durable(channel.connection, frame)
     else:
         channel.reply(frame)
 

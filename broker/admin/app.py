@@ -34,12 +34,22 @@ def create_app(state: AdminState, management: Management | None = None) -> FastA
 
     @app.get("/health/ready")
     async def ready() -> JSONResponse:
-        """200 if clients can publish and consume; 503 and the reason if not."""
+        """200 if clients can come and consume, and publish or wait to publish; 503 and the reason if not."""
         reason = state.not_ready()
         if not reason and state.measured.log.failure:
             reason = f"the log accepts nothing: {state.measured.log.failure}"
         if reason:
             return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
-        return JSONResponse({"status": "ready"})
+        shortage = state.measured.resources.shortage.reason
+        return JSONResponse({"status": "ready", "alarms": shortage} if shortage else {"status": "ready"})
+
+    @app.get("/health/alarms")
+    async def alarms() -> JSONResponse:
+        """200 while nobody is held back; 503 and the reason while publishers wait for memory or space."""
+        shortage = state.measured.resources.shortage
+        if shortage.reason:
+            found = {"status": "alarm", "reason": shortage.reason, "publishers_held": len(shortage.held)}
+            return JSONResponse(found, status_code=503)
+        return JSONResponse({"status": "ok"})
 
     return app

@@ -132,6 +132,8 @@ class Exposition:
 
 def _gauges(measured: Measured) -> Iterable[Metric]:
     broker, log, counters = measured.broker, measured.log, measured.broker.counters
+    resources = measured.resources
+    shortage = resources.shortage
     queues = sum(len(vhost.queues) for vhost in broker.vhosts.values())
     connections = counters.connections_opened - counters.connections_closed
     channels = counters.channels_opened - counters.channels_closed
@@ -142,6 +144,12 @@ def _gauges(measured: Measured) -> Iterable[Metric]:
         ("queues", "Queues.", queues),
         ("log_bytes", "Size of the log on disk.", log.bytes_on_disk),
         ("log_segments", "Files of the log.", log.segment_count),
+        ("low_on_memory", "1 while publishers wait for memory.", int(shortage.memory)),
+        ("low_on_disk", "1 while publishers wait for space on the disk.", int(shortage.disk)),
+        ("publishers_held", "Connections that wait to publish.", len(shortage.held)),
+        ("memory_max_bytes", "Resident memory above which publishers wait; 0: none.", resources.memory_max),
+        ("disk_free_bytes", "Free space where the data is; -1: not known.", resources.disk_free),
+        ("disk_free_min_bytes", "Free space below which publishers wait.", resources.disk_free_min),
         ("log_failed", "1 if the log accepts nothing any more.", int(bool(log.failure))),
     ):
         yield GaugeMetricFamily(f"amqpd_{name}", text, int(value))

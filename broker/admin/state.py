@@ -1,6 +1,6 @@
 """What the admin surface reads from the daemon. Everything is a plain value; nothing is locked or awaited."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,6 +87,46 @@ class MeasuredLog(Protocol):
         """Why the log accepts nothing any more; empty while it does."""
 
 
+class MeasuredShortage(Protocol):
+    """What the machine is short of."""
+
+    @property
+    def reason(self) -> str:
+        """In words; empty while there is enough."""
+
+    @property
+    def memory(self) -> bool:
+        """Whether it is memory."""
+
+    @property
+    def disk(self) -> bool:
+        """Whether it is space on the disk."""
+
+    @property
+    def held(self) -> Sized:
+        """The publishers that wait."""
+
+
+class MeasuredResources(Protocol):
+    """What the process takes of the machine, as of the last look, and the limits; in bytes."""
+
+    @property
+    def shortage(self) -> MeasuredShortage:
+        """What there is too little of."""
+
+    @property
+    def memory_max(self) -> int:
+        """Resident memory above which publishers wait."""
+
+    @property
+    def disk_free(self) -> int:
+        """Free space where the data is; -1 where the system does not tell."""
+
+    @property
+    def disk_free_min(self) -> int:
+        """Free space below which publishers wait."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """Everything that the metrics are taken from."""
@@ -94,6 +134,7 @@ class Measured:
     broker: MeasuredBroker
     log: MeasuredLog
     loop_lag: Measures
+    resources: MeasuredResources
 
 
 @dataclass(frozen=True)

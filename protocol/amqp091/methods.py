@@ -81,6 +81,16 @@ def connection_open_ok() -> bytes:
     return method_frame(0, c.CONNECTION_OPEN_OK, b"\0")
 
 
+def connection_blocked(reason: str) -> bytes:
+    """connection.blocked. [RabbitMQ connection.blocked]"""
+    return method_frame(0, c.CONNECTION_BLOCKED, short_string(reason))
+
+
+def connection_unblocked() -> bytes:
+    """connection.unblocked. [RabbitMQ connection.blocked]"""
+    return method_frame(0, c.CONNECTION_UNBLOCKED)
+
+
 def close(channel: int, code: int, text: str, method: int) -> bytes:
     """connection.close when `channel` is 0, else channel.close. [amqp-0-9-1 1.4.2.9, 1.5.2.5]"""
     arguments = struct.pack(">H", code) + short_string(text) + struct.pack(">I", method & 0xFFFFFFFF)

@@ -87,6 +87,10 @@ class Wire:
             self._need = 0
             self.feed(b"")
 
+    def kept(self) -> bytes:
+        """What has arrived and is not used yet, from the beginning of a frame on."""
+        return b"".join(self._chunks)
+
     def stop(self) -> None:
         """Ignore everything that comes from now on."""
         self.stopped = True

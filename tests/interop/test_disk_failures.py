@@ -117,7 +117,7 @@ def test_a_full_disk_refuses_publishes_serves_consumers_and_recovers(
 ) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
-    options = ("--segment-bytes", "1MiB")
+    options = ("--segment-bytes", "1MiB", "--disk-free-min", "0")
     daemon = start_daemon(*options, data_dir=folder / "data", wrapper=small_disk(folder, "24m"))
     publisher = connect(daemon.address).channel()
     publisher.declare("q", durable=True)

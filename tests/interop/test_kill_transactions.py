@@ -106,6 +106,17 @@ def check(address: Address, published: int, committed: set[int], where: str) -> 
     return len(done)
 
 
+def ended(workers: list[Worker]) -> set[int]:
+    """What they know to be committed, once they have noticed that the broker is gone."""
+    committed: set[int] = set()
+    for worker in workers:
+        worker.join(PATIENCE_S)
+        assert not worker.is_alive()
+        assert worker.failure is None, worker.failure
+        committed |= worker.committed
+    return committed
+
+
 def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> None:
     """Start, work and kill the daemon `count` times, checking after each."""
     chance = random.Random(seed)
@@ -115,27 +126,26 @@ def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> Non
     never = threading.Event()
     for number in range(count + 1):
         daemon = Daemon(folder / str(number), environment=settings, data_dir=folder / "data")
-        daemon.wait_until_ready()
-        channel = Peer(daemon.address).open().channel()
-        for queue in ("work", *RESULTS):
-            channel.declare(queue, durable=True)
-        done = check(daemon.address, published, committed, f"seed {seed}, life {number}")
-        if number == count:
-            channel.peer.close()
-            daemon.stop()
-            break
-        channel.confirm_select()
-        add_work(channel, published, 1500)
-        published += 1500
-        workers = [Worker(daemon.address, chance.randrange(1 << 30)) for _ in range(3)]
-        never.wait(chance.uniform(0.05, 1.5))  # the instant of the kill is meant to be anywhere
-        daemon.kill()
-        channel.peer.drop()
-        for worker in workers:
-            worker.join(PATIENCE_S)
-            assert not worker.is_alive()
-            assert worker.failure is None, worker.failure
-            committed |= worker.committed
+        try:
+            daemon.wait_until_ready()
+            channel = Peer(daemon.address).open().channel()
+            for queue in ("work", *RESULTS):
+                channel.declare(queue, durable=True)
+            done = check(daemon.address, published, committed, f"seed {seed}, life {number}")
+            if number < count:
+                channel.confirm_select()
+                add_work(channel, published, 1500)
+                published += 1500
+                workers = [Worker(daemon.address, chance.randrange(1 << 30)) for _ in range(3)]
+                never.wait(chance.uniform(0.05, 1.5))  # the instant of the kill is meant to be anywhere
+                daemon.kill()
+                committed |= ended(workers)
+            channel.peer.drop()
+            if number == count:
+                daemon.stop()
+        finally:
+            if daemon.alive:
+                daemon.kill()
     print(f"seed {seed}: {count} kills, {published} published, {done} done, {len(committed)} known to be")
     assert len(committed) > 0
 

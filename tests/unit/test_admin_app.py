@@ -4,9 +4,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from broker.adapters.connections import Connections
+from broker.adapters.shortage import Shortage
 from broker.admin.app import create_app
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
+from broker.net.resources import Resources
 
 
 class Measures:
@@ -69,8 +72,14 @@ def starting() -> Starting:
 
 
 @pytest.fixture
-def app(log: Log, starting: Starting) -> FastAPI:
-    return create_app(AdminState("1.2.3", "compiled", Measured(Broker(), log, Measures()), starting))
+def shortage() -> Shortage:
+    return Shortage(Connections())
+
+
+@pytest.fixture
+def app(log: Log, starting: Starting, shortage: Shortage) -> FastAPI:
+    measured = Measured(Broker(), log, Measures(), Resources(shortage, "", 0, 0))
+    return create_app(AdminState("1.2.3", "compiled", measured, starting))
 
 
 async def ask(app: FastAPI, path: str, method: str = "GET") -> httpx.Response:
@@ -129,3 +138,16 @@ async def test_nothing_else(app: FastAPI, path: str) -> None:
 async def test_nothing_is_changed_from_here(app: FastAPI) -> None:
     for path in ("/", "/metrics", "/health/live", "/health/ready"):
         assert (await ask(app, path, "POST")).status_code == 405
+
+
+async def test_alarms_say_what_publishers_wait_for(app: FastAPI, shortage: Shortage) -> None:
+    answer = await ask(app, "/health/alarms")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    shortage.update(memory=True, disk=True)
+    answer = await ask(app, "/health/alarms")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "alarm", "reason": "low on memory & disk", "publishers_held": 0}
+    answer = await ask(app, "/health/ready")
+    assert (answer.status_code, answer.json()["alarms"]) == (200, "low on memory & disk")
+    shortage.update(memory=False, disk=False)
+    assert (await ask(app, "/health/alarms")).status_code == 200

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from broker.adapters.connections import Connections
+from broker.adapters.shortage import Shortage
 from broker.admin.metrics import SLICE, TOTALS, Exposition
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED
+from broker.net.resources import Resources
 
 
 @dataclass
@@ -52,7 +55,10 @@ class FakeLog:
 
 
 def exposition(broker: FakeBroker, log: FakeLog | None = None) -> Exposition:
-    measured = Measured(broker, log or FakeLog(), FakeMeasures(counts=(0, 4, 0), sum=0.02))
+    shortage = Shortage(Connections())
+    shortage.update(memory=False, disk=True)
+    resources = Resources(shortage, "", 1000, 2000)
+    measured = Measured(broker, log or FakeLog(), FakeMeasures(counts=(0, 4, 0), sum=0.02), resources)
     return Exposition(AdminState("1.2.3", "pure Python", measured, lambda: ""))
 
 

@@ -58,6 +58,8 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
         ("message_size_max", "1MiB", "1048576"),
         ("transaction_size_max", "1MiB", "1048576"),
         ("segment_bytes", "1MiB", "1048576"),
+        ("memory_max", "1MiB", "1048576"),
+        ("disk_free_min", "1MiB", "1048576"),
         ("memory_budget", "10%", '"10%"'),
     ],
 )

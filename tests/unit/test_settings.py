@@ -24,6 +24,7 @@ def test_defaults() -> None:
     assert (settings.message_size_max, settings.segment_bytes) == (128 * MIB, 64 * MIB)
     assert settings.consumer_timeout_ms == 0
     assert settings.memory_budget == int(values.memory_bytes() * 0.4)
+    assert (settings.memory_max, settings.disk_free_min) == (int(values.memory_bytes() * 0.6), 50_000_000)
 
 
 def test_settings_cannot_be_changed() -> None:

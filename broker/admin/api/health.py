@@ -37,12 +37,19 @@ def _alarms(management: Management) -> JSONResponse:
     failure = management.store.failure
     if failure:
         return _failed(f"the log accepts nothing: {failure}", alarms=[{"resource": "disk"}])
+    shortage = management.server.shortage
+    if shortage.reason:
+        short = [
+            name for name, is_short in (("memory", shortage.memory), ("disk", shortage.disk)) if is_short
+        ]
+        alarms = [{"node": management.node, "resource": name} for name in short]
+        return _failed(shortage.reason, alarms=alarms)
     return _ok()
 
 
 @router.get("/alarms")
 async def alarms(management: Managed, visitor: Asker) -> JSONResponse:
-    """Whether publishes are refused because the log cannot take them."""
+    """Whether publishers wait for memory or space, or are refused because the log cannot take anything."""
     return _alarms(management)
 
 

@@ -127,6 +127,7 @@ async def put_cluster_name(management: Managed, visitor: Administrator, body: Bo
 def _node(management: Management) -> Shown:
     counters = management.broker.counters
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    resources = management.state.measured.resources
     return {
         "name": management.node,
         "type": "disc",
@@ -138,8 +139,11 @@ def _node(management: Management) -> Shown:
         "fd_used": _open_files(),
         "fd_total": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "sockets_used": int(counters.connections_opened - counters.connections_closed),
-        "mem_alarm": False,
-        "disk_free_alarm": bool(management.store.failure),
+        "mem_limit": resources.memory_max,
+        "mem_alarm": resources.shortage.memory,
+        "disk_free": resources.disk_free,
+        "disk_free_limit": resources.disk_free_min,
+        "disk_free_alarm": resources.shortage.disk or bool(management.store.failure),
         "rates_mode": "basic",
         "python": platform.python_version(),
         "applications": [

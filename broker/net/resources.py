@@ -1,0 +1,91 @@
+"""Watches what the process takes of the machine: resident memory, and free space where the data is."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final, final
+
+import structlog
+
+from broker.adapters.shortage import Shortage
+
+TRIM_EVERY: Final = 10  # checks during a shortage of memory; it may take 50 ms
+STATM: Final = Path("/proc/self/statm")
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+_log = structlog.get_logger("amqpd")
+
+
+def resident_bytes(statm: Path = STATM) -> int:
+    """Memory that the process has, 0 where the system does not tell."""
+    try:
+        return int(statm.read_text().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def free_bytes(folder: str) -> int:
+    """Space that may still be written to where `folder` is, -1 where the system does not tell."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return -1
+    return found.f_bavail * found.f_frsize
+
+
+def give_memory_back() -> None:
+    """Have the C library return to the system what it keeps for later, where it can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+@final
+class Resources:
+    """Compares them with their limits when told to, every second or so, and tells `shortage`.
+
+    `memory_max` is in bytes of resident memory, `disk_free_min` in bytes of free space; 0: not watched.
+    """
+
+    def __init__(self, shortage: Shortage, folder: str, memory_max: int, disk_free_min: int) -> None:
+        self.memory_max = memory_max
+        self.disk_free_min = disk_free_min
+        self.memory = 0
+        self.disk_free = -1
+        self.shortage = shortage
+        self._folder = folder
+        self._until_trim = 0
+
+    def check(self, log_is_full: bool) -> None:
+        """Look; `log_is_full`: the log had no room for its latest batch."""
+        low_on_memory = self._is_low_on_memory()
+        self.disk_free = free_bytes(self._folder)
+        low_on_disk = log_is_full or 0 <= self.disk_free < self.disk_free_min
+        shortage = self.shortage
+        before = shortage.reason
+        shortage.update(low_on_memory, low_on_disk)
+        if shortage.reason and shortage.reason != before:
+            _log.warning(
+                "publishers are held back",
+                reason=shortage.reason,
+                memory=self.memory,
+                memory_max=self.memory_max,
+                disk_free=self.disk_free,
+                disk_free_min=self.disk_free_min,
+            )
+        elif before and not shortage.reason:
+            _log.warning("publishers go on", was=before)
+
+    def _is_low_on_memory(self) -> bool:
+        self.memory = resident_bytes()
+        if not 0 < self.memory_max < self.memory:
+            self._until_trim = 0
+            return False
+        self._until_trim -= 1
+        if self._until_trim < 0:
+            self._until_trim = TRIM_EVERY
+            give_memory_back()
+            self.memory = resident_bytes()
+        return self.memory > self.memory_max

@@ -1,0 +1,119 @@
+"""A broker that runs short of memory or space: publishers wait, are told, and go on; consumers make room."""
+
+import threading
+
+import httpx
+import pytest
+from pamqp.commands import Connection
+
+from tests.daemon import Daemon, DaemonStarter
+from tests.peer import Connector, Peer
+
+NEVER_FREE = ("--disk-free-min", "1000000GB")
+BODY = b"x" * 8192
+
+
+def health(daemon: Daemon, path: str) -> tuple[int, dict[str, object]]:
+    answer = httpx.get(daemon.admin + path)
+    return answer.status_code, answer.json()
+
+
+def metric(daemon: Daemon, name: str) -> float:
+    for line in httpx.get(daemon.admin + "/metrics").text.splitlines():
+        if line.startswith(name + " "):
+            return float(line.split()[1])
+    raise AssertionError(f"no {name}")
+
+
+def expect_blocked(peer: Peer) -> str:
+    blocked = peer.expect(Connection.Blocked)
+    assert isinstance(blocked.reason, str)
+    return blocked.reason
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_too_little_space_holds_publishers_and_nobody_else(
+    start_daemon: DaemonStarter, connect: Connector, told: bool
+) -> None:
+    daemon = start_daemon(*NEVER_FREE)
+    daemon.log.wait_for("publishers are held back.*low on disk")
+    peer = connect(daemon.address, capabilities={"connection.blocked": told})
+    channel = peer.channel()
+    channel.declare("q")
+    channel.publish(b"1", "q")
+    if told:
+        assert expect_blocked(peer) == "low on disk"
+    channel.publish(b"2", "q")
+    consumer = connect(daemon.address).channel()
+    consumer.consume("q", "c")
+    message = consumer.delivery()
+    assert message.body == b"1"
+    consumer.ack(message.tag)
+    consumer.expect_silence()
+    assert health(daemon, "/health/alarms")[0] == 503
+    assert health(daemon, "/health/ready") == (200, {"status": "ready", "alarms": "low on disk"})
+    failed = httpx.get(daemon.admin + "/api/health/checks/alarms", auth=("guest", "guest"))
+    assert (failed.status_code, failed.json()["reason"]) == (503, "low on disk")
+    (node,) = httpx.get(daemon.admin + "/api/nodes", auth=("guest", "guest")).json()
+    assert (node["mem_alarm"], node["disk_free_alarm"]) == (False, True)
+    assert 0 < node["disk_free"] < node["disk_free_limit"]
+    assert metric(daemon, "amqpd_low_on_disk") == 1
+    assert metric(daemon, "amqpd_low_on_memory") == 0
+    assert metric(daemon, "amqpd_publishers_held") == 1
+    peer.close()  # is answered, and what was sent before it is not lost
+    assert consumer.delivery().body == b"2"
+    assert metric(daemon, "amqpd_publishers_held") == 0
+
+
+def test_a_held_publisher_lives_on_heartbeats(start_daemon: DaemonStarter, connect: Connector) -> None:
+    daemon = start_daemon(*NEVER_FREE)
+    daemon.log.wait_for("publishers are held back")
+    peer = connect(daemon.address, heartbeat=1)
+    channel = peer.channel()
+    channel.declare("q", exclusive=True)
+    channel.publish(b"1", "q")
+    expect_blocked(peer)
+    beats = 0
+    while beats < 5:  # of the broker, one each half second
+        if peer.raw_frame() == (8, 0, b""):
+            beats += 1
+            peer.send(b"\x08\x00\x00\x00\x00\x00\x00\xce")
+    silent = connect(daemon.address, heartbeat=1)
+    silent.channel().publish(b"", "nowhere")
+    daemon.log.wait_for(f"missed heartbeats.*{silent.name}")
+
+
+def test_memory_is_made_room_in_by_consumers(start_daemon: DaemonStarter, connect: Connector) -> None:
+    daemon = start_daemon("--memory-max", "110MiB")
+    publisher = connect(daemon.address)
+    channel = publisher.channel()
+    channel.declare("q")
+    told = threading.Event()
+    sent: list[None] = []
+
+    def flood() -> None:
+        one = channel.encode_publish(BODY, "q")
+        while not told.is_set():
+            publisher.send(one)
+            sent.append(None)
+
+    flooding = threading.Thread(target=flood)
+    flooding.start()
+    assert expect_blocked(publisher) == "low on memory"
+    told.set()
+    assert health(daemon, "/health/alarms")[1]["reason"] == "low on memory"
+
+    consumer = connect(daemon.address).channel()
+    ready, _ = consumer.counts("q")
+    consumer.consume("q", "c", no_ack=True)
+    taken = 0
+    for _ in range(ready):
+        assert consumer.delivery().body == BODY
+        taken += 1
+    publisher.expect(Connection.Unblocked)
+    flooding.join()
+    channel.publish(b"last", "q")
+    while consumer.delivery().body == BODY:
+        taken += 1
+    assert taken == len(sent)
+    assert health(daemon, "/health/alarms") == (200, {"status": "ok"})

@@ -1,0 +1,245 @@
+"""Publishers that wait while the machine is short of something: who is held, when, and how it ends."""
+
+import pytest
+from pamqp.commands import Basic, Channel, Connection, Queue, Tx
+from pamqp.common import FieldTable
+
+from broker.adapters.held_publisher import KEPT_BYTES_MAX
+from broker.adapters.server import HELD_FOR_REPLY, HELD_FOR_SHORTAGE
+from tests.frames import body_frames, frame_bytes, header_bytes, method_bytes
+from tests.wired import House, Wired, publish_bytes
+
+TOLD: FieldTable = {"connection.blocked": True}
+HEARTBEAT = frame_bytes(8, 0, b"")
+
+
+@pytest.fixture
+def house() -> House:
+    house = House()
+    house.open().send(Queue.Declare(queue="q"), 1)
+    return house
+
+
+def short(house: House, memory: bool = True, disk: bool = False) -> None:
+    house.server.shortage.update(memory, disk)
+
+
+def enough(house: House) -> None:
+    house.server.shortage.update(memory=False, disk=False)
+
+
+def client_of(house: House, capabilities: FieldTable | None = None) -> Wired:
+    client = house.connect()
+    given = TOLD if capabilities is None else capabilities
+    client.send(Connection.StartOk({"capabilities": given}, "PLAIN", "\0guest\0guest"))
+    client.send(Connection.TuneOk(2047, 131072, 0))
+    client.send(Connection.Open("/"))
+    client.send(Channel.Open(), 1)
+    client.frames()
+    return client
+
+
+def ready(house: House) -> int:
+    return house.broker.vhosts["/"].queues["q"].ready
+
+
+def test_a_publisher_is_held_with_its_next_publish_and_goes_on_afterwards(house: House) -> None:
+    client = client_of(house)
+    client.publish("q")
+    short(house)
+    assert client.frames() == []
+    client.connection.receive(publish_bytes("q") * 10)
+    (blocked,) = client.frames()
+    assert isinstance(blocked, Connection.Blocked)
+    assert blocked.reason == "low on memory"
+    assert ready(house) == 2
+    assert list(house.server.shortage.held) == [client.connection.held]
+    client.publish("q")
+    enough(house)
+    (unblocked,) = client.frames()
+    assert isinstance(unblocked, Connection.Unblocked)
+    assert ready(house) == 12
+    client.publish("q")
+    assert ready(house) == 13
+    assert len(house.server.shortage.held) == 0
+
+
+def test_a_publisher_that_comes_later_is_held_too(house: House) -> None:
+    short(house, disk=True)
+    client = client_of(house)
+    client.publish("q")
+    (blocked,) = client.frames()
+    assert isinstance(blocked, Connection.Blocked)
+    assert blocked.reason == "low on memory & disk"
+    client.publish("q")
+    assert ready(house) == 1
+    short(house, memory=False, disk=True)
+    assert client.frames() == []
+    enough(house)
+    assert ready(house) == 2
+
+
+def test_every_shortage_holds(house: House) -> None:
+    client = client_of(house)
+    for number in range(3):
+        short(house)
+        client.publish("q")
+        client.publish("q")
+        assert ready(house) == 2 * number + 1
+        enough(house)
+        assert [type(frame) for frame in client.frames()] == [Connection.Blocked, Connection.Unblocked]
+        assert ready(house) == 2 * number + 2
+
+
+def test_who_does_not_understand_is_not_told(house: House) -> None:
+    client = client_of(house, {})
+    short(house)
+    client.connection.receive(publish_bytes("q") * 2)
+    assert ready(house) == 1
+    enough(house)
+    assert ready(house) == 2
+    assert client.frames() == []
+
+
+def test_consumers_go_on(house: House) -> None:
+    client = client_of(house)
+    publisher = client_of(house)
+    for _ in range(3):
+        publisher.publish("q")
+    short(house)
+    client.send(Basic.Qos(0, 1, False), 1)
+    client.send(Basic.Consume(queue="q"), 1)
+    for tag in (1, 2, 3):
+        house.turns.run()
+        delivered = client.frames()[-1]
+        assert isinstance(delivered, Basic.Deliver)
+        client.send(Basic.Ack(tag), 1)
+    assert house.broker.vhosts["/"].queues["q"].unacked == 0
+
+
+def test_deliveries_to_a_held_publisher_go_on(house: House) -> None:
+    client = client_of(house)
+    client.send(Basic.Consume(queue="q", no_ack=True), 1)
+    short(house)
+    client.publish("q")
+    client_of(house).publish("q")
+    house.turns.run()
+    delivered = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
+    assert len(delivered) == 2
+
+
+def test_heartbeats_of_a_held_publisher_are_read(house: House) -> None:
+    client = client_of(house)
+    short(house)
+    client.publish("q")
+    for _ in range(1000):
+        client.connection.receive(HEARTBEAT)
+    assert client.edge.holds == 0
+
+
+def test_a_publisher_that_sends_on_is_not_read_from(house: House) -> None:
+    client = client_of(house)
+    short(house)
+    client.connection.receive(publish_bytes("q", bytes(1000)) * 20)
+    assert client.edge.holds == HELD_FOR_SHORTAGE
+    assert ready(house) == 1
+    enough(house)
+    assert client.edge.holds == 0
+    assert ready(house) == 20
+
+
+def test_a_publisher_that_sends_little_by_little(house: House) -> None:
+    client = client_of(house)
+    short(house)
+    client.publish("q")
+    sent = 0
+    while client.edge.holds == 0:
+        client.publish("q", bytes(500))
+        sent += 1
+        assert sent <= KEPT_BYTES_MAX // 500 + 1
+    assert sent > 20
+    enough(house)
+    assert ready(house) == sent + 1
+
+
+@pytest.mark.parametrize("pieces", [1, 7, 1000])
+def test_a_held_publisher_may_close_and_loses_nothing(house: House, pieces: int) -> None:
+    client = client_of(house)
+    short(house)
+    client.publish("q")
+    client.frames()
+    close = method_bytes(Connection.Close(200, "", 0, 0))
+    # what looks like a close in the body of a message is none
+    data = publish_bytes("q", close) + HEARTBEAT + publish_bytes("elsewhere") + publish_bytes("q") + close
+    for at in range(0, len(data) - pieces, pieces):
+        client.connection.receive(data[at : at + pieces])
+        assert client.frames() == []
+    rest = len(range(0, len(data) - pieces, pieces)) * pieces
+    client.connection.receive(data[rest:])
+    (answer,) = client.frames()
+    assert isinstance(answer, Connection.CloseOk)
+    assert ready(house) == 3
+    assert len(house.server.shortage.held) == 0
+
+
+def test_a_held_publisher_that_vanishes(house: House) -> None:
+    client = client_of(house)
+    short(house)
+    client.connection.receive(publish_bytes("q") * 3)
+    client.connection.lost("reset")
+    assert len(house.server.shortage.held) == 0
+    enough(house)
+    assert ready(house) == 1
+
+
+def test_a_held_publisher_is_told_that_the_broker_stops(house: House) -> None:
+    client = client_of(house)
+    short(house)
+    client.connection.receive(publish_bytes("q", bytes(1000)) * 30)
+    client.frames()
+    client.connection.force_close("broker shutting down")
+    (close,) = client.frames()
+    assert isinstance(close, Connection.Close)
+    assert client.edge.holds == 0, "close-ok has to be read"
+    enough(house)
+    assert client.frames() == []
+    assert ready(house) == 1
+
+
+def test_a_content_under_way_is_taken(house: House) -> None:
+    client = client_of(house)
+    head = method_bytes(Basic.Publish(routing_key="q"), 1) + header_bytes(9000, None, 1)
+    frames = body_frames(bytes(9000), 1, 4096)
+    client.connection.receive(head + frames[0])
+    short(house)
+    client.connection.receive(frames[1])
+    assert client.frames() == []
+    client.connection.receive(frames[2] + publish_bytes("q"))
+    (blocked,) = client.frames()
+    assert isinstance(blocked, Connection.Blocked)
+    assert ready(house) == 1
+
+
+def test_a_transaction_is_held_and_committed_afterwards(house: House) -> None:
+    client = client_of(house)
+    client.send(Tx.Select(), 1)
+    short(house)
+    client.publish("q")
+    client.publish("q")
+    client.send(Tx.Commit(), 1)
+    assert ready(house) == 0
+    enough(house)
+    assert ready(house) == 2
+
+
+def test_two_reasons_to_wait(house: House) -> None:
+    client = client_of(house)
+    client.send(Queue.Declare(queue="d", durable=True), 1)
+    assert client.edge.holds == HELD_FOR_REPLY
+    client.connection.receive(publish_bytes("q") * 2)
+    short(house)
+    house.store.complete()
+    assert [type(frame) for frame in client.frames()] == [Queue.DeclareOk, Connection.Blocked]
+    assert ready(house) == 1
+    enough(house)
+    assert ready(house) == 2

@@ -1,0 +1,48 @@
+"""What the process takes of the machine, held against limits."""
+
+import ctypes
+from pathlib import Path
+
+import pytest
+
+from broker.adapters.connections import Connections
+from broker.adapters.shortage import Shortage
+from broker.net.resources import Resources, free_bytes, give_memory_back, resident_bytes
+
+
+def checked(tmp_path: Path, memory_max: int, disk_free_min: int, log_is_full: bool = False) -> str:
+    shortage = Shortage(Connections())
+    Resources(shortage, str(tmp_path), memory_max, disk_free_min).check(log_is_full)
+    return shortage.reason
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell")
+def test_memory_is_held_against_its_limit(tmp_path: Path) -> None:
+    assert checked(tmp_path, 1, 0) == "low on memory"
+    assert checked(tmp_path, resident_bytes() * 10, 0) == ""
+    assert checked(tmp_path, 0, 0) == "", "not watched"
+
+
+def test_space_is_held_against_its_limit(tmp_path: Path) -> None:
+    assert checked(tmp_path, 0, 1 << 62) == "low on disk"
+    assert checked(tmp_path, 0, 1) == ""
+    assert checked(tmp_path, 0, 0, log_is_full=True) == "low on disk"
+
+
+def test_what_the_system_does_not_tell_is_no_shortage(tmp_path: Path) -> None:
+    assert resident_bytes(tmp_path / "none") == 0
+    (tmp_path / "odd").write_text("1")
+    assert resident_bytes(tmp_path / "odd") == 0
+    assert free_bytes(str(tmp_path / "none")) == -1
+    assert checked(tmp_path / "none", 0, 1 << 62) == ""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library cannot do it")
+def test_memory_that_is_only_kept_for_later_goes_back() -> None:
+    blocks = [bytes(2000) + b"%d" % number for number in range(50_000)]
+    kept = blocks[::1000]
+    del blocks
+    full = resident_bytes()
+    give_memory_back()
+    assert resident_bytes() < full - (50 << 20)
+    assert len(kept) == 50
