@@ -120,9 +120,15 @@ class HeldSettlement:
         return self.consumer.acquires and entry.state == ACQUIRED and entry.owner is self.consumer
 
     def append(self) -> bool:
-        """Append it to the log; false if there was nothing to append."""
+        """Append it to the log; false if there was nothing to append.
+
+        What will be dead-lettered is appended with its letter, when the rest is durable: if the broker dies
+        in between, the message is where it was, and not lost.
+        """
         queue = self.consumer.queue
         message = self.entry.message
+        if self.outcome == DISCARD and queue.rules is not None and queue.rules.dead_letters:
+            return False
         if self.outcome == RELEASE or not self.is_valid() or not queue.logged or message.sequence == 0:
             return False
         queue.store.append_transacted_settle(message, queue)

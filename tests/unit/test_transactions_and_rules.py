@@ -1,0 +1,99 @@
+"""Transactions and queues that limit time and space."""
+
+import pytest
+from pamqp.commands import Basic, Confirm, Queue, Tx
+
+from tests.wired import House
+
+
+def declared(house: House, name: str, durable: bool = False, **arguments: object) -> None:
+    held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    house.broker.vhost("/").declare_queue(name, durable, None, False, held)
+
+
+def ready(house: House, name: str) -> int:
+    return int(house.broker.vhost("/").queues[name].ready)
+
+
+def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() -> None:
+    house = House()
+    declared(house, "q", max_length=2, overflow="reject-publish")
+    declared(house, "other")
+    client = house.open()
+    client.send(Tx.Select(), 1)
+    for key in ("q", "other", "q", "q"):
+        client.publish(key)
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    close = client.frames()[0]
+    assert close.name == "Channel.Close"
+    assert "publish 4 of 4 in the transaction: queue 'q' in vhost '/' is full" in close.reply_text  # type: ignore[attr-defined]
+    assert (ready(house, "q"), ready(house, "other")) == (0, 0)
+    rules = house.broker.vhost("/").queues["q"].rules
+    assert rules is not None
+    assert (rules.reserved, rules.reserved_bytes) == (0, 0)
+
+
+def test_room_is_kept_until_the_transaction_is_durable() -> None:
+    house = House()
+    declared(house, "q", durable=True, max_length=2, overflow="reject-publish")
+    client, other = house.open(), house.open()
+    other.send(Confirm.Select(), 1)
+    client.send(Tx.Select(), 1)
+    for _ in range(2):
+        client.publish("q", persistent=True)
+    client.send(Tx.Commit(), 1)
+    other.frames()
+    other.publish("q")
+    assert other.told() == [("Nack", 1, False)]
+    client.frames()
+    house.store.complete()
+    assert [frame.name for frame in client.frames()] == ["Tx.CommitOk"]
+    assert ready(house, "q") == 2
+
+
+def test_what_a_transaction_rejects_is_dead_lettered_and_not_settled_before() -> None:
+    house = House()
+    declared(house, "q", durable=True, dead_letter_exchange="", dead_letter_routing_key="dead")
+    declared(house, "dead", durable=True)
+    client = house.open()
+    client.publish("q", persistent=True)
+    client.send(Basic.Get(queue="q"), 1)
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Reject(1, False), 1)
+    assert ready(house, "dead") == 0
+    client.frames()
+    client.send(Tx.Commit(), 1)
+    house.store.complete()
+    assert "Tx.CommitOk" in [frame.name for frame in client.frames()]
+    assert ready(house, "dead") == 1
+    assert [message.content is not None for message in house.store.settled] == [True]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
+    house = House()
+    declared(house, "q", durable=durable, max_length=2, overflow="reject-publish")
+    declared(house, "other")
+    client = house.open()
+    client.send(Confirm.Select(), 1)
+    client.frames()
+    client.publish("q", persistent=True)
+    client.connection.receive(b"")
+    for key in ("q", "q", "q", "other"):
+        client.publish(key, persistent=True)
+    client.send(Queue.Declare(queue="q", passive=True), 1)
+    if durable:
+        house.store.complete()
+        house.store.complete()
+    told = [
+        (frame.name, frame.delivery_tag, frame.multiple)  # type: ignore[attr-defined]
+        for frame in client.frames()
+        if frame.name in ("Basic.Ack", "Basic.Nack")
+    ]
+    acked: set[int] = set()
+    nacked: set[int] = set()
+    for name, tag, multiple in told:
+        covered = {n for n in range(1, tag + 1) if n not in acked | nacked} if multiple else {tag}
+        (acked if name == "Basic.Ack" else nacked).update(covered)
+    assert (acked, nacked) == ({1, 2, 5}, {3, 4})
