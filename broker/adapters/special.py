@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.adapters import direct_reply
 from broker.adapters.access import WRITE
 from broker.adapters.expiration import parse_expiration
-from broker.adapters.view091 import View091
+from broker.adapters.view091 import BCC, CC, View091
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
 from broker.core.message import Message
@@ -44,12 +44,12 @@ def publish_special(channel: Channel, publication: Publication, message: Message
             _check_user(channel, properties.text(USER_ID))
         if traits & COPIES != 0:
             headers = view.headers()
-            keys = _keys(headers, "CC") + _keys(headers, "BCC")
+            _check_copies(headers)
+            keys = view.further_keys()
             for key in keys:
                 channel.connection.rights.require_topic(WRITE, route.exchange, key)
-            if "BCC" in headers:
-                properties.set_fields([field for field in properties.fields() if field[0] != b"BCC"])
-                message.content = properties.content()
+            if BCC in headers and not route.exchange.holds(view):
+                message.content = view.public_content()
         if traits & EXPIRES != 0:
             message.expiration = parse_expiration(properties.text(EXPIRATION))
     if keys:
@@ -82,13 +82,10 @@ def _check_user(channel: Channel, name: str) -> None:
         raise PreconditionFailed(f"user_id property set to '{name}' but authenticated user was '{user}'")
 
 
-def _keys(headers: dict[str, object], name: str) -> list[str]:
-    """The routing keys that a header adds. [RabbitMQ sender-selected distribution]"""
-    value = headers.get(name)
-    if name not in headers:
-        return []
-    if not isinstance(value, list):
-        raise PreconditionFailed(
-            f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(value)}}}'
-        )
-    return [key for key in value if isinstance(key, str)]
+def _check_copies(headers: dict[str, object]) -> None:
+    """The headers that add routing keys are lists. [RabbitMQ sender-selected distribution]"""
+    for name in (CC, BCC):
+        if name in headers and not isinstance(headers[name], list):
+            raise PreconditionFailed(
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(headers[name])}}}'
+            )

@@ -8,8 +8,11 @@ from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.view import MessageView
 from protocol.amqp091 import properties as p
-from protocol.amqp091.properties import Properties
+from protocol.amqp091.properties import Field, Properties
 
+CC: Final = "CC"
+BCC: Final = "BCC"
+_HIDDEN: Final = BCC.encode()
 _TEXTS: Final = {
     "content_type": p.CONTENT_TYPE,
     "content_encoding": p.CONTENT_ENCODING,
@@ -40,6 +43,34 @@ class View091(MessageView):
             headers = self._properties.headers()
             self._headers = headers
         return headers
+
+    def further_keys(self) -> list[str]:
+        """The routing keys in CC and BCC (MessageView). [RabbitMQ sender-selected distribution]"""
+        headers = self.headers()
+        keys: list[str] = []
+        for name in (CC, BCC):
+            value = headers.get(name)
+            if isinstance(value, list):
+                keys += [key for key in value if isinstance(key, str)]
+        return keys
+
+    def released_content(self, name: str) -> bytes:
+        """The content without BCC, and with the number in this header negated (MessageView)."""
+        number = self.headers().get(name, 0)
+        assert isinstance(number, int | float | str), "what was held has a number there"
+        held = (name.encode(), b"l" + (-int(number)).to_bytes(8, "big", signed=True))
+        fields = [held if field[0] == held[0] else field for field in self._properties.fields()]
+        return self._with([field for field in fields if field[0] != _HIDDEN])
+
+    def public_content(self) -> bytes:
+        """The content without BCC."""
+        return self._with([field for field in self._properties.fields() if field[0] != _HIDDEN])
+
+    def _with(self, fields: list[Field]) -> bytes:
+        """The content with other headers."""
+        properties = Properties(self._properties.original)
+        properties.set_fields(fields)
+        return properties.content()
 
     def property(self, name: str) -> object | None:
         """A property (MessageView)."""

@@ -22,6 +22,7 @@ MESSAGE_TTL: Final = "x-message-ttl"
 MAX_LENGTH: Final = "x-max-length"
 MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
 OVERFLOW: Final = "x-overflow"
+DELAYED_TYPE: Final = "x-delayed-type"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
 QUEUE_TYPE: Final = "x-queue-type"
@@ -254,12 +255,15 @@ def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: 
 
 
 def assert_same_exchange_arguments(current: Arguments, received: Arguments, exchange: str) -> None:
-    """Hold a redeclaration to the alternate exchange of the exchange as it is [RabbitMQ: no other counts].
+    """Hold a redeclaration to the alternate exchange and to `x-delayed-type` of the exchange as it is.
+
+    [RabbitMQ: only to the former]
 
     Raises:
         PreconditionFailed: the argument and both values.
     """
-    _assert_same_argument(ALTERNATE_EXCHANGE, current, received, exchange)
+    for name in (ALTERNATE_EXCHANGE, DELAYED_TYPE):
+        _assert_same_argument(name, current, received, exchange)
 
 
 def _assert_same_argument(name: str, current: Arguments, received: Arguments, owner: str) -> None:

@@ -8,9 +8,9 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.arguments import QUEUE_TYPE, queue_argument_objection
-from broker.core.clearing import drop_exhausted
 from broker.core.counters import Counters
 from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
+from broker.core.delivery_limit import give_up_exhausted
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
@@ -210,7 +210,7 @@ class Broker:
         """Recovery is over, and the log takes appends again: go on from what it brought back."""
         self.apply_policies()
         for queue in list(self._numbers.queues.values()):
-            drop_exhausted(queue)
+            give_up_exhausted(queue)
 
     def _existing(self, name: str) -> VirtualHost:
         vhost = self.vhosts.get(name)

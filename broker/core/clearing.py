@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
-from broker.core.delivery_limit import is_exhausted
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.leaving import take_out
 
@@ -33,13 +32,6 @@ def purge(queue: Queue) -> int:
             dropped += 1
         entry = following
     return dropped
-
-
-def drop_exhausted(queue: Queue) -> None:
-    """Drop after recovery what was out when the broker died, if that was once too often."""
-    if queue.delivery_limit >= 0:
-        for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
-            drop(queue, entry)
 
 
 def dispose(queue: Queue) -> None:

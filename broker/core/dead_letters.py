@@ -6,10 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING, final
 
 from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
-from broker.core.history import History
+from broker.core.keeper import Keeper
 from broker.core.letter import Notice
 from broker.core.message import Address, Message
-from broker.core.overflow import REJECT_PUBLISH_DLX
 from broker.core.queue import Queue
 from broker.core.route import Route
 
@@ -38,6 +37,21 @@ class DeadLetters:
         more, and the log goes on holding it.
         """
         self._waiting.append(death)
+        self._run()
+
+    def pass_on(
+        self,
+        message: Message,
+        queues: list[Queue],
+        keepers: list[Keeper],
+        held: Message | None,
+        holder: Queue,
+    ) -> None:
+        """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
+        self._enqueue(message, queues, keepers, held, holder)
+        self._run()
+
+    def _run(self) -> None:
         if self._running:
             return
         self._running = True
@@ -54,7 +68,7 @@ class DeadLetters:
     def add_refused(self, queue: Queue, message: Message) -> None:
         """Dead-letter a message that `queue` did not take, and of which the log does not know."""
         rules = queue.rules
-        if rules is not None and rules.dead_letters and rules.overflow == REJECT_PUBLISH_DLX:
+        if rules is not None and rules.passes_on:
             self.add(Death(queue, rules, message, MAXLEN, None, queue))
 
     def _send(self, death: Death) -> None:
@@ -65,7 +79,7 @@ class DeadLetters:
         exchange = topology.exchanges.get(rules.dead_letter_exchange)
         if exchange is None:  # [RabbitMQ: dropped]
             counters.discarded[death.reason] += 1
-            self._enqueue(death, old, [], [])
+            self._enqueue(old, [], [], death.held, death.holder)
             return
         key = rules.dead_letter_key
         date = topology.schedule.date()
@@ -86,9 +100,17 @@ class DeadLetters:
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date
         copy.died = True
-        self._enqueue(death, copy, queues, found.histories)
+        found.delay_message(copy, topology.schedule)
+        self._enqueue(copy, queues, found.keepers, death.held, death.holder)
 
-    def _enqueue(self, death: Death, copy: Message, queues: list[Queue], histories: list[History]) -> None:
+    def _enqueue(
+        self,
+        copy: Message,
+        queues: list[Queue],
+        keepers: list[Keeper],
+        held: Message | None,
+        holder: Queue,
+    ) -> None:
         """Put a dead letter where it goes. Queues that take no more refuse it, and may send it on.
 
         Whoever has it durably lets go of what the log has held until now; if nobody has, the next in the row.
@@ -97,26 +119,25 @@ class DeadLetters:
         refusing = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(copy.size)]
         if refusing:
             queues = [queue for queue in queues if queue not in refusing]
-        held = death.held
         logged: list[Queue] = []
         if copy.persistent:
             logged = [queue for queue in queues if queue.logged]
-            logged += [history.queue for history in histories if history.queue.logged]
+            logged += [keeper.queue for keeper in keepers if keeper.queue.logged]
         if logged and held is not None:
-            store.append_death(copy, logged, held, death.holder)
+            store.append_death(copy, logged, held, holder)
             held = None
         elif logged and not store.failure:
             store.append_message(copy, logged)
         for queue in refusing:
             rules = queue.rules
-            if rules is not None and rules.dead_letters and rules.overflow == REJECT_PUBLISH_DLX:
-                self._waiting.append(Death(queue, rules, copy, MAXLEN, held, death.holder))
+            if rules is not None and rules.passes_on:
+                self._waiting.append(Death(queue, rules, copy, MAXLEN, held, holder))
                 held = None
             else:
                 queue.counters.discarded[MAXLEN] += 1
         if held is not None:
-            store.append_settle(held, death.holder)
-        for history in histories:
-            history.add(copy)
+            store.append_settle(held, holder)
+        for keeper in keepers:
+            keeper.add(copy)
         for queue in queues:
             queue.enqueue(copy)

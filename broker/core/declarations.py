@@ -84,7 +84,7 @@ class Declarations(Topology):
         if durable:
             self.require_log()
         exchange = new_exchange(name, kind, durable, auto_delete, internal, arguments)
-        self.add_exchange(exchange, self.numbers.take() if durable and exchange.history_length > 0 else 0)
+        self.add_exchange(exchange, self.numbers.take() if durable and exchange.keeps else 0)
         if durable:
             self.store.append_definition(exchange_change(self.name, exchange))
         return exchange
@@ -267,7 +267,7 @@ class Declarations(Topology):
         while pending:
             exchange = pending.pop()
             if self.exchanges.get(exchange.name) is exchange:
-                if exchange.durable:  # first, as the store forgets its history on the strength of this
+                if exchange.durable:  # first, as the store forgets what it keeps on the strength of this
                     self.store.append_definition(exchange_deleted(self.name, exchange))
                 pending += self.remove_exchange(exchange)
 

@@ -40,7 +40,7 @@ def queue_change(vhost: str, queue: Queue) -> Change:
 
 
 def exchange_change(vhost: str, exchange: Exchange) -> Change:
-    """A durable exchange is as described; `number` is that of its history, if it keeps one."""
+    """A durable exchange is as described; `number` is that of what it keeps, if it keeps messages."""
     change: Change = {
         "kind": EXCHANGE,
         "vhost": vhost,
@@ -50,8 +50,8 @@ def exchange_change(vhost: str, exchange: Exchange) -> Change:
         "internal": exchange.internal,
         "arguments": encode_table(exchange.arguments),
     }
-    if exchange.history is not None:
-        change["number"] = int(exchange.history.queue.number)
+    if exchange.kept is not None:
+        change["number"] = int(exchange.kept.number)
     return change
 
 
@@ -76,8 +76,8 @@ def queue_deleted(vhost: str, queue: Queue) -> Change:
 def exchange_deleted(vhost: str, exchange: Exchange) -> Change:
     """A durable exchange is gone."""
     change: Change = {"kind": EXCHANGE + DELETED, "vhost": vhost, "name": exchange.name}
-    if exchange.history is not None:
-        change["number"] = int(exchange.history.queue.number)
+    if exchange.kept is not None:
+        change["number"] = int(exchange.kept.number)
     return change
 
 
@@ -124,7 +124,7 @@ def apply_change(topology: Topology, change: Change) -> None:
         _apply_exchange(topology, change)
     elif kind == EXCHANGE + DELETED:
         exchange = topology.exchanges.get(text_of(change, "name"))
-        topology.numbers.reserve(_history_number(change))
+        topology.numbers.reserve(_kept_number(change))
         if exchange is not None:
             topology.remove_exchange(exchange)
     elif kind == BINDING:
@@ -166,7 +166,7 @@ def _apply_exchange(topology: Topology, change: Change) -> None:
         exchange = new_exchange(name, text_of(change, "type"), True, *flags, arguments)
     except PreconditionFailed as error:
         raise ValueError(error.text) from error
-    number = _history_number(change)
+    number = _kept_number(change)
     topology.numbers.reserve(number)
     old = topology.exchanges.get(exchange.name)
     if old is not None:
@@ -176,8 +176,8 @@ def _apply_exchange(topology: Topology, change: Change) -> None:
     topology.add_exchange(exchange, number)
 
 
-def _history_number(change: Change) -> int:
-    """The number of an exchange's history in the log, 0 if it keeps none."""
+def _kept_number(change: Change) -> int:
+    """The number in the log of what an exchange keeps, 0 if it keeps nothing."""
     return number_of(change, "number") if "number" in change else 0
 
 

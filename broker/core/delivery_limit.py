@@ -1,7 +1,7 @@
 """How often a queue gives out a message before it gives up on it. [RabbitMQ delivery limit]
 
 Every delivery that comes back counts: by nack or reject, recovered, or lost with its channel, its connection
-or the broker. A message that has come back more often than the limit allows leaves the queue.
+or the broker. A message that has come back more often than the limit allows is dead-lettered.
 """
 
 from __future__ import annotations
@@ -45,8 +45,15 @@ def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
 
 
 def give_up(queue: Queue, entry: QueueEntry) -> None:
-    """ACQUIRED → DEQUEUED: it has come back too often."""
+    """AVAILABLE or ACQUIRED → DEQUEUED: it has come back too often."""
     dead_letter(queue, entry, EXHAUSTED)
+
+
+def give_up_exhausted(queue: Queue) -> None:
+    """Give up, after recovery, what was out when the broker died, if that was once too often."""
+    if queue.delivery_limit >= 0:
+        for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
+            give_up(queue, entry)
 
 
 def deliver_again(queue: Queue, entry: QueueEntry) -> bool:

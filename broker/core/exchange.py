@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -15,6 +15,9 @@ from broker.core.queue import Queue
 from broker.core.route import Resolution
 from broker.core.topic import TopicTrie
 from broker.core.view import MessageView
+
+if TYPE_CHECKING:
+    from broker.core.topology import Topology
 
 DIRECT: Final = "direct"
 FANOUT: Final = "fanout"
@@ -64,8 +67,17 @@ class Exchange:
         self.bindings: dict[tuple[str, str, str, str], Binding] = {}
         self.incoming: dict[Binding, None] = {}
         self.conditional: i64 = 0  # how many of the bindings have a selector
-        self.history_length: i64 = 0  # how many messages it keeps for destinations to come
         self.history: History | None = None
+        self.keeps = False  # whether it keeps messages,
+        self.kept: Queue | None = None  # for the log in this queue, which no client knows
+
+    def keep_in(self, queue: Queue, topology: Topology) -> None:
+        """Keep messages in `queue`, from when the exchange is added to `topology`."""
+        self.kept = queue
+
+    def holds(self, view: MessageView) -> bool:
+        """Whether it holds a message that is published to it back, and nobody gets it as it is now."""
+        return False
 
     def check(self, binding: Binding) -> None:
         """Check a binding that is to be added.

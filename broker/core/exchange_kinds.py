@@ -14,6 +14,7 @@ from broker.core.choosing import (
     ModulusHashExchange,
     RandomExchange,
 )
+from broker.core.delayed import DELAYED, DelayedExchange
 from broker.core.errors import PreconditionFailed
 from broker.core.exchange import (
     DIRECT,
@@ -39,6 +40,7 @@ KINDS: Final[dict[str, type[Exchange]]] = {
     RANDOM: RandomExchange,
     LOCAL_RANDOM: LocalRandomExchange,
     RECENT_HISTORY: RecentHistoryExchange,
+    DELAYED: DelayedExchange,
 }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.core.clearing import drop
+from broker.core.keeper import Keeper
 from broker.core.message import Message
 
 if TYPE_CHECKING:
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @final
-class History:
+class History(Keeper):
     """A queue that no client knows, of at most `length` messages.
 
     It is `logged` if its exchange is durable: then persistent messages are in it again after a restart.
     """
 
     def __init__(self, queue: Queue, length: i64) -> None:
-        self.queue = queue
+        super().__init__(queue, 0)
         self.length = length
 
     def add(self, message: Message) -> None:

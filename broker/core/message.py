@@ -62,3 +62,11 @@ class Message:
         self.size = size
         self.persistent = persistent
         self.priority = priority
+
+
+def copy_of(message: Message, content: bytes | None) -> Message:
+    """The same message, but to queues and log a new one, with this content and without a date."""
+    copy = Message(message.address, content, message.size, message.persistent, message.priority)
+    copy.expiration = message.expiration
+    copy.died = message.died
+    return copy

@@ -11,7 +11,7 @@ from broker.core.binding import Binding
 from broker.core.declarations import Declarations
 from broker.core.errors import AccessRefused, ExchangeReplaced, StoreFailed
 from broker.core.exchange import Exchange
-from broker.core.history import History
+from broker.core.keeper import Keeper
 from broker.core.message import Address, Message
 from broker.core.names import check_length
 from broker.core.queue import Queue
@@ -100,15 +100,16 @@ class Publishing(Declarations):
             NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
-        found = self.resolve(route, keys, view)
-        return self._publish(message, list(found.queues), found.histories, immediate)
+        found = self.resolve(route, message, keys, view)
+        return self._publish(message, list(found.queues), found.keepers, immediate)
 
-    def resolve(self, route: Route, keys: list[str], view: MessageView | None) -> Resolution:
-        """Find out where one message of a route goes. Raises what `refresh` raises."""
+    def resolve(self, route: Route, message: Message, keys: list[str], view: MessageView) -> Resolution:
+        """Find out where one message of a route goes, and from when on. Raises what `refresh` raises."""
         if route.epoch != self.epoch:
             self.refresh(route)
         found = Resolution(self.chance)
         found.run(route.exchange, keys, view, self.exchanges)
+        found.delay_message(message, self.schedule)
         return found
 
     def publish_carefully(self, route: Route, message: Message, immediate: bool = False) -> i64:
@@ -122,27 +123,45 @@ class Publishing(Declarations):
             return BY_MESSAGE
         return self._publish(message, route.queues, [], immediate)
 
-    def _publish(
-        self, message: Message, queues: list[Queue], histories: list[History], immediate: bool
-    ) -> i64:
+    def _publish(self, message: Message, queues: list[Queue], keepers: list[Keeper], immediate: bool) -> i64:
         self.counters.published += 1
         if not immediate and is_refused(self, message, queues):
             return REFUSED
         set_date(self, message, queues)
-        self._append_to(message, queues, histories)
-        return self.put(message, queues, histories, immediate)
+        self._append_to(message, queues, keepers)
+        return self.put(message, queues, keepers, immediate)
 
-    def put(self, message: Message, queues: list[Queue], histories: list[History], immediate: bool) -> i64:
+    def put(self, message: Message, queues: list[Queue], keepers: list[Keeper], immediate: bool) -> i64:
         """Put a message that has been appended where it goes; returns what `publish` does."""
-        for history in histories:
-            history.add(message)
-        if immediate:
+        kept: i64 = 0
+        for keeper in keepers:
+            keeper.add(message)
+            kept += keeper.takes
+        if immediate and kept == 0:
             return self._deliver_now(queues, message)
         for queue in queues:
-            queue.enqueue(message)
+            if immediate:
+                queue.enqueue_immediate(message)
+            else:
+                queue.enqueue(message)
+        if not queues and kept == 0:
+            self.counters.unroutable += 1
+        return kept + len(queues)
+
+    def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
+        """Put a message that an exchange has held into the queues where it goes now (Topology)."""
+        found = Resolution(self.chance)
+        found.run(source, keys, self.views(message, self.store), self.exchanges)
+        queues = list(found.queues)
+        for queue in queues:
+            if queue.rules is not None and queue.rules.refuses(message.size) and not queue.rules.passes_on:
+                return False
+        set_date(self, message, queues)
         if not queues:
             self.counters.unroutable += 1
-        return len(queues)
+        letter = held if held.sequence != 0 else None
+        self.dead_letters.pass_on(message, queues, found.keepers, letter, holder)
+        return True
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
         """Where a message of a route with these routing keys goes (Topology)."""
@@ -166,17 +185,18 @@ class Publishing(Declarations):
         found.walk([message.address.routing_key], view, self.exchanges)
         queues = [queue for queue in found.queues if not is_refused(self, message, [queue])]
         set_date(self, message, queues)
-        self._append_to(message, queues, found.histories)
-        for kept in found.histories:
+        found.delay_message(message, self.schedule)
+        self._append_to(message, queues, found.keepers)
+        for kept in found.keepers:
             kept.add(message)
         for queue in queues:
             queue.enqueue(message)
 
-    def _append_to(self, message: Message, queues: list[Queue], histories: list[History]) -> None:
-        """Append a message, if it is persistent, for those of the queues and histories that are logged."""
+    def _append_to(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
+        """Append a message, if it is persistent, for those of the queues and keepers that are logged."""
         if message.persistent:
             logged = [queue for queue in queues if queue.logged]
-            logged += [history.queue for history in histories if history.queue.logged]
+            logged += [keeper.queue for keeper in keepers if keeper.queue.logged]
             if logged:
                 self._append(message, logged)
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
 
 from broker.core.binding import Binding, Destinations
 from broker.core.errors import PreconditionFailed
 from broker.core.exchange import Description, Exchange
 from broker.core.field_values import show, type_name
+from broker.core.history import History
+from broker.core.queue import Queue
 from broker.core.route import Resolution
 from broker.core.view import MessageView
+
+if TYPE_CHECKING:
+    from broker.core.topology import Topology
 
 RECENT_HISTORY: Final = "x-recent-history"
 HISTORY_LENGTH: Final = "x-recent-history-length"
@@ -33,8 +40,14 @@ class RecentHistoryExchange(Exchange):
                 f"Invalid argument '{show(length)}' of type '{type_name(length)}', '{HISTORY_LENGTH}' of "
                 f"exchange '{self.name}' must be a positive integer, at most {_LENGTH_MAX}"
             )
-        self.history_length = length
+        self.keeps = True
+        self._length: i64 = length
         self._all = Destinations()
+
+    def keep_in(self, queue: Queue, topology: Topology) -> None:
+        """Keep the latest messages in this queue, which is logged if the exchange is durable (Exchange)."""
+        super().keep_in(queue, topology)
+        self.history = History(queue, self._length)
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """All destinations, and the history."""
@@ -42,7 +55,7 @@ class RecentHistoryExchange(Exchange):
         if view is None:
             return
         if view.headers().get(NO_STORE) is not True and self.history is not None:
-            found.histories.append(self.history)
+            found.keepers.append(self.history)
         found.take(self._all, view)
 
     def _link(self, binding: Binding) -> None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from broker.core.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.rules import Rules
 
@@ -14,11 +13,15 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
-def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0) -> QueueEntry:
+def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0) -> None:
     """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
 
+    A queue that holds messages until their date holds it again.
     What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
     """
+    if queue.rules is not None and queue.rules.timetable is not None:
+        queue.rules.timetable.add(message)
+        return
     entry = queue.link(message)
     entry.redelivered = redelivered
     entry.delivery_count = delivery_count
@@ -26,4 +29,3 @@ def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i
         queue.rules = Rules(queue, queue.topology)
     if queue.rules is not None:
         queue.rules.restored(entry)
-    return entry

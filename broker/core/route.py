@@ -8,9 +8,10 @@ from mypy_extensions import i64
 
 from broker.core.binding import Binding, Destinations
 from broker.core.chance import Chance
-from broker.core.history import History
-from broker.core.message import Address
+from broker.core.keeper import Keeper
+from broker.core.message import Address, Message
 from broker.core.queue import Queue
+from broker.core.schedule import Schedule
 
 if TYPE_CHECKING:
     from broker.core.exchange import Exchange
@@ -60,10 +61,16 @@ class Resolution:
         self.queues: dict[Queue, None] = {}
         self.by_message = False
         self.matched = False  # whether the exchange being visited had a binding that matched
-        self.histories: list[History] = []  # that are to keep the message
+        self.keepers: list[Keeper] = []  # that are to keep the message
+        self.delay: i64 = 0  # ms for which some of them are to hold it
         self._source: Exchange | None = None
         self._pending: list[Exchange] | None = None  # most walks end where they begin
         self._seen: set[Exchange] | None = None
+
+    def delay_message(self, message: Message, schedule: Schedule) -> None:
+        """Date a message that is to be held until then."""
+        if self.delay > 0:
+            message.date = schedule.date() + self.delay
 
     def take(self, destinations: Destinations, view: MessageView | None) -> None:
         """Add the destinations of bindings that matched but for their selectors."""

@@ -25,9 +25,10 @@ from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.immediate import now_or_never
 from broker.core.limits import Victims, admit_one_more, make_room
 from broker.core.message import Message
-from broker.core.overflow import DROP_HEAD, NO_LIMIT, OVERFLOWS
+from broker.core.overflow import DROP_HEAD, NO_LIMIT, OVERFLOWS, REJECT_PUBLISH_DLX
 from broker.core.schedule import Alarm
 from broker.core.timers import Timer, Timers
+from broker.core.timetable import Timetable
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -67,6 +68,7 @@ class Rules(Alarm):
         self.topology = topology
         self.schedule = topology.schedule
         self.timers = Timers()
+        self.timetable: Timetable | None = None  # of messages that the queue holds until their date
         self.ttl: i64 = -1
         self.expires: i64 = -1
         self.used: i64 = 0
@@ -129,6 +131,11 @@ class Rules(Alarm):
             queue.ready + self.reserved >= self.max_length
             or queue.ready_bytes + self.reserved_bytes + size > self.max_bytes
         )
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether a message that is refused is dead-lettered."""
+        return self.dead_letters and self.overflow == REJECT_PUBLISH_DLX
 
     def reserve(self, count: i64, size: i64) -> None:
         """Keep room for messages of a transaction, or give it back if negative."""
@@ -243,6 +250,10 @@ class Rules(Alarm):
         """The queue is deleted."""
         self.schedule.cancel(self)
         self.timers.clear()
+        if self.timetable is not None:
+            for message in self.timetable.clear():
+                if message.sequence != 0:
+                    self.queue.store.forget(message)
 
 
 def apply_rules(queue: Queue, topology: Topology) -> None:

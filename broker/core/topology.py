@@ -14,8 +14,8 @@ from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryL
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.exclusive import Election
-from broker.core.history import History
 from broker.core.letter import LetterWriter, bare_letter
+from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
@@ -81,6 +81,13 @@ class Topology:
         """Delete a queue that nobody has used for as long as it said. [RabbitMQ x-expires]"""
         raise NotImplementedError
 
+    def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
+        """Put a message that `source` has held as `held` in `holder` into the queues where it goes now.
+
+        False, and nothing was done, if one of them is full.
+        """
+        raise NotImplementedError
+
     def bindings_to(self, queue: Queue) -> list[Binding]:
         """The bindings that lead to `queue`, oldest first, without the one of the default exchange."""
         return list(self._bindings_to.get(queue, ()))
@@ -143,8 +150,8 @@ class Topology:
         return left
 
     def add_exchange(self, exchange: Exchange, number: i64) -> None:
-        """Add an exchange under a free name; `number` is that of its history in the log, 0 without any."""
-        if exchange.history_length > 0:
+        """Add an exchange under a free name; what it keeps has `number` in the log, 0: the log has it not."""
+        if exchange.keeps:
             queue = Queue(
                 "",
                 self.store,
@@ -155,7 +162,7 @@ class Topology:
                 number=number,
                 vhost=self.name,
             )
-            exchange.history = History(queue, exchange.history_length)
+            exchange.keep_in(queue, self)
             if number > 0:
                 self.numbers.queues[number] = queue
         self.exchanges[exchange.name] = exchange
@@ -171,8 +178,8 @@ class Topology:
         for binding in list(exchange.incoming):
             left += self.remove_binding(binding)
         self.epoch += 1
-        if exchange.history is not None:
-            kept = exchange.history.queue
+        kept = exchange.kept
+        if kept is not None:
             self.numbers.queues.pop(kept.number, None)
             kept.dispose()
         return left

@@ -19,7 +19,7 @@ from broker.core.admission import set_date
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
-from broker.core.history import History
+from broker.core.keeper import Keeper
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
@@ -45,7 +45,7 @@ class HeldPublish:
         self.keys = keys
         self.immediate = immediate
         self.queues: list[Queue] = []
-        self.histories: list[History] = []
+        self.keepers: list[Keeper] = []
         self.logged: list[Queue] = []
         self.reserved: list[Rules] = []
 
@@ -64,12 +64,12 @@ class HeldPublish:
             virtual_host.refresh(route)
         if self.keys or route.by_message:
             view = virtual_host.views(message, virtual_host.store)
-            found = virtual_host.resolve(route, self.keys or [route.address.routing_key], view)
+            found = virtual_host.resolve(route, message, self.keys or [route.address.routing_key], view)
             self.queues = list(found.queues)
-            self.histories = found.histories
+            self.keepers = found.keepers
         else:
             self.queues = route.queues
-        everywhere = self.queues + [history.queue for history in self.histories]
+        everywhere = self.queues + [keeper.queue for keeper in self.keepers]
         self.logged = [queue for queue in everywhere if queue.logged] if message.persistent else []
         refusal = virtual_host.refusal(message, everywhere, self.immediate)
         if not refusal:
@@ -99,8 +99,8 @@ class HeldPublish:
             if queue.deleted:  # since the commit, when it did not have this message yet
                 virtual_host.store.forget(self.message)
         queues = [queue for queue in self.queues if not queue.deleted]
-        histories = [history for history in self.histories if not history.queue.deleted]
-        count = virtual_host.put(self.message, queues, histories, self.immediate)
+        keepers = [keeper for keeper in self.keepers if not keeper.queue.deleted]
+        count = virtual_host.put(self.message, queues, keepers, self.immediate)
         return count if len(queues) == len(self.queues) else len(self.queues)
 
 

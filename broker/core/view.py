@@ -51,6 +51,17 @@ class MessageView:
         """The headers with their decoded values. They are not to be changed."""
         return {}
 
+    def further_keys(self) -> list[str]:
+        """The routing keys that the message has besides the one it was published with."""
+        return []
+
+    def released_content(self, name: str) -> bytes:
+        """The content for consumers of a message that was held for the number of ms in this header.
+
+        The number is negated: the message has been held.
+        """
+        raise NotImplementedError
+
     def property(self, name: str) -> object | None:
         """One of PROPERTIES, None if the message has it not: a string, or an integer.
 

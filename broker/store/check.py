@@ -94,7 +94,7 @@ class _Counter(RecoverySink):
         if change.get("kind") == "queue" and isinstance(number, int):
             self.report.queue_names[number] = where
         elif change.get("kind") == "exchange" and isinstance(number, int):
-            self.report.queue_names[number] = f"that is the history of exchange {where}"
+            self.report.queue_names[number] = f"of what exchange {where} keeps"
 
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message; every queue counts as existing."""

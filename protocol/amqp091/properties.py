@@ -37,13 +37,13 @@ Field = tuple[bytes, bytes]
 
 
 class Properties:
-    """The property list of some content, made from its header frame.
+    """The property list of some content, made from its header frame. `original` is that content.
 
     Raises ProtocolError(SYNTAX_ERROR) where a value does not decode; `content.scan` has checked the list.
     """
 
     def __init__(self, content: bytes) -> None:
-        self._content = content
+        self.original = content
         self._values: list[bytes | None] = [None] * _COUNT
         reader = Reader(content, HEADER_PREFIX_BYTES)
         try:
@@ -139,7 +139,7 @@ class Properties:
         for index, value in enumerate(self._values):
             if value is not None:
                 flags |= 1 << (15 - index)
-        content = self._content
+        content = self.original
         values = b"".join([value for value in self._values if value is not None])
         kind, channel, _ = _FRAME.unpack_from(content)
         head = _FRAME.pack(kind, channel, HEADER_PREFIX_BYTES - _FRAME.size + 2 + len(values))

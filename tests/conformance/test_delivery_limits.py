@@ -174,10 +174,17 @@ def test_malformed_arguments_are_named(channel: PeerChannel, name: str, argument
 @pytest.mark.spec("rabbitmq-extensions", "x-delivery-limit")
 def test_counts_survive_a_crash(start_daemon: DaemonStarter, connect: Connector) -> None:
     """What is out when the broker dies counts: three crashes use up a limit of 2."""
+    arguments: FieldTable = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": 2,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "dead",
+    }
     for crash in range(3):
         daemon = start_daemon()
         channel = connect(daemon.address).channel()
-        channel.declare("q", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 2})
+        channel.declare("q", durable=True, arguments=arguments)
+        channel.declare("dead", durable=True)
         channel.declare("fence", durable=True)
         channel.confirm_select()
         if crash == 0:
@@ -190,6 +197,9 @@ def test_counts_survive_a_crash(start_daemon: DaemonStarter, connect: Connector)
         channel.peer.drop()
     channel = connect(start_daemon().address).channel()
     assert channel.counts("q") == (0, 0)
+    headers = channel.take("dead").properties.headers
+    assert headers is not None
+    assert headers["x-first-death-reason"] == "delivery_limit"
     assert channel.counts("fence") == (3, 0)
 
 

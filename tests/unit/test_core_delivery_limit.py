@@ -2,8 +2,7 @@
 
 import pytest
 
-from broker.core.clearing import drop_exhausted
-from broker.core.delivery_limit import QUORUM_LIMIT, deliver_again
+from broker.core.delivery_limit import QUORUM_LIMIT, deliver_again, give_up_exhausted
 from broker.core.entry import DEQUEUED
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
@@ -113,7 +112,7 @@ def test_what_was_out_once_too_often_is_gone_after_recovery() -> None:
     bench = limited(2)
     for number, count in enumerate((0, 2, 3, 9), 1):
         restore(bench.queue, logged_message(number), True, count)
-    drop_exhausted(bench.queue)
+    give_up_exhausted(bench.queue)
     assert bench.numbers() == [1, 2]
     assert [settled.sequence for settled, _ in bench.store.settled] == []  # not a logged queue
 

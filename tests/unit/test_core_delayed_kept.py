@@ -1,0 +1,212 @@
+"""How exchanges hold messages for as long as it takes: in the log, beside limits, and until they can go."""
+
+from broker.adapters.view091 import View091
+from broker.core.delayed import UNREADABLE_WAIT_MS, UNSYNCED_MAX
+from broker.core.message import Address, Message
+from broker.core.timetable import RETRY_MS
+from broker.store.restore import Recovered
+from protocol.amqp091.properties import Properties
+from tests.delays import Site, bound, entries, headers_of
+from tests.topology import RecordingStore, add_exchange, consume, content_of
+
+
+def test_the_log_holds_what_a_durable_exchange_holds() -> None:
+    site = Site(durable=True)
+    bound(site.vhost, "q", durable=True)
+    exchange = site.vhost.exchanges["x"]
+    assert exchange.kept is not None
+    assert exchange.kept.number == site.store.changes[1]["number"]
+    site.publish(100, persistent=True)
+    site.publish(100)
+    [(held, holders)] = site.store.enqueued
+    assert (held.date, holders) == (site.clock.date() + 100, [""])
+    assert held.sequence != 0, "its publisher waits for this"
+    site.clock.advance(100)
+    assert [queues for _, queues in site.store.enqueued] == [[""], ["q"]]
+    assert site.store.settled == [(held, "")]
+    assert site.vhost.queues["q"].ready == 2
+
+
+def test_what_a_transient_exchange_holds_is_not_logged() -> None:
+    site = Site()
+    site.publish(100, persistent=True)
+    assert site.store.enqueued == []
+
+
+def test_a_persistent_message_waits_for_the_log() -> None:
+    site = Site(durable=True)
+    queue = bound(site.vhost, "q", durable=True)
+    site.publish(100, persistent=True)
+    site.store.failure = "the disk is full"
+    site.clock.advance(100)
+    assert (queue.ready, site.held) == (0, 1)
+    site.store.failure = ""
+    site.clock.advance(RETRY_MS)
+    assert (queue.ready, site.held) == (1, 0)
+
+
+def test_nothing_is_released_while_too_much_waits_for_the_disk() -> None:
+    class SlowStore(RecordingStore):
+        waiting = 0
+
+        @property
+        def unsynced_bytes(self) -> int:
+            return self.waiting
+
+    site = Site()
+    queue = bound(site.vhost, "q")
+    slow = SlowStore()
+    site.vhost.store = slow
+    slow.waiting = UNSYNCED_MAX + 1
+    site.publish(100)
+    site.clock.advance(200)
+    assert queue.ready == 0
+    slow.waiting = 0
+    site.clock.advance(10)
+    assert queue.ready == 1
+
+
+def test_a_message_that_the_disk_does_not_give_back_does_not_hold_up_the_others() -> None:
+    class Rotten(RecordingStore):
+        broken = True
+
+        def load(self, message: Message) -> bytes:
+            if self.broken:
+                raise OSError("the disk does not give it back")
+            return content_of(headers={"x-delay": 10})
+
+    site = Site()
+    queue = bound(site.vhost, "q")
+    site.vhost.store = store = Rotten()
+    site.publish(10)
+    site.publish(11)
+    delays = site.vhost.exchanges["x"].delays  # type: ignore[attr-defined]
+    first = next(iter(delays._timetable))
+    first.content = None
+    site.clock.advance(11)
+    assert (queue.ready, site.held) == (1, 1)
+    store.broken = False
+    site.clock.advance(UNREADABLE_WAIT_MS)
+    assert (queue.ready, site.held) == (2, 0)
+
+
+def test_what_a_deleted_exchange_held_is_gone() -> None:
+    site = Site(durable=True)
+    site.publish(100, persistent=True)
+    [(held, _)] = site.store.enqueued
+    site.vhost.delete_exchange("x", False)
+    assert site.store.forgotten == [held]
+    site.clock.advance(1000)
+    assert site.counters.unroutable == 0
+
+
+def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() -> None:
+    site = Site(durable=True)
+    bound(site.vhost, "q", durable=True)
+    again = Site()
+    for change in site.broker.definitions():
+        again.broker.apply(change)
+    exchange = again.vhost.exchanges["x"]
+    assert exchange.kept is not None
+    sink = Recovered(again.broker)
+    for number, wait in enumerate((50, -100_000, 100), 1):
+        content = content_of(headers={"x-delay": 1, "number": number})
+        message = Message(Address("x", "k"), content, 0, True, 0)
+        message.date = again.clock.date() + wait
+        message.sequence = number
+        assert sink.message(message, [int(exchange.kept.number)], True, {}) == 1
+    queue = again.vhost.queues["q"]
+    again.broker.resume()
+    again.clock.advance(0)
+    assert [headers_of(entry.message)["number"] for entry in entries(queue)] == [2]
+    again.clock.advance(100)
+    assert [headers_of(entry.message)["number"] for entry in entries(queue)] == [2, 1, 3]
+    assert [message.sequence for message, _ in again.store.settled] == [2, 1, 3]
+
+
+# --- beside limits
+
+
+def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
+    """Its publisher has been told that it is safe: nobody is left who could be told otherwise."""
+    site = Site(durable=True)
+    limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    full = bound(site.vhost, "full", durable=True, limits=limits)
+    other = bound(site.vhost, "other", durable=True)
+    for number in range(3):
+        site.publish(10 + number, persistent=True, headers={"number": number})
+    site.clock.advance(20)
+    assert (full.ready, other.ready, site.held) == (1, 1, 2)
+    site.clock.advance(RETRY_MS)
+    assert site.held == 2
+    full.purge()
+    site.clock.advance(RETRY_MS)
+    assert (full.ready, other.ready, site.held) == (1, 2, 1)
+    assert len(site.store.settled) == 3, "two were released, one was purged"
+
+
+def test_a_full_queue_that_passes_on_what_it_refuses_does_so() -> None:
+    site = Site(durable=True)
+    dead = bound(site.vhost, "dead", "amq.fanout", durable=True)
+    limits = {
+        "x-max-length": 0,
+        "x-overflow": "reject-publish-dlx",
+        "x-dead-letter-exchange": "amq.fanout",
+    }
+    full = bound(site.vhost, "full", durable=True, limits=limits)
+    site.publish(10, persistent=True)
+    site.clock.advance(10)
+    assert (full.ready, dead.ready, site.held) == (0, 1, 0)
+    [held, letter] = [message for message, _ in site.store.enqueued]
+    assert site.store.settled == [(held, "")]
+    assert letter.died
+
+
+def test_an_expiration_counts_from_the_end_of_the_delay() -> None:
+    site = Site(durable=True)
+    queue = bound(site.vhost, "q", durable=True)
+    route = site.vhost.route("x", "k")
+    content = content_of(headers={"x-delay": 1000})
+    message = Message(route.address, content, 0, True, 0)
+    message.expiration = 50
+    site.vhost.publish_by_message(route, message, ["k"], View091(Properties(content)))
+    site.clock.advance(1000)
+    assert queue.ready == 1
+    site.clock.advance(49)
+    assert queue.ready == 1
+    site.clock.advance(2)
+    assert queue.ready == 0
+
+
+def test_a_dead_letter_is_held_once() -> None:
+    """As with the plugin: what has been held before is not held again."""
+    site = Site(durable=True)
+    retry = bound(site.vhost, "retry", durable=True, limits={"x-dead-letter-exchange": "x"})
+    add_exchange(site.vhost, "in", "fanout")
+    site.vhost.bind_queue("retry", "in", "", {})
+    site.publish(100, exchange="in", persistent=True)
+    consumer = consume(retry)[1]
+    for held in (1, 0):
+        entry = retry.get_one(consumer)
+        assert entry is not None
+        retry.discard(entry)
+        assert (site.held, retry.ready) == (held, 1 - held)
+        site.clock.advance(100)
+        assert (site.held, retry.ready) == (0, 1)
+    [entry] = entries(retry)
+    assert headers_of(entry.message)["x-delay"] == -100
+    assert entry.message.died
+
+
+def test_the_broker_counts_dead_letters_of_what_came_back_too_often() -> None:
+    site = Site()
+    dead = bound(site.vhost, "dead", "amq.fanout")
+    limits = {"x-delivery-limit": 0, "x-dead-letter-exchange": "amq.fanout"}
+    queue = bound(site.vhost, "q", limits=limits)
+    site.publish(0)
+    consumer = consume(queue)[1]
+    entry = queue.get_one(consumer)
+    assert entry is not None
+    queue.release([entry], consumer)
+    [letter] = entries(dead)
+    assert headers_of(letter.message)["x-first-death-reason"] == "delivery_limit"
