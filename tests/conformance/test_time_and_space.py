@@ -1,0 +1,94 @@
+"""Expiration, x-message-ttl, x-expires, x-max-length and x-overflow on the wire."""
+
+import pytest
+from pamqp.commands import Basic, Queue
+
+from tests.peer import Connector
+from tests.peer_channel import PeerChannel
+
+
+@pytest.mark.spec("rabbitmq-extensions", "per-message TTL")
+@pytest.mark.parametrize(
+    ("expiration", "why"),
+    [
+        ("", "no_integer"),
+        ("soon", "no_integer"),
+        ("-", "no_integer"),
+        ("10 ms", '{leftover_string," ms"}'),
+        ("1.5", '{leftover_string,".5"}'),
+        ("-1", "{value_negative,-1}"),
+        ("315360000001", "{value_too_large,315360000001}"),
+    ],
+)
+def test_a_bad_expiration_is_refused(channel: PeerChannel, expiration: str, why: str) -> None:
+    properties = Basic.Properties(expiration=expiration)
+    raw = properties if expiration else b"\x01\x00\x00"  # present and empty
+    channel.publish(b"x", "nowhere", properties=raw)
+    assert channel.expect_close(406) == f"PRECONDITION_FAILED - invalid expiration '{expiration}': {why}"
+
+
+@pytest.mark.spec("rabbitmq-extensions", "per-message TTL")
+@pytest.mark.parametrize("expiration", ["0", "+0", "000"])
+def test_expiration_0_is_delivered_at_once_or_never(channel: PeerChannel, expiration: str) -> None:
+    queue = channel.declare(exclusive=True)
+    properties = Basic.Properties(expiration=expiration)
+    channel.publish(b"nobody", queue, properties=properties)
+    channel.consume(queue, no_ack=True)
+    channel.publish(b"somebody", queue, properties=properties)
+    message = channel.delivery()
+    assert message.body == b"somebody"
+    assert message.properties.expiration == expiration
+    assert channel.counts(queue)[0] == 0
+
+
+@pytest.mark.spec("rabbitmq-extensions", "queue TTL")
+def test_an_unused_queue_goes_and_a_used_one_stays(channel: PeerChannel, name: str) -> None:
+    for suffix in ("unused", "used"):
+        channel.declare(f"{name}.{suffix}", arguments={"x-expires": 50})
+    channel.consume(f"{name}.used", "keeper")
+    witness = channel.declare(
+        exclusive=True,
+        arguments={"x-message-ttl": 100, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "w"},
+    )
+    channel.declare("w", exclusive=True)
+    channel.publish(b"time is over", witness)
+    channel.consume("w", "watch", no_ack=True)
+    assert channel.delivery().body == b"time is over"
+    assert channel.counts(f"{name}.used") == (0, 1)
+    text = channel.refused(Queue.Declare(queue=f"{name}.unused", passive=True), 404)
+    assert text == f"NOT_FOUND - no queue '{name}.unused' in vhost '/'"
+
+
+@pytest.mark.spec("rabbitmq-extensions", "queue length limit")
+def test_the_oldest_goes_first(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True, arguments={"x-max-length": 2})
+    for body in (b"1", b"2", b"3"):
+        channel.publish(body, queue)
+    assert [channel.take(queue).body for _ in range(2)] == [b"2", b"3"]
+    assert channel.get(queue) is None
+
+
+@pytest.mark.spec("rabbitmq-extensions", "queue length limit")
+def test_reject_publish_nacks_what_is_too_many_and_no_queue_has_it(connect: Connector) -> None:
+    channel = connect().channel()
+    full = channel.declare(exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    roomy = channel.declare(exclusive=True)
+    for queue in (full, roomy):
+        channel.call(Queue.Bind(queue=queue, exchange="amq.fanout"), Queue.BindOk)
+    channel.confirm_select()
+    channel.publish(b"1", "", exchange="amq.fanout")
+    channel.expect_confirms(1)
+    channel.publish(b"2", "", exchange="amq.fanout", mandatory=True)
+    nack = channel.expect(Basic.Nack)
+    assert (nack.delivery_tag, nack.multiple) == (2, False)
+    assert channel.counts(full)[0] == channel.counts(roomy)[0] == 1
+
+
+@pytest.mark.spec("rabbitmq-extensions", "queue length limit")
+def test_without_confirms_what_is_refused_is_dropped(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    for body in (b"1", b"2"):
+        channel.publish(body, queue)
+    channel.expect_silence()
+    assert channel.take(queue).body == b"1"
+    assert channel.get(queue) is None
