@@ -243,7 +243,13 @@ def malformed_ack(channel: Channel, frame: object) -> None:
     raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Ack", c.BASIC_ACK)
 
 
+def access_request(channel: Channel, frame: methods.AccessRequest) -> None:
+    """access.request: everybody gets the same ticket; what counts are permissions. [RabbitMQ]"""
+    channel.reply(methods.access_request_ok(channel.number))
+
+
 HANDLERS: Final[dict[int, Handler]] = {
+    c.ACCESS_REQUEST: access_request,
     c.CHANNEL_FLOW: flow,
     c.BASIC_QOS: qos,
     c.BASIC_CONSUME: consume,
@@ -256,4 +262,4 @@ HANDLERS: Final[dict[int, Handler]] = {
     c.BASIC_RECOVER: recover,
     c.CONFIRM_SELECT: confirm_select,
 }
-"""What a channel does for each method of classes basic, confirm and channel."""
+"""What a channel does for each method of classes access, basic, confirm and channel."""

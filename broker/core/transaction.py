@@ -3,7 +3,9 @@
 What takes part is held until the commit. The commit first finds out whether everything can be done, then
 appends everything to the log in one synchronous step, which is one batch and so atomic whatever happens, and
 does it in memory when that batch is durable, again in one step. So nobody sees a message of a transaction
-that may yet fail, and what it settles stays with its holder until then.
+that may yet fail, and what it settles stays with its holder until then. What it refuses on a queue with a
+dead-letter exchange leaves the queue in the second step, in one batch with the dead letter: until that is
+durable a crash leaves it there. The answer to the commit waits for that too.
 
 Between the two steps publishes of other connections go ahead of the transaction's; after a restart they may
 be behind it. Their order was never promised: neither publisher had an answer before the other began.
@@ -119,6 +121,11 @@ class HeldSettlement:
         entry = self.entry
         return self.consumer.acquires and entry.state == ACQUIRED and entry.owner is self.consumer
 
+    def is_dead_lettered(self) -> bool:
+        """Whether the queue sends it to its dead-letter exchange."""
+        rules = self.consumer.queue.rules
+        return self.outcome == DISCARD and rules is not None and rules.dead_letters
+
     def append(self) -> bool:
         """Append it to the log; false if there was nothing to append.
 
@@ -130,6 +137,8 @@ class HeldSettlement:
         if self.outcome == DISCARD and queue.rules is not None and queue.rules.dead_letters:
             return False
         if self.outcome == RELEASE or not self.is_valid() or not queue.logged or message.sequence == 0:
+            return False
+        if self.is_dead_lettered():  # its dead letter and its settle go together, later
             return False
         queue.store.append_transacted_settle(message, queue)
         return True
@@ -143,13 +152,17 @@ class Transaction(DurableWaiter):
         self.virtual_host = virtual_host
         self.publishes: list[HeldPublish] = []
         self.settlements: list[HeldSettlement] = []
+        self._done = False  # in memory; what it has dead-lettered need not be durable yet
 
     def committed(self) -> None:
         """Everything has been done and is durable."""
         raise NotImplementedError
 
     def failed(self, reason: str) -> None:
-        """The log has failed: nothing was done, and what was to be settled has been released."""
+        """The log has failed: nothing was done, and what was to be settled has been released.
+
+        Or all has been done, and it is not known whether what was dead-lettered is on disk.
+        """
         raise NotImplementedError
 
     def commit(self) -> None:
@@ -194,11 +207,17 @@ class Transaction(DurableWaiter):
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
     def on_durable(self, batch: i64) -> None:
-        """The batch with all of it is on disk (DurableWaiter)."""
-        self._apply()
+        """The batch with all of it is on disk, or with its dead letters (DurableWaiter)."""
+        if self._done:
+            self.committed()
+        else:
+            self._apply()
 
     def on_store_failed(self, reason: str) -> None:
         """It is not, or nobody knows (DurableWaiter)."""
+        if self._done:
+            self.failed(reason)
+            return
         self._unreserve()
         for settlement in self.settlements:
             settlement.outcome = RELEASE
@@ -206,10 +225,18 @@ class Transaction(DurableWaiter):
         self.failed(reason)
 
     def _apply(self) -> None:
+        dead_letters = False
+        for settlement in self.settlements:
+            if settlement.is_dead_lettered() and settlement.is_valid() and settlement.consumer.queue.logged:
+                dead_letters = True
         for publish in self.publishes:
             publish.taken(publish.put(self.virtual_host))
         self._settle()
-        self.committed()
+        self._done = True
+        if dead_letters:
+            self.virtual_host.store.wait(self)
+        else:
+            self.committed()
 
     def _settle(self) -> None:
         """Settle what is valid, and give back what is to be released, all of one consumer at once."""

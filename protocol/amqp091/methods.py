@@ -13,12 +13,20 @@ from protocol.errors import COMMAND_INVALID, NOT_IMPLEMENTED, SYNTAX_ERROR, Prot
 _FRAME: Final = struct.Struct(">BHI")
 
 
+class AccessRequest(base.Frame):
+    """access.request, a leftover of AMQP 0-9 that pamqp does not know: nothing in it matters."""
+
+    name = "Access.Request"
+
+
 def decode_method(method: int, payload: bytes) -> base.Frame:
     """The method in `payload`, which begins with class and method id.
 
     Raises ProtocolError: NOT_IMPLEMENTED for a class that 0-9-1 does not know, COMMAND_INVALID for an unknown
     method of a known class, SYNTAX_ERROR when the arguments do not decode.
     """
+    if method == c.ACCESS_REQUEST:
+        return AccessRequest()
     kind: type[base.Frame] | None = commands.INDEX_MAPPING.get(method & 0xFFFFFFFF)
     if kind is None:
         class_id, method_id = method >> 16 & 0xFFFF, method & 0xFFFF
@@ -105,6 +113,11 @@ def channel_open_ok(channel: int) -> bytes:
 def channel_flow_ok(channel: int, active: bool) -> bytes:
     """channel.flow-ok. [amqp-0-9-1 1.5.2.4]"""
     return method_frame(channel, c.CHANNEL_FLOW_OK, bytes([active]))
+
+
+def access_request_ok(channel: int) -> bytes:
+    """access.request-ok with ticket 1. [RabbitMQ]"""
+    return method_frame(channel, c.ACCESS_REQUEST_OK, b"\0\1")
 
 
 def queue_declare_ok(channel: int, name: str, messages: int, consumers: int) -> bytes:

@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Channel
 
-from tests.frames import method_bytes
+from tests.frames import METHOD, frame_bytes, method_bytes
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 
@@ -108,3 +108,12 @@ def test_a_delivery_to_a_consumer_on_another_channel(connect: Connector) -> None
     consumer.ack(1)
     consumer.round_trip()
     assert publisher.counts(queue) == (0, 1)
+
+
+@pytest.mark.spec("amqp-0-9", "access.request")
+def test_a_ticket_is_given_to_everybody(channel: PeerChannel) -> None:
+    arguments = b"\x05/data" + b"\x1f"  # realm; exclusive, passive, active, write, read
+    channel.peer.send(frame_bytes(METHOD, channel.number, b"\x00\x1e\x00\x0a" + arguments))
+    answer = channel.peer.next_frame(channel.number)
+    assert (answer.kind, answer.payload) == (METHOD, b"\x00\x1e\x00\x0b\x00\x01")
+    channel.round_trip()
