@@ -90,7 +90,7 @@ class Daemon:
             RealDisk(),
             self.syncer,
             time.monotonic,
-            self._definitions,
+            lambda: self.broker.definitions(),
             segment_bytes=settings.segment_bytes,
             memory_budget=settings.memory_budget,
         )
@@ -232,9 +232,6 @@ class Daemon:
         future = self.loop.run_in_executor(self.doormen, work)
         future.add_done_callback(lambda done: answer(_verified(done)))
 
-    def _definitions(self) -> list[dict[str, object]]:
-        return self.broker.definitions()
-
     def _unique(self) -> str:
         return secrets.token_urlsafe(16)
 
@@ -270,16 +267,14 @@ class Daemon:
 
     # -- what it says
 
-    def _tell_recovered(self, report: RecoveryReport, seconds: float) -> None:
-        if report.torn:
-            _log.warning(
-                "torn tail cut", file=report.torn, offset=report.torn_offset, bytes=report.torn_bytes
-            )
+    def _tell_recovered(self, found: RecoveryReport, seconds: float) -> None:
+        if found.torn:
+            _log.warning("torn tail cut", file=found.torn, offset=found.torn_offset, bytes=found.torn_bytes)
         _log.info(
             "log read",
-            segments=report.segments,
-            messages=report.messages,
-            clean=report.clean,
+            segments=found.segments,
+            messages=found.messages,
+            clean=found.clean,
             seconds=round(seconds, 3),
         )
 

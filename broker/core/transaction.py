@@ -134,11 +134,9 @@ class HeldSettlement:
         """
         queue = self.consumer.queue
         message = self.entry.message
-        if self.outcome == DISCARD and queue.rules is not None and queue.rules.dead_letters:
+        if self.is_dead_lettered():
             return False
         if self.outcome == RELEASE or not self.is_valid() or not queue.logged or message.sequence == 0:
-            return False
-        if self.is_dead_lettered():  # its dead letter and its settle go together, later
             return False
         queue.store.append_transacted_settle(message, queue)
         return True
