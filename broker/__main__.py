@@ -19,6 +19,17 @@ def main() -> None:
     command_line(sys.argv[1:])(prog_name="amqpd")
 
 
+def control() -> None:
+    """The same for the command `amqpctl`."""
+    foreign = foreign_package()
+    if foreign:
+        sys.stderr.write(f"amqpctl: {foreign}; install amqpd into an environment of its own\n")
+        sys.exit(2)
+    from broker.ctl.command import control_line
+
+    control_line()(prog_name="amqpctl")
+
+
 def foreign_package() -> str:
     """Say which package of ours another distribution has replaced; empty where none has."""
     for name in OWNED:

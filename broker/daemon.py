@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -172,23 +171,14 @@ class Daemon:
         self.broker.declare_vhost(DEFAULT_VHOST)
         settings = self.settings
         if settings.load_definitions is not None:
-            self._load_definitions(settings.load_definitions)
+            from broker.admin.definitions.loading import load
+
+            load(settings.load_definitions, settings.definitions_skip_unchanged, self.broker, self.users)
         password = settings.default_pass.get_secret_value()
         if len(self.users) == 0:
             kept = await self._make_password(password)
             self.users.add_first(settings.default_user, kept, DEFAULT_VHOST)
             _log.info("first user made", user=settings.default_user)
-
-    def _load_definitions(self, path: Path) -> None:
-        """Import the definitions that the settings name. Raises StartError."""
-        from broker.admin.definitions.loading import LoadError, load
-
-        try:
-            loaded = load(path, self.settings.definitions_skip_unchanged, self.broker, self.users)
-        except LoadError as error:
-            raise StartError(str(error)) from error
-        self.broker.apply_policies()
-        _log.info("definitions loaded" if loaded else "definitions are those loaded before", file=str(path))
 
     def _close_log(self) -> int:
         """Close the log, and say so if that failed."""

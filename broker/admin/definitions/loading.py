@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
 from broker.auth.users import Users
@@ -13,13 +15,15 @@ from broker.core.broker import Broker
 LOADED: Final = "internal_loaded_definitions"
 """The global parameter that keeps the digest of what was loaded last."""
 
+_log = structlog.get_logger("amqpd")
 
-class LoadError(Exception):
+
+class LoadError(OSError):
     """The definitions cannot be loaded; the text names the file, and each object that is wrong."""
 
 
-def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> bool:
-    """Import a file, all or nothing; False if it is the one that was loaded last and need not be.
+def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None:
+    """Import a file, all or nothing, unless it is the one that was loaded last and that need not be.
 
     Raises LoadError.
     """
@@ -29,7 +33,8 @@ def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> bool
         raise LoadError(f"load_definitions: {path} cannot be read: {error.strerror}") from error
     digest = hashlib.sha256(content).hexdigest()
     if skip_unchanged and broker.parameters.get(LOADED) == digest:
-        return False
+        _log.info("definitions are those loaded before", file=str(path))
+        return
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -42,4 +47,5 @@ def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> bool
         lines = [f"load_definitions: {path} is not loaded:", *error.problems]
         raise LoadError("\n".join(lines)) from error
     broker.parameters.set(LOADED, digest)
-    return True
+    broker.apply_policies()
+    _log.info("definitions loaded", file=str(path))

@@ -1,0 +1,47 @@
+"""The command line of `amqpctl`. Commands have rabbitmqctl's names where it has them."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from broker.ctl import listing, objects, people, policies
+
+
+class Form(StrEnum):
+    """How lists are shown."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def control_line() -> typer.Typer:
+    """Make the commands."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,  # they would show the values of local variables, secrets among them
+    )
+    app.callback()(_options)
+    for module in (listing, people, policies, objects):
+        for command in module.COMMANDS:
+            app.command(command.__name__)(command)
+    return app
+
+
+def _options(
+    context: typer.Context,
+    url: Annotated[
+        str, typer.Option(envvar="AMQPCTL_URL", metavar="URL", help="Where the broker's HTTP API is.")
+    ] = "http://127.0.0.1:15672",
+    user: Annotated[
+        str, typer.Option("--user", "-u", envvar="AMQPCTL_USER", metavar="NAME", help="Who asks.")
+    ] = "guest",
+    form: Annotated[Form, typer.Option("--format", help="How lists are shown.")] = Form.TABLE,
+) -> None:
+    """Administer a running amqpd.
+
+    The password is taken from AMQPCTL_PASSWORD, else asked for. Exit status: 1 if the broker refuses, 2 for
+    wrong usage, 3 if it cannot be reached.
+    """
+    context.obj = {"url": url, "user": user, "format": form.value}

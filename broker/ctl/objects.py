@@ -1,0 +1,122 @@
+"""Virtual hosts, queues and connections are made and taken away; definitions go out and in."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from broker.ctl.session import VirtualHost, session
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+OnlyVirtualHost = Annotated[
+    str | None, typer.Option("--vhost", "-p", metavar="NAME", help="Only this virtual host.")
+]
+
+
+def add_vhost(context: typer.Context, name: Name, description: Annotated[str, typer.Option()] = "") -> None:
+    """Add a virtual host; whoever adds it may do everything in it."""
+    with session(context) as found:
+        found.client.put("vhosts", name, body={"description": description} if description else {})
+
+
+def delete_vhost(context: typer.Context, name: Name) -> None:
+    """Delete a virtual host with everything in it, and close the connections to it."""
+    with session(context) as found:
+        found.client.delete("vhosts", name)
+
+
+def declare_queue(
+    context: typer.Context,
+    name: Name,
+    durable: Annotated[bool, typer.Option(help="It outlives the broker.")] = True,
+    auto_delete: Annotated[
+        bool, typer.Option("--auto-delete", help="It goes with its last consumer.")
+    ] = False,
+    arguments: Annotated[str, typer.Option(metavar="JSON", help='Such as {"x-max-priority": 5}.')] = "{}",
+    vhost: VirtualHost = "/",
+) -> None:
+    """Declare a queue."""
+    try:
+        table: Any = json.loads(arguments)
+    except ValueError as error:
+        raise typer.BadParameter(f"the arguments are not JSON: {error}") from error
+    body = {"durable": durable, "auto_delete": auto_delete, "arguments": table}
+    with session(context) as found:
+        found.client.put("queues", vhost, name, body=body)
+
+
+def delete_queue(
+    context: typer.Context,
+    name: Name,
+    if_empty: Annotated[bool, typer.Option("--if-empty", help="Only if it has no messages.")] = False,
+    if_unused: Annotated[bool, typer.Option("--if-unused", help="Only if it has no consumers.")] = False,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Delete a queue with its messages."""
+    conditions = {"if_empty": if_empty, "if_unused": if_unused}
+    query = {condition: "true" for condition, wanted in conditions.items() if wanted}
+    with session(context) as found:
+        found.client.delete("queues", vhost, name, **query)
+
+
+def purge_queue(context: typer.Context, name: Name, vhost: VirtualHost = "/") -> None:
+    """Drop the ready messages of a queue."""
+    with session(context) as found:
+        found.client.delete("queues", vhost, name, "contents")
+
+
+def close_connection(
+    context: typer.Context,
+    name: Name,
+    reason: Annotated[str, typer.Argument(metavar="REASON", help="What its client is told.")],
+) -> None:
+    """Close a connection."""
+    with session(context) as found:
+        found.client.delete("connections", name, reason=reason)
+
+
+def export_definitions(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard output.")] = "-",
+    vhost: OnlyVirtualHost = None,
+) -> None:
+    """Write everything but messages to a file, as RabbitMQ's JSON."""
+    with session(context) as found:
+        document = found.client.get("definitions", *([] if vhost is None else [vhost]))
+        written = json.dumps(document, indent=2) + "\n"
+        if file == "-":
+            sys.stdout.write(written)
+            return
+        private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has password hashes
+        with open(private, "w", encoding="utf-8") as stream:
+            stream.write(written)
+
+
+def import_definitions(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="- is standard input.")],
+    vhost: OnlyVirtualHost = None,
+) -> None:
+    """Add what a file describes: all of it, or nothing and a line for each object that is wrong."""
+    with session(context) as found:
+        content = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        try:
+            document = json.loads(content)
+        except ValueError as error:
+            raise typer.BadParameter(f"{file} is not JSON: {error}") from error
+        found.client.post("definitions", *([] if vhost is None else [vhost]), body=document)
+
+
+COMMANDS: Final = (
+    add_vhost,
+    delete_vhost,
+    declare_queue,
+    delete_queue,
+    purge_queue,
+    close_connection,
+    export_definitions,
+    import_definitions,
+)

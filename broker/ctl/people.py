@@ -1,0 +1,123 @@
+"""Users and what they may do."""
+
+from typing import Annotated, Final
+
+import typer
+
+from broker.ctl.output import show
+from broker.ctl.session import VirtualHost, new_password, session
+
+User = Annotated[str, typer.Argument(metavar="USER")]
+Expression = Annotated[str, typer.Argument(metavar="REGEX")]
+
+
+def list_users(context: typer.Context) -> None:
+    """List users and their tags."""
+    with session(context) as found:
+        show(found.client.get("users"), ("name", "tags"), found.form)
+
+
+def add_user(
+    context: typer.Context,
+    user: User,
+    tags: Annotated[str, typer.Option(metavar="TAG,...", help="Such as administrator.")] = "",
+) -> None:
+    """Add a user; the password is asked for, or read from standard input."""
+    with session(context) as found:
+        if any(known["name"] == user for known in found.client.get("users", columns="name")):
+            typer.echo(f"amqpctl: user '{user}' exists already", err=True)
+            raise typer.Exit(1)
+        password = new_password(f"Password of {user}")
+        found.client.put("users", user, body={"password": password, "tags": tags})
+
+
+def change_password(context: typer.Context, user: User) -> None:
+    """Give a user another password; it is asked for, or read from standard input."""
+    with session(context) as found:
+        tags = found.client.get("users", user)["tags"]
+        password = new_password(f"New password of {user}")
+        found.client.put("users", user, body={"password": password, "tags": tags})
+
+
+def delete_user(context: typer.Context, user: User) -> None:
+    """Delete a user with all permissions, and close the user's connections."""
+    with session(context) as found:
+        found.client.delete("users", user)
+
+
+def set_user_tags(
+    context: typer.Context, user: User, tags: Annotated[list[str] | None, typer.Argument()] = None
+) -> None:
+    """Replace the tags of a user; without any the user has none."""
+    with session(context) as found:
+        found.client.get("users", user)  # or it would be made
+        found.client.put("users", user, body={"tags": tags or []})
+
+
+def list_permissions(context: typer.Context, vhost: VirtualHost = "/") -> None:
+    """List who may do what in a virtual host."""
+    with session(context) as found:
+        rows = found.client.get("vhosts", vhost, "permissions")
+        show(rows, ("user", "configure", "write", "read"), found.form)
+
+
+def set_permissions(
+    context: typer.Context,
+    user: User,
+    configure: Expression,
+    write: Expression,
+    read: Expression,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Let a user open a virtual host, and there do what three regular expressions match."""
+    body = {"configure": configure, "write": write, "read": read}
+    with session(context) as found:
+        found.client.put("permissions", vhost, user, body=body)
+
+
+def clear_permissions(context: typer.Context, user: User, vhost: VirtualHost = "/") -> None:
+    """Let a user no longer open a virtual host."""
+    with session(context) as found:
+        found.client.delete("permissions", vhost, user)
+
+
+def list_topic_permissions(context: typer.Context, vhost: VirtualHost = "/") -> None:
+    """List which routing keys users may use."""
+    with session(context) as found:
+        rows = found.client.get("vhosts", vhost, "topic-permissions")
+        show(rows, ("user", "exchange", "write", "read"), found.form)
+
+
+def set_topic_permissions(
+    context: typer.Context,
+    user: User,
+    exchange: Annotated[str, typer.Argument()],
+    write: Expression,
+    read: Expression,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Hold the routing keys of a user at a topic exchange to regular expressions."""
+    body = {"exchange": exchange, "write": write, "read": read}
+    with session(context) as found:
+        found.client.put("topic-permissions", vhost, user, body=body)
+
+
+def clear_topic_permissions(context: typer.Context, user: User, vhost: VirtualHost = "/") -> None:
+    """Let a user use all routing keys again."""
+    with session(context) as found:
+        found.client.delete("topic-permissions", vhost, user)
+
+
+COMMANDS: Final = (
+    list_users,
+    add_user,
+    change_password,
+    delete_user,
+    set_user_tags,
+    list_permissions,
+    set_permissions,
+    clear_permissions,
+    list_topic_permissions,
+    set_topic_permissions,
+    clear_topic_permissions,
+)

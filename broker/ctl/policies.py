@@ -1,0 +1,87 @@
+"""Policies, and what they come to."""
+
+import json
+from typing import Annotated, Any, Final
+
+import typer
+
+from broker.ctl.output import print_json, show
+from broker.ctl.session import VirtualHost, session
+
+Operator = Annotated[bool, typer.Option("--operator", help="An operator policy.")]
+PolicyName = Annotated[str, typer.Argument(metavar="POLICY")]
+
+
+def _kind(operator: bool) -> str:
+    return "operator-policies" if operator else "policies"
+
+
+def list_policies(context: typer.Context, vhost: VirtualHost = "/", operator: Operator = False) -> None:
+    """List policies, those first that win over the others."""
+    columns = ("name", "priority", "pattern", "apply-to", "definition")
+    with session(context) as found:
+        rows = found.client.get(_kind(operator), vhost)
+        show(sorted(rows, key=lambda row: (-row["priority"], row["name"])), columns, found.form)
+
+
+def set_policy(
+    context: typer.Context,
+    name: PolicyName,
+    pattern: Annotated[str, typer.Argument(metavar="REGEX", help="Names that it is for.")],
+    definition: Annotated[str, typer.Argument(metavar="JSON", help='Such as {"max-length": 1000}.')],
+    priority: Annotated[int, typer.Option(help="The highest wins, key by key.")] = 0,
+    apply_to: Annotated[str, typer.Option(help="all, queues, classic_queues, exchanges ...")] = "all",
+    vhost: VirtualHost = "/",
+    operator: Operator = False,
+) -> None:
+    """Set a policy. It holds for everything that it matches when this returns."""
+    body = {"pattern": pattern, "definition": _json(definition), "priority": priority, "apply-to": apply_to}
+    with session(context) as found:
+        found.client.put(_kind(operator), vhost, name, body=body)
+
+
+def clear_policy(
+    context: typer.Context, name: PolicyName, vhost: VirtualHost = "/", operator: Operator = False
+) -> None:
+    """Delete a policy."""
+    with session(context) as found:
+        found.client.delete(_kind(operator), vhost, name)
+
+
+def explain(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    exchange: Annotated[bool, typer.Option("--exchange", help="An exchange, not a queue.")] = False,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Tell what holds for a queue: each value, whose it is, and what it won over."""
+    with session(context) as found:
+        kind = "exchanges" if exchange else "queues"
+        effective: dict[str, Any] = found.client.get(kind, vhost, name, "effective")
+        if found.form == "json":
+            print_json(effective)
+            return
+        rows = [
+            {
+                "key": key,
+                "value": each["value"],
+                "from": _claim(each["source"]),
+                "over": ", ".join(f"{_claim(other)} ({other['value']})" for other in each["overrides"]),
+            }
+            for key, each in effective.items()
+        ]
+        show(rows, ("key", "value", "from", "over"), found.form)
+
+
+def _claim(claim: dict[str, str]) -> str:
+    return f"{claim['kind'].replace('_', ' ')} {claim['name']}"
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"the definition is not JSON: {error}") from error
+
+
+COMMANDS: Final = (list_policies, set_policy, clear_policy, explain)

@@ -1,0 +1,67 @@
+"""What every command has: the broker that it is for, and the form in which it answers."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from broker.ctl.client import Client, RefusedError, UnreachableError
+
+REFUSED: Final = 1
+UNREACHABLE: Final = 3
+PASSWORD_VARIABLE: Final = "AMQPCTL_PASSWORD"  # noqa: S105  the name of the variable
+
+VirtualHost = Annotated[str, typer.Option("--vhost", "-p", metavar="NAME", help="The virtual host.")]
+
+
+@dataclass(frozen=True)
+class Session:
+    """Made once for the command that is run."""
+
+    client: Client
+    form: str
+
+
+@contextmanager
+def session(context: typer.Context) -> Iterator[Session]:
+    """The session of a command; what goes wrong ends it with one line and its status."""
+    options = context.obj
+    try:
+        yield Session(Client(options["url"], options["user"], _own_password(options)), options["format"])
+    except RefusedError as error:
+        raise _ended(str(error), REFUSED) from error
+    except UnreachableError as error:
+        raise _ended(str(error), UNREACHABLE) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise _ended(str(error), REFUSED) from error
+
+
+def new_password(prompt: str) -> str:
+    """A password for somebody: asked for at a terminal, else the first line of standard input."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=True))
+    password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise _ended("a password is expected on standard input", 2)
+    return password
+
+
+def _own_password(options: dict[str, str]) -> str:
+    given = os.environ.get(PASSWORD_VARIABLE)
+    if given is not None:
+        return given
+    if options["user"] == "guest":
+        return "guest"
+    if not sys.stdin.isatty():
+        raise _ended(f"set {PASSWORD_VARIABLE} to the password of user '{options['user']}'", 2)
+    return str(typer.prompt(f"Password of {options['user']}", hide_input=True))
+
+
+def _ended(text: str, status: int) -> typer.Exit:
+    for line in text.splitlines():
+        typer.echo(f"amqpctl: {line}", err=True)
+    return typer.Exit(status)

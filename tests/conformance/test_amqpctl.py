@@ -1,0 +1,183 @@
+"""The command `amqpctl` against a real broker."""
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api import Api, amqp
+from tests.daemon import ROOT, Address
+
+PROGRAM = "from broker.__main__ import control; control()"
+
+
+class Control:
+    """Runs the command as a user would."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(
+        self,
+        *arguments: str,
+        status: int = 0,
+        stdin: str = "",
+        user: str = "guest",
+        password: str | None = None,
+        form: str = "table",
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {"AMQPCTL_URL": self.url, "AMQPCTL_USER": user, "PATH": "/usr/bin:/bin"}
+        if password is not None:
+            environment["AMQPCTL_PASSWORD"] = password
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "--format", form, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == status, (done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done
+
+    def json(self, *arguments: str) -> Any:
+        """What a list says, for programs."""
+        return json.loads(self(*arguments, form="json").stdout)
+
+
+@pytest.fixture
+def control(api: Api) -> Control:
+    return Control(api.base)
+
+
+def test_queues(control: Control, api: Api, vhost: str, address: Address) -> None:
+    control("declare_queue", "q/1", "--arguments", '{"x-max-priority": 3}', "-p", vhost)
+    shown = api.get("queues", vhost, "q/1")
+    assert (shown["durable"], shown["arguments"]) == (True, {"x-max-priority": 3})
+    with amqp(address, vhost) as channel:
+        channel.basic_publish("", "q/1", b"x")
+    (row,) = control.json("list_queues", "-p", vhost)
+    assert (row["name"], row["messages_ready"], row["consumers"]) == ("q/1", 1, 0)
+    table = control("list_queues", "name", "messages_ready", "-p", vhost).stdout
+    assert [line.split() for line in table.splitlines()] == [["name", "messages_ready"], ["q/1", "1"]]
+    refused = control("delete_queue", "q/1", "--if-empty", "-p", vhost, status=1)
+    assert "not empty" in refused.stderr
+    control("purge_queue", "q/1", "-p", vhost)
+    control("delete_queue", "q/1", "--if-empty", "-p", vhost)
+    refused = control("purge_queue", "q/1", "-p", vhost, status=1)
+    assert refused.stderr == f"amqpctl: no queue 'q/1' in vhost '{vhost}'\n"
+
+
+def test_users(control: Control, api: Api, vhost: str, name: str) -> None:
+    control("add_user", name, "--tags", "management", stdin="one\n")
+    assert {"name": name, "tags": ["management"]} in control.json("list_users")
+    assert "exists already" in control("add_user", name, stdin="two\n", status=1).stderr
+    assert control("list_vhosts", user=name, password="one").stdout.split() == [
+        "name",
+        "description",
+        "messages",
+    ]
+    control("change_password", name, stdin="two\n")
+    control("list_vhosts", user=name, password="one", status=1)
+    control("set_user_tags", name, "monitoring", "policymaker")
+    assert api.get("users", name)["tags"] == ["monitoring", "policymaker"]
+    control("list_vhosts", user=name, password="two")
+    control("set_permissions", name, "^a", "", ".*", "-p", vhost)
+    expected = {"user": name, "configure": "^a", "write": "", "read": ".*"}
+    assert expected in control.json("list_permissions", "-p", vhost)
+    control("set_topic_permissions", name, "amq.topic", "^a", "^b", "-p", vhost)
+    topic = {"user": name, "exchange": "amq.topic", "write": "^a", "read": "^b"}
+    assert control.json("list_topic_permissions", "-p", vhost) == [topic]
+    control("clear_topic_permissions", name, "-p", vhost)
+    control("clear_permissions", name, "-p", vhost)
+    assert api.get("users", name, "permissions") == []
+    control("delete_user", name)
+    control("set_user_tags", name, status=1)
+    api.refused(404, "GET", "users", name)
+
+
+def test_policies_and_why_a_value_holds(control: Control, vhost: str) -> None:
+    control("declare_queue", "q", "-p", vhost)
+    control("set_policy", "p", "^q", '{"max-length": 10}', "--priority", "3", "-p", vhost)
+    control("set_policy", "cap", "", '{"max-length": 5}', "--apply-to", "queues", "--operator", "-p", vhost)
+    (row,) = control.json("list_policies", "-p", vhost)
+    assert row == {
+        "name": "p",
+        "priority": 3,
+        "pattern": "^q",
+        "apply-to": "all",
+        "definition": {"max-length": 10},
+    }
+    table = control("explain", "q", "-p", vhost).stdout.splitlines()
+    assert table[1].split() == ["max-length", "5", "operator", "policy", "cap", "policy", "p", "(10)"]
+    assert control.json("explain", "q", "-p", vhost)["max-length"]["value"] == 5
+    control("clear_policy", "cap", "--operator", "-p", vhost)
+    assert control.json("explain", "q", "-p", vhost)["max-length"]["value"] == 10
+    control("clear_policy", "p", "-p", vhost)
+    control("set_policy", "p", "^q", "{", "-p", vhost, status=2)
+    refused = control("set_policy", "p", "^q", '{"shoes": 1}', "-p", vhost, status=1)
+    assert "is not a key of policies" in refused.stderr
+    control("set_policy", "a", "", '{"alternate-exchange": "amq.fanout"}', "-p", vhost)
+    held = control.json("explain", "amq.topic", "--exchange", "-p", vhost)
+    assert held["alternate-exchange"]["source"]["name"] == "a"
+
+
+def test_virtual_hosts_and_lists(control: Control, api: Api, name: str, address: Address) -> None:
+    control("add_vhost", name, "--description", "for tests")
+    assert {"name": name, "description": "for tests", "messages": 0} in control.json("list_vhosts")
+    with amqp(address, name) as channel:
+        channel.queue_declare("q")
+        channel.queue_bind("q", "amq.topic", "k")
+        channel.basic_consume("q", lambda *_: None, consumer_tag="tag")
+        assert "amq.topic" in control("list_exchanges", "-p", name).stdout
+        assert {"source": "amq.topic", "routing_key": "k"} in control.json(
+            "list_bindings", "source", "routing_key", "-p", name
+        )
+        assert control.json("list_consumers", "consumer_tag", "-p", name) == [{"consumer_tag": "tag"}]
+        assert [row for row in control.json("list_channels") if row["vhost"] == name]
+        (connection,) = [row for row in control.json("list_connections") if row["vhost"] == name]
+        control("close_connection", connection["name"], "bye")
+        with pytest.raises(Exception, match="bye"):
+            channel.queue_declare("q", passive=True)
+    control("delete_vhost", name)
+    api.refused(404, "GET", "vhosts", name)
+
+
+def test_definitions(control: Control, api: Api, vhost: str, tmp_path: Path) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    file = tmp_path / "definitions.json"
+    control("export_definitions", str(file), "-p", vhost)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    api.delete("queues", vhost, "q")
+    control("import_definitions", str(file), "-p", vhost)
+    assert api.get("queues", vhost, "q")["durable"] is True
+    assert "users" in json.loads(control("export_definitions").stdout)
+    wrong = '{"queues": [{"name": "q", "vhost": "nope"}, {"name": "r", "vhost": "nope"}]}'
+    refused = control("import_definitions", "-", stdin=wrong, status=1)
+    assert [line.split(":")[0] for line in refused.stderr.splitlines()] == ["amqpctl", "amqpctl"]
+    control("import_definitions", "-", stdin="{", status=2)
+    control("import_definitions", str(tmp_path / "absent"), status=1)
+
+
+def test_status(control: Control) -> None:
+    assert control.json("status")["product_name"] == "amqpd"
+    assert "product_version" in control("status").stdout
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "shoes", "file:///etc/passwd"])
+def test_a_broker_that_is_not_there(url: str) -> None:
+    assert Control(url)("status", status=3).stderr.startswith("amqpctl: ")
+
+
+def test_who_one_is_has_to_be_said(control: Control, user: Callable[..., Api]) -> None:
+    user("management")
+    assert "AMQPCTL_PASSWORD" in control("status", user="somebody", status=2).stderr
+    assert "Not_Authorized" in control("status", user="somebody", password="x", status=1).stderr
+    control("no_such_command", status=2)
