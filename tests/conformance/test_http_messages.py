@@ -228,3 +228,19 @@ def test_users_see_and_close_their_own_connections(
         monitor.refused(401, "DELETE", "connections", name)
         other.refused(401, "DELETE", "connections", "username", f"{vhost}.0")
     closed_by(address, vhost, lambda: one.delete("connections", one.get("connections")[0]["name"]), one)
+
+
+def test_an_exchange_tells_how_many_messages_it_holds(api: Api, vhost: str) -> None:
+    arguments = {"x-delayed-type": "fanout"}
+    api.put("exchanges", vhost, "later", body={"type": "x-delayed-message", "arguments": arguments})
+    for delay in (60_000, 0):
+        body = {
+            "properties": {"headers": {"x-delay": delay}},
+            "routing_key": "",
+            "payload": "",
+            "payload_encoding": "string",
+        }
+        routed = api.post("exchanges", vhost, "later", "publish", status=200, body=body)
+        assert routed == {"routed": delay > 0}
+    assert api.get("exchanges", vhost, "later")["messages_delayed"] == 1
+    assert "messages_delayed" not in api.get("exchanges", vhost, "amq.fanout")

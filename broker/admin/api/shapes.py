@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from broker.admin.api.json_values import shown
 from broker.core.binding import Binding
+from broker.core.delayed import DelayedExchange
 from broker.core.effect import Claim, Effect, Effective
 from broker.core.exchange import Exchange
 from broker.core.field_values import fingerprint
@@ -56,7 +57,10 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
 
 
 def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
-    """An exchange."""
+    """An exchange; `messages_delayed` is how many it holds until they are due."""
+    held: Shown = {}
+    if isinstance(exchange, DelayedExchange) and exchange.delays is not None:
+        held["messages_delayed"] = len(exchange.delays)
     return {
         "name": exchange.name,
         "vhost": vhost,
@@ -65,6 +69,7 @@ def shown_exchange(exchange: Exchange, vhost: str) -> Shown:
         "auto_delete": exchange.auto_delete,
         "internal": exchange.internal,
         "arguments": shown(exchange.arguments),
+        **held,
         **_policy_fields(exchange.effect),
     }
 
