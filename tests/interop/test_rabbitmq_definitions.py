@@ -1,0 +1,136 @@
+"""Definitions that a real RabbitMQ exports are imported: the server that Debian has, with its management."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api import Api, amqp
+from tests.daemon import PATIENCE_S, DaemonStarter
+
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+pytestmark = pytest.mark.nightly
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def rabbitmq(tmp_path: Path) -> Iterator[Api]:
+    """The HTTP API of a RabbitMQ of the test's own."""
+    if not SERVER.exists() or shutil.which("erl") is None:
+        assert os.environ.get("CI") != "true", "rabbitmq-server is not installed"
+        pytest.skip("rabbitmq-server is not installed")
+    amqp_port, admin_port, dist_port, epmd_port = (free_port() for _ in range(4))
+    (tmp_path / "plugins").write_text("[rabbitmq_management].")
+    (tmp_path / "rabbitmq.conf").write_text(
+        f"listeners.tcp.local = 127.0.0.1:{amqp_port}\n"
+        "distribution.listener.interface = 127.0.0.1\n"
+        f"management.tcp.port = {admin_port}\nmanagement.tcp.ip = 127.0.0.1\n"
+    )
+    environment = os.environ | {
+        "HOME": str(tmp_path),
+        "RABBITMQ_NODENAME": f"exporter{amqp_port}@localhost",
+        "RABBITMQ_DIST_PORT": str(dist_port),
+        "RABBITMQ_MNESIA_BASE": str(tmp_path / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(tmp_path / "log"),
+        "RABBITMQ_CONFIG_FILE": str(tmp_path / "rabbitmq"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(tmp_path / "plugins"),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "ERL_EPMD_PORT": str(epmd_port),
+    }
+    output = tmp_path / "output"
+    with output.open("wb") as written:
+        process = subprocess.Popen(
+            [SERVER], env=environment, stdout=written, stderr=written, start_new_session=True
+        )
+    api = Api(f"http://127.0.0.1:{admin_port}")
+    try:
+        wait_for(api, process, output)
+        yield api
+    finally:
+        api.close()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        # the port mapper is a daemon of its own
+        subprocess.run(["epmd", "-port", str(epmd_port), "-kill"], capture_output=True, check=False)
+
+
+def wait_for(api: Api, process: subprocess.Popen[bytes], output: Path) -> None:
+    """Wait until it answers."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            if api.ask("GET", "overview").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)  # it has nothing that could be waited for
+    raise AssertionError(f"RabbitMQ does not start:\n{output.read_text()}")
+
+
+def fill(api: Api) -> None:
+    """Make something of everything."""
+    api.put("vhosts", "shop")
+    api.put("users", "seller", password="secret", tags="management,policymaker")
+    api.put("permissions", "shop", "seller", configure="^s", write=".*", read=".*")
+    api.put("topic-permissions", "shop", "seller", exchange="amq.topic", write="^a", read=".*")
+    api.put("queues", "shop", "classic", durable=True, arguments={"x-max-priority": 5, "x-expires": 60000})
+    api.put("queues", "shop", "quorum", durable=True, arguments={"x-queue-type": "quorum"})
+    api.put("queues", "shop", "transient", auto_delete=True)
+    api.put("exchanges", "shop", "events", type="topic", durable=True)
+    api.put(
+        "exchanges", "shop", "lost", type="fanout", durable=True, arguments={"alternate-exchange": "events"}
+    )
+    bind = {"routing_key": "a.#", "arguments": {}}
+    api.post("bindings", "shop", "e", "events", "q", "classic", status=201, body=bind)
+    match = {"routing_key": "", "arguments": {"x-match": "any", "kind": "x", "count": 3}}
+    api.post("bindings", "shop", "e", "amq.headers", "q", "quorum", status=201, body=match)
+    api.post("bindings", "shop", "e", "events", "e", "lost", status=201, body={"routing_key": "b"})
+    mirrored = {"ha-mode": "all", "max-length": 10}
+    api.put("policies", "shop", "p", body={"pattern": "^c", "definition": mirrored, "apply-to": "queues"})
+    api.put("operator-policies", "shop", "o", body={"pattern": "", "definition": {"max-length": 5}})
+    api.put("vhost-limits", "shop", "max-queues", status=204, value=50)
+    api.put("user-limits", "seller", "max-connections", status=204, value=9)
+    api.put("global-parameters", "mine", value={"any": 1})
+
+
+def comparable(document: Any) -> dict[str, set[str]]:
+    """What both brokers have to say in the same words."""
+    wanted = ("permissions", "topic_permissions", "parameters", "policies", "queues", "exchanges", "bindings")
+    return {
+        category: {json.dumps(entry, sort_keys=True) for entry in document[category]} for category in wanted
+    }
+
+
+def test_what_rabbitmq_has_is_taken_over(rabbitmq: Api, start_daemon: DaemonStarter) -> None:
+    fill(rabbitmq)
+    exported = rabbitmq.get("definitions")
+    daemon = start_daemon()
+    api = Api(daemon.admin)
+    api.post("definitions", status=204, body=exported)
+    own = api.get("definitions")
+    assert comparable(own) == comparable(exported)
+    hashes = {user["name"]: user["password_hash"] for user in exported["users"]}
+    assert {user["name"]: user["password_hash"] for user in own["users"]} == hashes
+    assert httpx.get(api.url("whoami"), auth=("seller", "secret")).status_code == 200
+    assert api.get("queues", "shop", "classic")["effective_policy_definition"]["max-length"] == 5
+    with amqp(daemon.address, "shop", "seller", "secret") as channel:
+        channel.basic_publish("events", "a.b", b"x")
+        assert channel.basic_get("classic", auto_ack=True)[2] == b"x"
+    api.post("definitions", "shop", status=204, body=rabbitmq.get("definitions", "shop"))
+    assert comparable(api.get("definitions")) == comparable(exported)
+    api.close()
