@@ -115,3 +115,21 @@ def test_moving_alarms_leaves_no_heap_of_dead_marks() -> None:
     assert all(
         later > earlier for bell in bells for earlier, later in zip(bell.rung, bell.rung[1:], strict=False)
     )
+
+
+def test_many_alarms_that_take_long_ring_in_several_turns() -> None:
+    class Slow(Alarm):
+        def ring(self) -> None:
+            rung.append(clock.now)
+            clock.now += 2
+
+    rung: list[int] = []
+    clock = HandClock()
+    for _ in range(7):
+        clock.schedule.set(Slow(), clock.now)
+    turns = []
+    while clock.wakes:
+        clock.wakes.clear()
+        clock.schedule.run()
+        turns.append(len(rung))
+    assert turns == [3, 6, 7]
