@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,6 +16,17 @@ from config.loader import CONFIG, Loaded, SettingsError, flag, load_with_sources
 from config.settings import Settings, is_secret
 
 Command = Callable[..., None]
+
+LISTS: Final = ("listen", "tls_listen", "sasl_mechanisms")
+METAVARS: Final = {
+    "listen": "HOST:PORT",
+    "tls_listen": "HOST:PORT",
+    "admin": "HOST:PORT",
+    "tls_certificate": "FILE",
+    "tls_key": "FILE",
+    "tls_ca": "FILE",
+    CONFIG: "FILE",
+}
 
 
 def command_line(arguments: Sequence[str]) -> typer.Typer:
@@ -55,7 +66,7 @@ def settings_flags(command: Callable[[dict[str, object]], None]) -> Command:
 
     options = {CONFIG: _option(str, CONFIG, "Settings file (TOML); config/amqpd.toml documents every key.")}
     for name, field in Settings.model_fields.items():
-        kind = list[str] if name == "listen" else str
+        kind = list[str] if name in LISTS else str
         options[name] = _option(kind, name, field.description or "")
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -68,7 +79,7 @@ def settings_flags(command: Callable[[dict[str, object]], None]) -> Command:
 
 
 def _option(kind: Any, name: str, help_text: str) -> Any:
-    metavar = {"listen": "HOST:PORT", "admin": "HOST:PORT", CONFIG: "FILE"}.get(name, "VALUE")
+    metavar = METAVARS.get(name, "VALUE")
     shown = f"{help_text} ({variable(name)})"
     return Annotated[kind | None, typer.Option(flag(name), metavar=metavar, help=shown)]
 

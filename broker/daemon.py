@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -24,7 +25,6 @@ from broker import __version__, logs
 from broker.adapters.letter091 import write_letter
 from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
-from broker.auth.doorman import Answer
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
@@ -33,9 +33,11 @@ from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.flavour import FLAVOUR
 from broker.net.alarm_clock import AlarmClock
+from broker.net.doormen import Doormen
 from broker.net.listener import Listener, ListenError
 from broker.net.pump import Pump
 from broker.net.resources import Resources
+from broker.net.tls import TlsError, tls_of
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
 from broker.store.helper import HelperSyncer
@@ -67,7 +69,7 @@ def run(settings: Settings) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(Daemon(settings, runner.get_loop()).main())
-        except (StartError, StoreError, ListenError, OSError) as error:
+        except (StartError, StoreError, ListenError, TlsError, OSError) as error:
             print(f"amqpd: {error}", file=sys.stderr)  # noqa: T201  the one line that says why it ends
             return 1
 
@@ -80,8 +82,7 @@ class Daemon:
         self.loop = loop
         self.stopping = asyncio.Event()
         self.writers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-log")
-        # of their own, so that a flood of log-ins does not hold up the log
-        self.doormen = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-password")
+        self.doormen = Doormen(loop)
         self.lag = Latency()
         self.syncer = HelperSyncer(RealDisk(), self._off_loop)
         self.log = Log(
@@ -100,7 +101,14 @@ class Daemon:
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.definitions)
-        self.gate = Gate(self.users, loop.call_later, self._in_doorman)
+        self.gate = Gate(
+            self.users,
+            loop.call_later,
+            self.doormen.check,
+            settings.sasl_mechanisms,
+            settings.anonymous_user or "",
+            settings.scram_iterations,
+        )
         self.server = Server(
             self.broker,
             self.log,
@@ -119,7 +127,7 @@ class Daemon:
         self.users.deleted = self.server.connections.user_deleted
         self.broker.leaving += [self.server.connections.vhost_deleted, self.users.forget_vhost]
         self.pump = Pump(loop.call_soon, time.monotonic)
-        self.listener = Listener(self.server, self.pump, loop)
+        self.listener = Listener(self.server, self.pump, loop, settings.strangers_max, tls_of(settings))
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
@@ -133,14 +141,15 @@ class Daemon:
         """Start, wait for a signal, stop."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
+        self.loop.add_signal_handler(signal.SIGHUP, self.listener.reload)
         gc.set_threshold(*GC_THRESHOLDS)
         self._recover()
         try:
             await self._first_start()
-            bound = [await self.listener.open(e.host, e.port) for e in self.settings.listen]
-            admin_port = await self._start_admin(bound)
+            await self.listener.open_all(self.settings.listen, self.settings.tls_listen)
+            admin_port = await self._start_admin()
             gc.freeze()  # what the start made is here to stay; do not look at it again
-            self._tell_ready(bound, admin_port)
+            self._tell_ready(admin_port)
             self.started = True
             self._measure_lag(time.monotonic())
             self._tick_store()
@@ -154,7 +163,7 @@ class Daemon:
             status = self._close_log()
             _log.info("stopped", status=status)
             self.writers.shutdown(wait=False)
-            self.doormen.shutdown(wait=False, cancel_futures=True)
+            self.doormen.stop()
         return status
 
     def _recover(self) -> None:
@@ -191,7 +200,7 @@ class Daemon:
 
     # -- admin
 
-    async def _start_admin(self, bound: list[tuple[str, int]]) -> int:
+    async def _start_admin(self) -> int:
         """Serve admin HTTP; returns the port, -1 if it is off. Imported late: that takes long."""
         where = self.settings.admin
         if where is None:
@@ -201,14 +210,15 @@ class Daemon:
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
+        at, bound = (where.host, where.port), self.listener.bound
         self.admin, port = await serve_admin(
-            (where.host, where.port), state, self.server, self.users, self.gate, self._make_password, bound
+            at, state, self.server, self.users, self.gate, self._make_password, bound
         )
         return port
 
     async def _make_password(self, password: str) -> Password:
         """Hash a password in a thread: that takes long."""
-        return await self.loop.run_in_executor(self.doormen, make_password, password)
+        return await self.doormen.run(partial(make_password, password, self.settings.scram_iterations))
 
     def _not_ready(self) -> str:
         if self.log.failure:
@@ -216,11 +226,6 @@ class Daemon:
         return "" if self.started else "starting or stopping"
 
     # -- what the parts ask for
-
-    def _in_doorman(self, work: Callable[[], bool], answer: Answer) -> None:
-        """Check a password in a thread: hashing takes long. `answer` is called on the loop."""
-        future = self.loop.run_in_executor(self.doormen, work)
-        future.add_done_callback(lambda done: answer(_verified(done)))
 
     def _unique(self) -> str:
         return secrets.token_urlsafe(16)
@@ -268,23 +273,12 @@ class Daemon:
             seconds=round(seconds, 3),
         )
 
-    def _tell_ready(self, bound: list[tuple[str, int]], admin_port: int) -> None:
+    def _tell_ready(self, admin_port: int) -> None:
         where = self.settings.admin
         admin = [] if where is None else [(where.host, admin_port)]
         data = os.path.abspath(self.settings.data_dir)
         print(  # noqa: T201
-            f"amqpd {__version__} ready: amqp={logs.endpoints(bound)} admin={logs.endpoints(admin)} "
+            f"amqpd {__version__} ready: {self.listener.where()} admin={logs.endpoints(admin)} "
             f"data={data} ({FLAVOUR})",
             flush=True,
         )
-
-
-def _verified(done: asyncio.Future[bool]) -> bool:
-    """The outcome of a password check; one that could not be made counts as failed, and is told."""
-    if done.cancelled():
-        return False
-    error = done.exception()
-    if error is not None:
-        _log.error("password check failed", error=repr(error))
-        return False
-    return done.result()

@@ -15,6 +15,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from config.settings import Settings, allowed, is_secret
+from config.values import is_none, is_off
 
 PREFIX: Final = "AMQPD_"
 CONFIG: Final = "config"
@@ -67,6 +68,7 @@ def load_with_sources(flags: Mapping[str, object], environ: Mapping[str, str]) -
     if file is not None:
         given = _from_file(file, problems) | given
     _check_first_user(given, problems)
+    _check_tls(given, problems)
     settings = _validated(given, problems)
     if settings is None or problems:
         raise SettingsError("\n".join(problems))
@@ -133,6 +135,20 @@ def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
             f"default_user = {user.value!r} ({user.source}): its password is missing; "
             f"set default_pass by {flag('default_pass')}, {variable('default_pass')} or in the file"
         )
+
+
+def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
+    """Refuse what TLS cannot do without the files that it needs."""
+    needs = (("tls_listen", "tls_certificate"), ("tls_verify", "tls_ca"))
+    for name, needed in needs:
+        item = given.get(name)
+        if item is None or item.value in ([], ()) or is_off(item.value):
+            continue
+        if needed not in given or is_none(given[needed].value):
+            problems.append(
+                f"{name} = {_shown(item.value)} ({item.source}): {needed} is missing; "
+                f"set it by {flag(needed)}, {variable(needed)} or in the file"
+            )
 
 
 def _describe(detail: ErrorDetails, given: Mapping[str, Given]) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from config import values
 from config.values import Endpoint
@@ -13,6 +13,7 @@ MIB: Final = 2**20
 GIB: Final = 2**30
 MEGABYTE: Final = 10**6
 
+MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL")
 ADDRESS: Final = "HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:5672 or [::1]:5672"
 SIZE: Final = 'a number of bytes such as 1048576 or "64MiB"'
 
@@ -34,6 +35,51 @@ class Settings(BaseModel):
         default=(Endpoint("127.0.0.1", 5672),),
         description="Where to listen for AMQP; more than one address may be given.",
         json_schema_extra={"allowed": f"one or more of {ADDRESS}"},
+    )
+    tls_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
+        default=(),
+        description="Where to listen for AMQP over TLS; none or more addresses. Needs tls_certificate.",
+        json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
+    )
+    tls_certificate: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="The broker's certificate with its chain, PEM; SIGHUP has it read again.",
+        json_schema_extra={"allowed": "the path of a file, or none"},
+    )
+    tls_key: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="The certificate's private key, PEM, not encrypted; none: it stands in tls_certificate.",
+        json_schema_extra={"allowed": "the path of a file, or none"},
+    )
+    tls_ca: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="Certificates of the authorities that may have signed a client's certificate, PEM.",
+        json_schema_extra={"allowed": "the path of a file, or none"},
+    )
+    tls_verify: Annotated[Literal["off", "optional", "required"], BeforeValidator(values.lower)] = Field(
+        default="off",
+        description="Whether clients are asked for a certificate, and must have one. Needs tls_ca.",
+        json_schema_extra={"allowed": "off, optional or required"},
+    )
+    tls_min_version: Annotated[Literal["1.2", "1.3"], BeforeValidator(values.lower)] = Field(
+        default="1.2",
+        description="Oldest version of TLS that is spoken.",
+        json_schema_extra={"allowed": '"1.2" or "1.3"'},
+    )
+    tls_login_from: Annotated[
+        Literal["common_name", "distinguished_name", "subject_alternative_name"],
+        BeforeValidator(values.lower),
+    ] = Field(
+        default="distinguished_name",
+        description="What in a client's certificate is the name of the user that EXTERNAL logs in.",
+        json_schema_extra={"allowed": "common_name, distinguished_name or subject_alternative_name"},
+    )
+    tls_login_san_type: Annotated[Literal["dns", "email", "ip", "uri"], BeforeValidator(values.lower)] = (
+        Field(
+            default="dns",
+            description="Which kind of subject alternative name is meant; the first of its kind counts.",
+            json_schema_extra={"allowed": "dns, email, ip or uri"},
+        )
     )
     admin: Annotated[Endpoint | None, BeforeValidator(values.endpoint_or_off)] = Field(
         default=Endpoint("127.0.0.1", 15672),
@@ -59,6 +105,30 @@ class Settings(BaseModel):
         default=True,
         description="Import the file of load_definitions only when it is not the one imported before.",
         json_schema_extra={"allowed": "true or false"},
+    )
+    sasl_mechanisms: Annotated[
+        tuple[str, ...], BeforeValidator(values.one_of(MECHANISMS)), Field(min_length=1)
+    ] = Field(
+        default=MECHANISMS,
+        description="How clients may log in; EXTERNAL is offered where a certificate was verified.",
+        json_schema_extra={"allowed": f"one or more of {', '.join(MECHANISMS)}"},
+    )
+    anonymous_user: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
+        default=None,
+        description="User as whom anybody may log in without a password (ANONYMOUS), or off.",
+        json_schema_extra={"allowed": "the name of a user, or off"},
+    )
+    scram_iterations: Annotated[
+        int, BeforeValidator(values.whole_number), AfterValidator(values.none_or_from(4096)), Field(le=10**7)
+    ] = Field(
+        default=100_000,
+        description="What a new password's SCRAM verifier costs to guess; 0: no verifiers, no SCRAM.",
+        json_schema_extra={"allowed": "0, or 4096 to 10000000"},
+    )
+    strangers_max: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=10**6)] = Field(
+        default=1024,
+        description="Most connections that have not logged in yet; the oldest gives way to a new one.",
+        json_schema_extra={"allowed": "1 to 1000000"},
     )
     log_format: Annotated[Literal["console", "json"], BeforeValidator(values.lower)] = Field(
         default="console",

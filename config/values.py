@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,11 +73,46 @@ def endpoints(value: object) -> tuple[Endpoint, ...]:
     return found
 
 
+def endpoints_or_off(value: object) -> tuple[Endpoint, ...]:
+    """Read any number of addresses; none: an empty list, or `off`. Raises ValueError."""
+    if value in ([], ()) or is_off(value):
+        return ()
+    return endpoints(value)
+
+
+def is_off(value: object) -> bool:
+    """Whether a value is the word `off`."""
+    return isinstance(value, str) and value.strip().lower() == "off"
+
+
 def endpoint_or_off(value: object) -> Endpoint | None:
     """Read an address, or `off` as None. Raises ValueError."""
-    if value is None or (isinstance(value, str) and value.strip().lower() == "off"):
+    return None if value is None or is_off(value) else endpoint(value)
+
+
+def text_or_off(value: object) -> str | None:
+    """Read a text, or `off` as None. Raises ValueError."""
+    if value is None or is_off(value):
         return None
-    return endpoint(value)
+    if not isinstance(value, str) or not value:
+        raise ValueError("not a text")
+    return value
+
+
+def one_of(allowed: Collection[str]) -> Callable[[object], tuple[str, ...]]:
+    """Read one or more of the allowed words: a list, or one text with commas. Raises ValueError."""
+
+    def read(value: object) -> tuple[str, ...]:
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, (list, tuple)) or not items:
+            raise ValueError("not a list of words")
+        found = tuple(str(item).strip().upper() for item in items)
+        for item in found:
+            if item not in allowed:
+                raise ValueError(f"{item!r} is not known")
+        return tuple(dict.fromkeys(found))
+
+    return read
 
 
 def whole_number(value: object) -> int:
@@ -87,6 +122,17 @@ def whole_number(value: object) -> int:
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value, re.ASCII):
         return int(value)
     raise ValueError("not a whole number")
+
+
+def none_or_from(least: int) -> Callable[[int], int]:
+    """Let 0 pass, and what is at least `least`; raises ValueError for what is between."""
+
+    def check(value: int) -> int:
+        if value != 0 and value < least:
+            raise ValueError(f"neither 0 nor at least {least}")
+        return value
+
+    return check
 
 
 def size(value: object) -> int:
@@ -129,9 +175,12 @@ def folder(value: object) -> Path:
 
 def file_or_none(value: object) -> Path | None:
     """Read the path of a file, or `none` as None. Raises ValueError."""
-    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
-        return None
-    return folder(value)
+    return None if value is None or is_none(value) else folder(value)
+
+
+def is_none(value: object) -> bool:
+    """Whether a value is the word `none`."""
+    return isinstance(value, str) and value.strip().lower() == "none"
 
 
 def switch(value: object) -> bool:

@@ -242,7 +242,7 @@ class Channel(IncomingChannel):
 
     def rights_changed(self) -> None:
         """What the user may do has changed: routes were resolved for what it was, and so were consumers."""
-        self._publications = {}
+        self.forget_publications()
         basic091.cancel_forbidden(self)
 
     def silence(self) -> None:

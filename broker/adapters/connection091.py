@@ -78,6 +78,10 @@ class Connection091(Connection):
         """Whether the handshake is over."""
         return self.state == OPEN
 
+    def is_stranger(self) -> bool:
+        """Whether nobody has logged in yet."""
+        return self._handshake is not None and not self._handshake.authenticated
+
     def start(self) -> None:
         """Send connection.start. [amqp-0-9-1 1.4.2.1]"""
         if self._handshake is not None:
@@ -255,9 +259,8 @@ class Connection091(Connection):
 
     def rights_changed(self) -> None:
         """What the user may do has changed (OpenConnection)."""
-        for channel in self.wire.channels:
-            if isinstance(channel, Channel):
-                channel.rights_changed()
+        for channel in ending.channels_of(self):
+            channel.rights_changed()
 
     def shortage_began(self) -> None:
         """Have the next publish of each channel ask whether there is one (OpenConnection)."""

@@ -60,12 +60,17 @@ def closed_by_peer(connection: Connection091, method: int) -> None:
     connection.edge.end_output()
 
 
+def channels_of(connection: Connection091) -> list[Channel]:
+    """The channels that are open."""
+    return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
+
+
 def let_go(connection: Connection091) -> None:
     """Everything that the channels hold goes back, with every consumer silenced first.
 
     Otherwise the first channel's messages would go to the second channel of the same dying connection.
     """
-    channels = [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
+    channels = channels_of(connection)
     for channel in channels:
         channel.silence()
     for channel in channels:

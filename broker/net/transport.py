@@ -19,6 +19,7 @@ from broker.adapters.access import Origin
 from broker.adapters.connection091 import Connection091
 from broker.adapters.server import HELD_FOR_PEER, Server
 from broker.core.connection import Scheduler
+from broker.net.tls import NameIn, origin_of
 from protocol.amqp091.constants import HEARTBEAT_FRAME
 from protocol.sniff import AMQP_0_9_1, HEADER_BYTES, sniff
 
@@ -47,12 +48,16 @@ class Transport:
         server: Server,
         scheduler: Scheduler,
         loop: asyncio.AbstractEventLoop,
+        arrived: Callable[[Transport], None],
         gone: Callable[[Transport], None],
+        name_in: NameIn | None = None,
     ) -> None:
         self._server = server
         self._scheduler = scheduler
         self._loop = loop
+        self._arrived = arrived
         self._gone = gone
+        self._name_in = name_in
         self._socket: asyncio.Transport | None = None
         self._head = b""
         self.connection: Connection091 | None = None
@@ -74,23 +79,12 @@ class Transport:
         """A client has connected."""
         self._socket = socket
         socket.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
-        peer = socket.get_extra_info("peername")
-        if isinstance(peer, tuple) and len(peer) >= 2:
-            host = str(peer[0])
-            loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
-            own = socket.get_extra_info("sockname")
-            self._origin = Origin(
-                host,
-                int(peer[1]),
-                loopback,
-                local_address=str(own[0]),
-                local_port=int(own[1]),
-                since=self._server.broker.schedule.date(),
-            )
+        self._origin = origin_of(socket, self._name_in, self._server.broker.schedule.date())
         if self._origin.loopback:
             with suppress(OSError):  # some systems refuse it for a socket that is gone already
                 socket.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, LOOPBACK_SEND_BYTES)
         self._server.counters.connections_opened += 1
+        self._arrived(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """Where the loop may put what it reads."""
@@ -180,6 +174,15 @@ class Transport:
         """The connection waits for close-ok; give up after `seconds`."""
         self._closing_ticks = seconds * TICKS_PER_SECOND
 
+    @property
+    def peer(self) -> str:
+        """The peer, as the log names it."""
+        return self._origin.peer
+
+    def is_stranger(self) -> bool:
+        """Whether nobody has logged in here yet."""
+        return self.connection is None or self.connection.is_stranger()
+
     # -- called by the listener's timer
 
     def tick(self) -> None:
@@ -238,7 +241,8 @@ class Transport:
             _log.warning(
                 "bad protocol header", peer=self._origin.peer, looks_like=kind, head=self._head[:8].hex()
             )
-            self.write(AMQP_0_9_1)
+            if kind != "tls":  # which could not read it
+                self.write(AMQP_0_9_1)
             self.close()
             return
         rest = self._head[HEADER_BYTES:]

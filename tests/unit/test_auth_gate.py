@@ -1,8 +1,5 @@
 """Log-ins by every mechanism: who is let in, who is not, and what is offered to whom."""
 
-import base64
-import hashlib
-import hmac
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +12,7 @@ from broker.auth.users import Users
 from broker.core.ports import MessageStore
 from protocol.errors import COMMAND_INVALID, SYNTAX_ERROR, ProtocolError
 from tests.people import quick
+from tests.scram import ScramClient
 
 LOCAL = Origin("127.0.0.1", 1, True)
 REMOTE = Origin("10.0.0.1", 1, False)
@@ -92,23 +90,13 @@ def outcome(gate: Gate, mechanism: str, response: bytes, origin: Origin = LOCAL)
 
 def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Caller:
     """A client's side of SCRAM-SHA-256, checking the broker's proof too."""
-    bare = f"n={user},r=client"
-    login, caller = begun(gate, "SCRAM-SHA-256", f"n,,{bare}".encode(), origin)
+    client = ScramClient(user, password)
+    login, caller = begun(gate, "SCRAM-SHA-256", client.first(), origin)
     challenge = caller.told[0][1]
     assert isinstance(challenge, bytes)
-    fields = dict(field.split("=", 1) for field in challenge.decode().split(","))
-    assert fields["r"].startswith("client")
-    assert len(fields["r"]) > 20
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
-    key = hmac.digest(salted, b"Client Key", "sha256")
-    unsigned = f"c=biws,r={fields['r']}"
-    signed = f"{bare},{challenge.decode()},{unsigned}".encode()
-    signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
-    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
-    login.respond(f"{unsigned},p={proof}".encode())
+    login.respond(client.final(challenge))
     if caller.told[-1][0] == "proof":
-        server = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), signed, "sha256")
-        assert caller.told[-1][1] == b"v=" + base64.b64encode(server)
+        assert caller.told[-1][1] == client.expected
     return caller
 
 

@@ -89,7 +89,7 @@ def test_wrong_settings_are_a_line_each_and_status_2(command: str, daemon: FakeD
     assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
-        "amqpd: AMQPD_LISTN (environment): no such setting; did you mean AMQPD_LISTEN?",
+        "amqpd: AMQPD_LISTN (environment): no such setting; did you mean AMQPD_LISTEN or AMQPD_TLS_LISTEN?",
         "amqpd: default_pass = (not shown) (flag --default-pass): allowed: at least 1 character",
         "amqpd: frame_max = '1' (flag --frame-max): allowed: 4096 to 2147483647",
     ]

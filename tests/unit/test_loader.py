@@ -38,16 +38,35 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
     assert load({"config": str(file)}, {"AMQPD_CONFIG": "/nowhere"}).heartbeat == 1
 
 
+NEEDED: dict[str, dict[str, object]] = {
+    "tls_listen": {"tls_certificate": "/c"},
+    "tls_verify": {"tls_ca": "/a"},
+}
+"""Settings that make no sense without another one."""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "toml"),
     [
         ("data_dir", "/x", '"/x"'),
         ("listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
+        ("tls_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
+        ("tls_certificate", "/x", '"/x"'),
+        ("tls_key", "/x", '"/x"'),
+        ("tls_ca", "/x", '"/x"'),
+        ("tls_verify", "required", '"required"'),
+        ("tls_min_version", "1.3", '"1.3"'),
+        ("tls_login_from", "common_name", '"common_name"'),
+        ("tls_login_san_type", "uri", '"uri"'),
         ("admin", "off", '"off"'),
         ("default_user", "guest", '"guest"'),
         ("default_pass", "secret", '"secret"'),
         ("load_definitions", "/x.json", '"/x.json"'),
         ("definitions_skip_unchanged", "false", "false"),
+        ("sasl_mechanisms", "external, PLAIN", '["EXTERNAL", "plain"]'),
+        ("anonymous_user", "guest", '"guest"'),
+        ("scram_iterations", "0", "0"),
+        ("strangers_max", "7", "7"),
         ("log_format", "json", '"json"'),
         ("log_level", "debug", '"debug"'),
         ("frame_max", "8192", "8192"),
@@ -65,9 +84,10 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
 )
 def test_every_setting_by_flag_environment_and_file(name: str, text: str, toml: str, file: Path) -> None:
     file.write_text(f"{name} = {toml}\n")
+    needed = NEEDED.get(name, {})
     flags: dict[str, object] = {name: text}
-    by_flag = load(flags, {})
-    assert by_flag == load({}, {variable(name): text}) == load({"config": str(file)}, {})
+    by_flag = load(flags | needed, {})
+    assert by_flag == load(needed, {variable(name): text}) == load({"config": str(file)} | needed, {})
     assert by_flag != Settings() or name == "default_user"
 
 
@@ -107,8 +127,10 @@ def test_a_value_that_another_place_overrules_is_not_judged(file: Path) -> None:
 def test_an_unknown_key_in_the_file(file: Path) -> None:
     file.write_text("lisen = 1\n[zzz]\nlisten = 1\n")
     first, second = refusal({"config": str(file)}).splitlines()
-    assert first == f"lisen (file {file}:lisen): no such setting; did you mean listen?"
-    assert second.startswith(f"zzz (file {file}:zzz): no such setting; allowed: admin, channel_max, ")
+    assert first == f"lisen (file {file}:lisen): no such setting; did you mean listen or tls_listen?"
+    assert second.startswith(
+        f"zzz (file {file}:zzz): no such setting; allowed: admin, anonymous_user, channel_max, "
+    )
 
 
 def test_an_unknown_variable() -> None:
@@ -166,6 +188,15 @@ def test_a_first_user_from_anywhere_needs_a_password_of_its_own(file: Path) -> N
     file.write_text('default_pass = "sesame"\n')
     assert load({"config": str(file)}, {"AMQPD_DEFAULT_USER": "admin"}).default_user == "admin"
     assert load({}, {"AMQPD_DEFAULT_USER": "guest"}).default_pass.get_secret_value() == "guest"
+
+
+@pytest.mark.parametrize(("name", "value"), [("tls_listen", "127.0.0.1:5671"), ("tls_verify", "optional")])
+def test_tls_needs_its_files(name: str, value: str) -> None:
+    ((needed, _),) = NEEDED[name].items()
+    text = refusal({name: value})
+    assert text.startswith(f"{name} = '{value}' (flag --{name.replace('_', '-')}): {needed} is missing; ")
+    assert needed in refusal({name: value, needed: "none"})
+    assert load({name: "off"}, {}) == Settings()
 
 
 def test_an_empty_password_variable_does_not_leave_the_well_known_one() -> None:

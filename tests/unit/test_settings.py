@@ -52,6 +52,7 @@ def test_every_setting_says_what_it_is_and_what_is_allowed(name: str) -> None:
         ("channel_max", 1, 65535),
         ("heartbeat", 0, 65535),
         ("handshake_timeout_s", 1, 3600),
+        ("strangers_max", 1, 10**6),
         ("consumer_timeout_ms", 0, 315_360_000_000),
         ("message_size_max", 1, 512 * MIB),
         ("transaction_size_max", 1, 1024 * MIB),
@@ -107,6 +108,34 @@ def test_several_addresses() -> None:
     for wrong in wrongs:
         with pytest.raises(ValueError, match=r"\w"):
             values.endpoints(wrong)
+
+
+def test_any_number_of_addresses() -> None:
+    nothings: tuple[object, ...] = ([], (), "off", "OFF")
+    for nothing in nothings:
+        assert values.endpoints_or_off(nothing) == ()
+    assert values.endpoints_or_off("127.0.0.1:1") == (Endpoint("127.0.0.1", 1),)
+    for wrong in ("", None, "127.0.0.1"):
+        with pytest.raises(ValueError, match=r"\w"):
+            values.endpoints_or_off(wrong)
+
+
+@pytest.mark.parametrize("value", ["", [], "CRAM-MD5", "PLAIN,", ["PLAIN", 5], 5, "ANONYMOUS"])
+def test_mechanisms_that_there_are_not(value: object) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"sasl_mechanisms": value})
+
+
+@pytest.mark.parametrize("value", [-1, 1, 4095, 10**7 + 1])
+def test_iterations_that_no_client_accepts(value: int) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"scram_iterations": value})
+
+
+@pytest.mark.parametrize("value", ["", 5, ["x"]])
+def test_what_is_no_name_of_a_user(value: object) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"anonymous_user": value})
 
 
 def test_admin_can_be_off() -> None:

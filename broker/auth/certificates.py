@@ -1,0 +1,73 @@
+"""The name that a client's certificate gives: the user whom EXTERNAL logs in. [RabbitMQ ssl_cert_login_from]
+
+Certificates come as `ssl.SSLSocket.getpeercert` describes them. Names are written as RabbitMQ writes them, so
+that users have the same ones.
+"""
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+COMMON_NAME: Final = "common_name"
+DISTINGUISHED_NAME: Final = "distinguished_name"
+ALTERNATIVE_NAME: Final = "subject_alternative_name"
+
+ALTERNATIVE_TYPES: Final = {"dns": "DNS", "email": "email", "ip": "IP Address", "uri": "URI"}
+
+SHORT_NAMES: Final = {
+    "surname": "SN",
+    "givenName": "GIVENNAME",
+    "initials": "INITIALS",
+    "generationQualifier": "GENERATIONQUALIFIER",
+    "commonName": "CN",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "title": "TITLE",
+    "countryName": "C",
+    "serialNumber": "SERIALNUMBER",
+    "pseudonym": "PSEUDONYM",
+    "domainComponent": "DC",
+    "emailAddress": "EMAILADDRESS",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+"""Kinds of attributes as RFC 4514 abbreviates them; others go by their numbers."""
+
+Attributes = tuple[tuple[str, str], ...]
+
+
+def name_in(certificate: Mapping[str, object], login_from: str, san_type: str = "dns") -> str | None:
+    """The name of the user in a verified certificate; None if it has none of the wanted kind."""
+    if login_from == ALTERNATIVE_NAME:
+        kind = ALTERNATIVE_TYPES[san_type]
+        names = cast("Attributes", certificate.get("subjectAltName", ()))
+        return next((value for found, value in names if found == kind), None)
+    subject = cast("tuple[Attributes, ...]", certificate.get("subject", ()))
+    if login_from == COMMON_NAME:
+        found = [value for attributes in subject for kind, value in attributes if kind == "commonName"]
+        return ",".join(found) or None
+    return distinguished_name(subject) or None
+
+
+def distinguished_name(subject: tuple[Attributes, ...]) -> str:
+    """A subject as text, the most specific part first. [RFC 4514]"""
+    return ",".join(
+        "+".join(f"{SHORT_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in attributes)
+        for attributes in reversed(subject)
+    )
+
+
+def _escaped(value: str) -> str:
+    """A value with what means something else escaped, and all that is not printable ASCII too."""
+    last = len(value) - 1
+    written = []
+    for position, character in enumerate(value):
+        special = '"+,;<>\\' + (" #" if position == 0 else " " if position == last else "")
+        if character in special:
+            written.append(f"\\{character}")
+        elif " " <= character < "~":
+            written.append(character)
+        else:
+            written += [f"\\{octet:02X}" for octet in character.encode()]
+    return "".join(written)

@@ -1,0 +1,131 @@
+"""TLS as it was set up: certificate, key, whom clients' certificates are trusted from, and who they say."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, final
+
+from broker.adapters.access import Origin
+from broker.auth.certificates import name_in
+from config.settings import Settings
+
+VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+NameIn = Callable[[dict[str, object]], str | None]
+
+
+class TlsError(Exception):
+    """TLS cannot be set up; the text names the file and says why."""
+
+
+@final
+class Tls:
+    """What connections over TLS begin with: `context` is that of the next one.
+
+    `name_in` gives the user that a verified certificate names. Raises TlsError.
+    """
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path | None,
+        authorities: Path | None,
+        verify: str,
+        min_version: str,
+        name_in: NameIn,
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._authorities = authorities
+        self._verify = VERIFY[verify]
+        self._min_version = VERSIONS[min_version]
+        self.name_in = name_in
+        self.context = self._make()
+
+    def reload(self) -> None:
+        """Read the files again. Raises TlsError, and nothing has changed then."""
+        self.context = self._make()
+
+    def _make(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = self._min_version
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+        key = self._key or self._certificate
+        for what, path in (("certificate", self._certificate), ("key", key), ("ca", self._authorities)):
+            _check_readable(what, path)
+        try:
+            context.load_cert_chain(self._certificate, key, _no_password)
+        except (OSError, ValueError) as error:
+            raise TlsError(
+                f"tls_certificate = {self._certificate}, tls_key = {key}: {_reason(error)}"
+            ) from error
+        if self._authorities is not None:
+            try:
+                context.load_verify_locations(self._authorities)
+            except (OSError, ValueError) as error:
+                raise TlsError(f"tls_ca = {self._authorities}: {_reason(error)}") from error
+        context.verify_mode = self._verify
+        return context
+
+
+def tls_of(settings: Settings) -> Tls | None:
+    """TLS as it was set; None without an address for it. Raises TlsError."""
+    if not settings.tls_listen or settings.tls_certificate is None:
+        return None
+    return Tls(
+        settings.tls_certificate,
+        settings.tls_key,
+        settings.tls_ca,
+        settings.tls_verify,
+        settings.tls_min_version,
+        lambda shown: name_in(shown, settings.tls_login_from, settings.tls_login_san_type),
+    )
+
+
+def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) -> Origin:
+    """Where the peer of a connection comes from, and who its certificate says it is; `since` as in Origin."""
+    peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    if not isinstance(peer, tuple) or not isinstance(own, tuple):
+        return Origin("", 0, False, since=since)  # gone already
+    host = str(peer[0])
+    loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
+    identity, version, cipher = None, "", ""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is not None:
+        certificate = tls.getpeercert()  # empty unless it was verified
+        identity = name_in(certificate) if certificate and name_in is not None else None
+        version, cipher = tls.version() or "", (tls.cipher() or ("",))[0]
+    return Origin(
+        host,
+        int(peer[1]),
+        loopback,
+        identity,
+        version,
+        cipher,
+        local_address=str(own[0]),
+        local_port=int(own[1]),
+        since=since,
+    )
+
+
+def _check_readable(what: str, path: Path | None) -> None:
+    if path is not None:
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise TlsError(f"tls_{what} = {path}: cannot be read: {error.strerror}") from error
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted, and there is nobody to ask for its password")
+
+
+def _reason(error: Exception) -> str:
+    """What OpenSSL found, in its words."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return str(error)

@@ -1,0 +1,122 @@
+"""Addresses on which TLS is spoken: each connection that comes shakes hands before it is one like the others.
+
+The handshakes are the daemon's own tasks rather than a server's of the event loop, so that those that fail
+are told with who it was, that they are no more than so many, and that a new certificate is that of the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any, Final, final
+
+import structlog
+
+from broker.adapters.access import Origin
+from broker.net.tls import Tls
+
+BACKLOG: Final = 1024
+PAUSE_SECONDS: Final = 1.0  # when there are no descriptors left; it is the listener that must not spin
+SHUTDOWN_SECONDS: Final = 5.0  # for a peer to say goodbye in TLS too
+
+Address = tuple[str, int]
+
+_log = structlog.get_logger("amqpd.net")
+
+
+@final
+class TlsListener:
+    """Listening sockets, and the handshakes that are under way on them.
+
+    `make` gives the protocol (see Transport) for a connection whose handshake is done; at most
+    `handshakes_max` are under way, the oldest gives way to a new one; none takes longer than `seconds`.
+    """
+
+    def __init__(
+        self,
+        tls: Tls,
+        loop: asyncio.AbstractEventLoop,
+        make: Callable[[], Any],
+        handshakes_max: int,
+        seconds: float,
+    ) -> None:
+        self.tls = tls
+        self._loop = loop
+        self._make = make
+        self._handshakes_max = handshakes_max
+        self._seconds = seconds
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+
+    async def open(self, host: str, port: int) -> Address:
+        """Accept connections on every address of `host`. Returns what was bound first. Raises OSError."""
+        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        bound: list[Address] = []
+        for family, kind, number, _, address in dict.fromkeys(found):
+            listening = socket.socket(family, kind, number)
+            self._sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+            self._accepting.append(self._loop.create_task(self._accept(listening)))
+            name = listening.getsockname()
+            bound.append((str(name[0]), int(name[1])))
+        return bound[0]
+
+    async def close(self) -> None:
+        """Accept no more, and give up on handshakes that are under way."""
+        tasks = [*self._accepting, *self._handshakes]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for listening in self._sockets:
+            listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                client, address = await self._loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    _log.error("no connection can be accepted", reason=error.strerror)
+                    await asyncio.sleep(PAUSE_SECONDS)
+                continue  # or the client left before it was accepted
+            peer = Origin(str(address[0]), int(address[1]), False).peer
+            task = self._loop.create_task(self._shake_hands(client, peer))
+            self._handshakes[task] = None
+            task.add_done_callback(self._done)
+            if len(self._handshakes) > self._handshakes_max:
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
+                oldest.cancel()
+
+    async def _shake_hands(self, client: socket.socket, peer: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make,
+                client,
+                ssl=self.tls.context,
+                ssl_handshake_timeout=self._seconds,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+            )
+        except OSError as error:  # TLS's own errors are some of them
+            _log.warning("TLS handshake failed", peer=peer, reason=_reason(error))
+            client.close()
+        except asyncio.CancelledError:
+            client.close()
+            raise
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._handshakes.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("TLS handshake failed", reason=repr(task.exception()))
+
+
+def _reason(error: OSError) -> str:
+    return getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error) or "closed"

@@ -1,0 +1,270 @@
+"""AMQP over TLS with unmodified clients: certificates of both sides, and what is refused."""
+
+import importlib
+import os
+import signal
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pika
+import pika.exceptions
+import pytest
+from pika.credentials import ExternalCredentials
+
+from broker.auth.passwords import NO_PASSWORD
+from broker.auth.users import Users
+from broker.core.broker import Broker
+from tests.certificates import Certificates, secure_address
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.people import ALL, quick, with_users
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def people(users: Users, broker: Broker) -> None:
+    """A robot without a password, beside guest."""
+    broker.declare_vhost("/")
+    for name, password in (("guest", quick("guest")), ("robot", NO_PASSWORD), ("CN=robot,O=x", NO_PASSWORD)):
+        users.add(name, password)
+        users.permit(name, "/", ALL, ALL, ALL)
+
+
+def connect(daemon: Daemon, context: ssl.SSLContext, **options: Any) -> pika.BlockingConnection:
+    address = secure_address(daemon)
+    secure = pika.SSLOptions(context, "localhost")
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(address.host, address.port, ssl_options=secure, **options)
+    )
+
+
+def test_messages_of_every_size_over_tls(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*certificates.options())
+    with connect(daemon, certificates.trusting()) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        bodies = [os.urandom(size) for size in (0, 1, 100, 16384, 131072, 262144, 300_000, 5_000_000, 3)]
+        for body in bodies:
+            channel.basic_publish("", queue, body)
+        for body in bodies:
+            assert channel.basic_get(queue, auto_ack=True)[2] == body
+    daemon.log.wait_for(r"connection opened.*tls=TLSv1\.[23]")
+
+
+def test_many_messages_through_one_consumer_over_tls(
+    start_daemon: DaemonStarter, certificates: Certificates
+) -> None:
+    daemon = start_daemon(*certificates.options())
+    with connect(daemon, certificates.trusting()) as connection:
+        channel = connection.channel()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        for number in range(5000):
+            channel.basic_publish("", queue, b"%d" % number)
+        got = []
+        for method, _, body in channel.consume(queue, auto_ack=True, inactivity_timeout=PATIENCE_S):
+            assert method is not None
+            got.append(int(body))
+            if len(got) == 5000:
+                break
+        assert got == list(range(5000))
+
+
+async def test_aio_pika_over_tls(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    address = secure_address(start_daemon(*certificates.options()))
+    connection = await aio_pika.connect(
+        host=address.host, port=address.port, ssl=True, ssl_context=certificates.trusting()
+    )
+    async with connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue(exclusive=True)
+        await channel.default_exchange.publish(aio_pika.Message(b"x"), queue.name)
+        message = await queue.get()
+        assert message.body == b"x"
+
+
+def test_kombu_over_tls(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    address = secure_address(start_daemon(*certificates.options()))
+    secure = {
+        "ca_certs": str(certificates.folder / "ca.pem"),
+        "cert_reqs": ssl.CERT_REQUIRED,
+        "server_hostname": "localhost",
+    }
+    url = f"amqp://guest:guest@{address.host}:{address.port}//"
+    kombu: Any = importlib.import_module("kombu")  # it ships types for a few of its modules only
+    with kombu.Connection(url, ssl=secure) as connection:
+        queue = connection.SimpleBuffer("over-tls")
+        queue.put({"a": 1})
+        assert queue.get(timeout=PATIENCE_S).payload == {"a": 1}
+        queue.close()
+
+
+def test_external_logs_in_whom_the_certificate_names(
+    start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
+) -> None:
+    options = certificates.options("--tls-verify", "optional", "--tls-login-from", "common_name")
+    daemon = start_daemon(*options, data_dir=with_users(tmp_path / "data", people))
+    robot = certificates.trusting(certificates.client("robot"))
+    with connect(daemon, robot, credentials=ExternalCredentials()) as connection:
+        connection.channel()
+    daemon.log.wait_for(r"connection opened.*user=robot")
+    nobody = certificates.trusting(certificates.client("nobody"))
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        connect(daemon, nobody, credentials=ExternalCredentials())
+    daemon.log.wait_for(r"login refused.*mechanism=EXTERNAL.*user=nobody")
+    with pytest.raises(pika.exceptions.AuthenticationError, match="EXTERNAL"):
+        connect(daemon, certificates.trusting(), credentials=ExternalCredentials())
+    with connect(daemon, robot) as connection:  # a password does as well
+        connection.channel()
+    daemon.log.wait_for(r"connection opened.*user=guest")
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (("--tls-login-from", "subject_alternative_name"), ("robot",)),
+        (
+            ("--tls-login-from", "subject_alternative_name", "--tls-login-san-type", "email"),
+            ("other.example.org", "robot@example.org"),
+        ),
+    ],
+)
+def test_external_by_alternative_names(
+    start_daemon: DaemonStarter,
+    certificates: Certificates,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    names: tuple[str, ...],
+) -> None:
+    def fill(users: Users, broker: Broker) -> None:
+        people(users, broker)
+        users.put(names[-1], NO_PASSWORD)
+        users.permit(names[-1], "/", ALL, ALL, ALL)
+
+    more = certificates.options("--tls-verify", "required", *options)
+    daemon = start_daemon(*more, data_dir=with_users(tmp_path / "data", fill))
+    context = certificates.trusting(certificates.client("whoever", *names))
+    with connect(daemon, context, credentials=ExternalCredentials()) as connection:
+        connection.channel()
+    daemon.log.wait_for(rf"connection opened.*user={names[-1]}")
+
+
+def test_certificates_of_another_authority_are_refused(
+    start_daemon: DaemonStarter, certificates: Certificates
+) -> None:
+    for verify in ("optional", "required"):
+        daemon = start_daemon(*certificates.options("--tls-verify", verify))
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connect(daemon, certificates.trusting(certificates.foreign("guest")))
+        daemon.log.wait_for(r"TLS handshake failed.*peer=127[.]0[.]0[.]1.*unable to get local issuer")
+        daemon.stop()
+
+
+def test_a_certificate_can_be_required(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*certificates.options("--tls-verify", "required"))
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        connect(daemon, certificates.trusting())
+    with connect(daemon, certificates.trusting(certificates.client("any"))) as connection:
+        connection.channel()
+
+
+def test_a_certificate_that_is_not_asked_for_gives_no_name(
+    start_daemon: DaemonStarter, certificates: Certificates, tmp_path: Path
+) -> None:
+    data = with_users(tmp_path / "data", people)
+    daemon = start_daemon(*certificates.options("--tls-login-from", "common_name"), data_dir=data)
+    for client in (certificates.client("robot"), certificates.foreign("robot")):
+        with pytest.raises(pika.exceptions.AuthenticationError, match="EXTERNAL"):
+            connect(daemon, certificates.trusting(client), credentials=ExternalCredentials())
+
+
+def test_old_versions_are_not_spoken(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*certificates.options("--tls-min-version", "1.3"))
+    context = certificates.trusting()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises((pika.exceptions.AMQPConnectionError, ssl.SSLError)):
+        connect(daemon, context)
+    daemon.log.wait_for("TLS handshake failed")
+    with connect(daemon, certificates.trusting()) as connection:
+        connection.channel()
+
+
+def test_amqp_on_the_port_for_tls(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*certificates.options())
+    address = secure_address(daemon)
+    with socket.create_connection((address.host, address.port), PATIENCE_S) as plain:
+        plain.sendall(b"AMQP\x00\x00\x09\x01")
+        assert b"AMQP" not in plain.recv(100)
+    daemon.log.wait_for("TLS handshake failed")
+
+
+def test_a_new_certificate_on_sighup(start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    daemon = start_daemon(*certificates.options())
+
+    def shown() -> bytes | None:
+        address = secure_address(daemon)
+        plain = socket.create_connection((address.host, address.port), PATIENCE_S)
+        with certificates.trusting().wrap_socket(plain, server_hostname="localhost") as secure:
+            return secure.getpeercert(binary_form=True)
+
+    with connect(daemon, certificates.trusting()) as before:
+        first = shown()
+        assert shown() == first
+        certificates.renew()
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.log.wait_for("certificates read again")
+        second = shown()
+        assert second != first
+        certificates.server.write_text("no certificate")
+        os.kill(daemon.pid, signal.SIGHUP)
+        daemon.log.wait_for("TLS stays as it was.*tls_certificate")
+        assert shown() == second
+        before.channel()  # what is open stays open
+
+
+def test_a_broker_without_tls_survives_sighup(start_daemon: DaemonStarter) -> None:
+    daemon = start_daemon()
+    os.kill(daemon.pid, signal.SIGHUP)
+    daemon.log.wait_for("nothing to read again")
+    assert daemon.alive
+
+
+@pytest.mark.parametrize("broken", ["certificate", "key", "ca"])
+def test_files_that_are_not_what_they_should_be(
+    tmp_path: Path, certificates: Certificates, broken: str
+) -> None:
+    wrong = tmp_path / "wrong.pem"
+    wrong.write_text("not PEM")
+    for path, why in ((wrong, r"\w"), (tmp_path / "absent.pem", "cannot be read: No such file")):
+        options = certificates.options("--tls-key", str(certificates.server), f"--tls-{broken}", str(path))
+        daemon = Daemon(tmp_path / f"{path.stem}", options)
+        daemon.expect_exit(1)
+        daemon.log.wait_for(rf"amqpd: .*tls_{broken} = {path}.*: .*{why}")
+
+
+def test_handshakes_that_do_not_end_give_way(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    options = certificates.options("--strangers-max", "3", "--handshake-timeout-s", "60")
+    daemon = start_daemon(*options)
+    address = secure_address(daemon)
+    idle = [socket.create_connection((address.host, address.port), PATIENCE_S) for _ in range(3)]
+    with connect(daemon, certificates.trusting()) as connection:
+        connection.channel()
+        assert idle[0].recv(1) == b""
+    for each in idle:
+        each.close()
+
+
+def test_a_handshake_takes_no_longer_than_it_may(
+    start_daemon: DaemonStarter, certificates: Certificates
+) -> None:
+    daemon = start_daemon(*certificates.options("--handshake-timeout-s", "1"))
+    address = secure_address(daemon)
+    with socket.create_connection((address.host, address.port), PATIENCE_S) as idle:
+        assert idle.recv(1) == b""
+    daemon.log.wait_for("TLS handshake failed")

@@ -1,0 +1,62 @@
+"""The user whom a certificate names, as RabbitMQ would name him."""
+
+import pytest
+
+from broker.auth.certificates import name_in
+
+CERTIFICATE: dict[str, object] = {
+    "subject": (
+        (("countryName", "CH"),),
+        (("organizationName", "Example, Inc."),),
+        (("commonName", "app"), ("userId", "7")),
+        (("commonName", "second"),),
+        (("1.2.3.4", " #x "),),
+    ),
+    "subjectAltName": (
+        ("DNS", "app.example.org"),
+        ("DNS", "other.example.org"),
+        ("email", "app@example.org"),
+        ("URI", "spiffe://example.org/app"),
+        ("IP Address", "10.0.0.1"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("login_from", "san_type", "expected"),
+    [
+        ("common_name", "dns", "app,second"),
+        ("distinguished_name", "dns", r"1.2.3.4=\ #x\ ,CN=second,CN=app+UID=7,O=Example\, Inc.,C=CH"),
+        ("subject_alternative_name", "dns", "app.example.org"),
+        ("subject_alternative_name", "email", "app@example.org"),
+        ("subject_alternative_name", "uri", "spiffe://example.org/app"),
+        ("subject_alternative_name", "ip", "10.0.0.1"),
+    ],
+)
+def test_names(login_from: str, san_type: str, expected: str) -> None:
+    assert name_in(CERTIFICATE, login_from, san_type) == expected
+
+
+@pytest.mark.parametrize("login_from", ["common_name", "distinguished_name", "subject_alternative_name"])
+def test_a_certificate_without_the_name(login_from: str) -> None:
+    assert name_in({"subject": (), "serialNumber": "1"}, login_from) is None
+    assert name_in({}, login_from) is None
+
+
+def test_a_common_name_that_is_not_there() -> None:
+    assert name_in({"subject": ((("organizationName", "x"),),)}, "common_name") is None
+    assert name_in({"subjectAltName": (("DNS", "x"),)}, "subject_alternative_name", "email") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("#a#", r"\#a#"),
+        (" a b ", r"\ a b\ "),
+        ('"+,;<>\\', r"\"\+\,\;\<\>\\"),
+        ("\u00e4~\n", r"\C3\A4\7E\0A"),
+        ("", ""),
+    ],
+)
+def test_escapes(value: str, written: str) -> None:
+    assert name_in({"subject": ((("commonName", value),),)}, "distinguished_name") == f"CN={written}"
