@@ -149,6 +149,7 @@ class Rules(Alarm):
         wait = self._wait(entry.message)
         if wait == 0:
             now_or_never(self.queue, entry)
+            entry.timer = Timer(self.schedule.now())  # should it come back
             return False
         if wait > 0:
             timer = Timer(self.schedule.now() + wait)

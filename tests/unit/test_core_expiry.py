@@ -138,6 +138,17 @@ def test_time_to_live_of_0_is_delivery_at_once_or_none() -> None:
     assert yard.died() == {"expired": 2}
 
 
+def test_what_could_not_wait_does_not_wait_when_it_comes_back() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    client = yard.client(queue, prefetch=1)
+    yard.publish(expiration=0)
+    client.nack()
+    assert numbers(queue) == []
+    assert client.numbers == [1]
+    assert yard.died() == {"expired": 1}
+
+
 def test_expiration_0_comes_after_what_is_before_it() -> None:
     yard = Yard()
     queue = yard.queue()
