@@ -210,7 +210,7 @@ class Daemon:
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
-        at, bound = (where.host, where.port), self.listener.bound
+        at, bound = (where.host, where.port), self.listener.protocols()
         self.admin, port = await serve_admin(
             at, state, self.server, self.users, self.gate, self._make_password, bound
         )

@@ -20,14 +20,14 @@ async def serve_admin(
     users: Users,
     gate: Gate,
     make_password: Callable[[str], Awaitable[Password]],
-    bound: Sequence[tuple[str, int]],
+    bound: Sequence[tuple[str, str, int]],
 ) -> tuple[AdminServer, int]:
     """Serve metrics, health and the API at `address`; returns who serves, and the port.
 
-    `bound` are the addresses where AMQP is listened for. Raises AdminError if it cannot be listened at
-    `address`.
+    `bound` are the addresses where AMQP is listened for, each with its protocol. Raises AdminError if it
+    cannot be listened at `address`.
     """
-    listeners = [("amqp", host, port) for host, port in bound]
+    listeners = list(bound)
     management = Management(
         state,
         server,

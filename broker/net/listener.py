@@ -72,6 +72,11 @@ class Listener:
         if self._tls is not None:
             self.bound_tls = [await self.open_tls(place.host, place.port, self._tls) for place in secure]
 
+    def protocols(self) -> list[tuple[str, str, int]]:
+        """Where it listens: protocol (as RabbitMQ calls it), host and port."""
+        plain = [("amqp", host, port) for host, port in self.bound]
+        return plain + [("amqp/ssl", host, port) for host, port in self.bound_tls]
+
     def where(self) -> str:
         """Where it listens, as the daemon says when it is ready."""
         secure = f" amqps={endpoints(self.bound_tls)}" if self.bound_tls else ""

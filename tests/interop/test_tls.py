@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aio_pika
+import httpx
 import pika
 import pika.exceptions
 import pytest
@@ -268,3 +269,11 @@ def test_a_handshake_takes_no_longer_than_it_may(
     with socket.create_connection((address.host, address.port), PATIENCE_S) as idle:
         assert idle.recv(1) == b""
     daemon.log.wait_for("TLS handshake failed")
+
+
+def test_the_api_lists_where_tls_is_spoken(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*certificates.options())
+    answer = httpx.get(f"{daemon.admin}/api/overview", auth=("guest", "guest"))
+    found = {listener["protocol"]: listener["port"] for listener in answer.json()["listeners"]}
+    assert found["amqp"] == daemon.address.port
+    assert found["amqp/ssl"] == secure_address(daemon).port
