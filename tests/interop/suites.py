@@ -75,9 +75,13 @@ def run_pytest(
 ) -> Outcome:
     """Run pytest in the folder of an unpacked suite."""
     report = folder / "report.jsonl"
-    left_out = [f"--deselect={pattern.text}" for pattern in known(suite) if pattern.outcome == "not run"]
-    options = ["-q", "-p", "no:cacheprovider", "-p", "suite_outcome", f"--timeout={TEST_SECONDS}", *left_out]
-    told = dict(environment) | {"PYTHONPATH": str(PLUGINS), "SUITE_REPORT": str(report)}
+    left_out = [pattern.text for pattern in known(suite) if pattern.outcome == "not run"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "suite_outcome", f"--timeout={TEST_SECONDS}"]
+    told = dict(environment) | {
+        "PYTHONPATH": str(PLUGINS),
+        "SUITE_LEFT_OUT": json.dumps(left_out),
+        "SUITE_REPORT": str(report),
+    }
     execute([python, "-m", "pytest", *options, *arguments], folder, told)
     assert report.exists(), f"the suite has not run:\n{output_of(folder)}"
     return outcome_of_pytest(report)

@@ -1,5 +1,6 @@
 """Dramatiq over pika, unmodified: a real worker process that works through a real broker."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,21 @@ def test_actors_run_at_once_and_later_and_in_a_row(actors: Actors, tmp_path: Pat
     assert when["later"] >= sent + 1
     assert when["first"] < when["first.second"]
     wait_until(lambda: actors.counts() == (0, 0, 0))
+
+
+def test_failures_are_tried_again_with_backoff_and_then_given_up(actors: Actors, tmp_path: Path) -> None:
+    mended, hopeless = tmp_path / "mended.txt", tmp_path / "hopeless.txt"
+    actors.send("succeed_at", str(mended), 3)
+    wait_until(lambda: len(lines(mended)) == 3)
+    waits = [later[1] - earlier[1] for earlier, later in itertools.pairwise(lines(mended))]
+    assert all(wait >= 0.05 for wait in waits), "half of the backoff is chance"
+    actors.send("succeed_at", str(hopeless), 99)
+    wait_until(lambda: actors.counts() == (0, 0, 1))
+    assert len(lines(hopeless)) == 4
+    _, properties, body = actors.broker.channel.basic_get(actors.queue + ".XQ", auto_ack=True)
+    assert dramatiq.Message.decode(body).actor_name == "succeed_at"
+    (death,) = properties.headers["x-death"]
+    assert (death["queue"], death["reason"], death["count"]) == (actors.queue, "rejected", 1)
 
 
 def test_priorities(actors: Actors, tmp_path: Path) -> None:

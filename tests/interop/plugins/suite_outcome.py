@@ -1,13 +1,26 @@
-"""A pytest plugin for the clients' suites: write what became of each test, one JSON object a line.
+"""A pytest plugin for the clients' suites: leave some tests out, write what became of the others.
 
-The environment says where: SUITE_REPORT. A test that was skipped is left out; one that passes and then errs
-while it is torn down has failed.
+The environment says which and where: SUITE_LEFT_OUT is a JSON list of names in which `*` stands for anything,
+SUITE_REPORT a file that gets one JSON object a line. A test that was skipped is not written; one that passes
+and then errs while it is torn down has failed.
 """
 
 import json
 import os
+import re
 
 import pytest
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what depends on something other than the broker."""
+    patterns = [
+        re.compile(".*".join(map(re.escape, name.split("*"))))
+        for name in json.loads(os.environ["SUITE_LEFT_OUT"])
+    ]
+    left_out = [item for item in items if any(pattern.fullmatch(item.nodeid) for pattern in patterns)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
