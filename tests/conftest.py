@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from pamqp.commands import Queue
 from pamqp.common import FieldTable
@@ -27,8 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers of the black-box tests."""
+    """Register the markers of the black-box tests, and have no example fail because the machine is busy."""
     config.addinivalue_line("markers", AMQPD_ONLY)
+    hypothesis.settings.register_profile("amqpd", deadline=None)
+    hypothesis.settings.load_profile("amqpd")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
