@@ -3,13 +3,14 @@
 import asyncio
 import uuid
 
-from faststream.rabbit import ExchangeType, RabbitBroker, RabbitExchange, RabbitMessage, RabbitQueue
+from faststream.rabbit import Channel, ExchangeType, RabbitBroker, RabbitExchange, RabbitMessage, RabbitQueue
 
 from tests.daemon import PATIENCE_S, Address
 
 
 async def test_publishing_and_subscribing(address: Address, name: str) -> None:
-    broker = RabbitBroker(address.url(), logger=None)
+    # the client handles every message in a task of its own: only one at a time keeps their order
+    broker = RabbitBroker(address.url(), logger=None, default_channel=Channel(prefetch_count=1))
     exchange = RabbitExchange(name, type=ExchangeType.TOPIC, auto_delete=True)
     queue = RabbitQueue(name, auto_delete=True, routing_key="logs.#")
     arrived: asyncio.Queue[tuple[dict[str, int], str]] = asyncio.Queue()
