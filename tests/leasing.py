@@ -1,10 +1,18 @@
 """What the tests of leases share: consumers with a time to settle in, and what they are told."""
 
-from pamqp.commands import Basic, Channel
+from pamqp.commands import Basic, Channel, Queue
 
 from tests.wired import House, Wired
 
 TIMEOUT = "x-consumer-timeout"
+
+
+def with_queue(house: House) -> Wired:
+    """A client that has declared the queue `q`."""
+    client = house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+    client.frames()
+    return client
 
 
 def consume(client: Wired, milliseconds: int, prefetch: int = 0, tag: str = "t", **options: bool) -> None:

@@ -76,6 +76,24 @@ class Town(House):
         return client
 
 
+def furnished() -> Town:
+    """A town with queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
+    town = Town()
+    vhost = town.broker.vhosts["/"]
+    for name in ("q", "dlq"):
+        vhost.declare_queue(name, False, None, False, {})
+    for name, kind in (("x", "direct"), ("y", "fanout"), ("t", "topic")):
+        vhost.declare_exchange(name, kind, False, False, False, {})
+    vhost.bind_queue("q", "x", "k", {})
+    vhost.bind_exchange("y", "x", "k", {})
+    return town
+
+
+def text(what: str, kind: str, name: str) -> str:
+    """What RabbitMQ says. [rabbit_access_control, check_resource_access]"""
+    return f"403 ACCESS_REFUSED - {what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
+
+
 def refusal(client: Wired, command: base.Frame) -> str | None:
     """What the broker says when it ends channel 1 over a method, None if it does not."""
     client.send(command, 1)

@@ -101,7 +101,6 @@ class ScramLogin:
         self._applicant = applicant
         self._exchange = scram.Exchange(base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode())
         self._steps = 0
-        self._proof = b""
         self._abandoned = False
 
     def respond(self, response: bytes) -> None:

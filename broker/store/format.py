@@ -101,8 +101,7 @@ class Header:
     """A decoded batch header."""
 
     def __init__(self, data: bytes, at: int) -> None:
-        magic, version, _, identity, number, first, count, length = _HEAD.unpack_from(data, at)
-        self.is_batch: bool = magic == MAGIC
+        _, version, _, identity, number, first, count, length = _HEAD.unpack_from(data, at)
         self.version: int = version
         self.identity: int = identity
         self.number: int = number

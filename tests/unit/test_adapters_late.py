@@ -1,10 +1,10 @@
 """Settlements that come too late, when the delivery has been taken back, and those that are wrong."""
 
 import pytest
-from pamqp.commands import Basic, Channel, Queue
+from pamqp.commands import Basic, Channel
 
 from broker.adapters.unacked import FORGIVEN_MAX, Unacked
-from tests.leasing import consume, counts, told
+from tests.leasing import consume, counts, told, with_queue
 from tests.wired import House, Wired
 
 
@@ -15,11 +15,7 @@ def house() -> House:
 
 @pytest.fixture
 def client(house: House) -> Wired:
-    """A client that has declared the queue `q`."""
-    client = house.open()
-    client.send(Queue.Declare(queue="q"), 1)
-    client.frames()
-    return client
+    return with_queue(house)
 
 
 @pytest.mark.parametrize(

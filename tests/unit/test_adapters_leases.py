@@ -4,7 +4,7 @@ import pytest
 import structlog.testing
 from pamqp.commands import Basic, Channel, Queue
 
-from tests.leasing import TIMEOUT, consume, counts, told
+from tests.leasing import TIMEOUT, consume, counts, told, with_queue
 from tests.policies import put
 from tests.wired import House, Wired
 
@@ -16,11 +16,7 @@ def house() -> House:
 
 @pytest.fixture
 def client(house: House) -> Wired:
-    """A client that has declared the queue `q`."""
-    client = house.open()
-    client.send(Queue.Declare(queue="q"), 1)
-    client.frames()
-    return client
+    return with_queue(house)
 
 
 def test_only_what_is_late_comes_back(house: House, client: Wired) -> None:

@@ -3,26 +3,12 @@
 import pytest
 from pamqp.commands import Basic, Confirm, Exchange, Queue
 
-from tests.people import ALL, Town, closed, publish, refusal
+from tests.people import ALL, Town, closed, furnished, publish, refusal, text
 
 
 @pytest.fixture
 def town() -> Town:
-    """Queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
-    town = Town()
-    vhost = town.broker.vhosts["/"]
-    for name in ("q", "dlq"):
-        vhost.declare_queue(name, False, None, False, {})
-    for name, kind in (("x", "direct"), ("y", "fanout"), ("t", "topic")):
-        vhost.declare_exchange(name, kind, False, False, False, {})
-    vhost.bind_queue("q", "x", "k", {})
-    vhost.bind_exchange("y", "x", "k", {})
-    return town
-
-
-def text(what: str, kind: str, name: str) -> str:
-    """What RabbitMQ says. [rabbit_access_control, check_resource_access]"""
-    return f"403 ACCESS_REFUSED - {what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
+    return furnished()
 
 
 def test_publishing_needs_write_on_the_exchange(town: Town) -> None:

@@ -4,7 +4,7 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Exchange, Queue
 
-from tests.people import ALL, Town, closed, publish, refusal
+from tests.people import ALL, Town, closed, furnished, publish, refusal, text
 
 NONE = "^none$"
 PERMISSIONS = ("configure", "write", "read")
@@ -12,21 +12,7 @@ PERMISSIONS = ("configure", "write", "read")
 
 @pytest.fixture
 def town() -> Town:
-    """Queues q and dlq, exchanges x (direct), y (fanout) and t (topic)."""
-    town = Town()
-    vhost = town.broker.vhosts["/"]
-    for name in ("q", "dlq"):
-        vhost.declare_queue(name, False, None, False, {})
-    for name, kind in (("x", "direct"), ("y", "fanout"), ("t", "topic")):
-        vhost.declare_exchange(name, kind, False, False, False, {})
-    vhost.bind_queue("q", "x", "k", {})
-    vhost.bind_exchange("y", "x", "k", {})
-    return town
-
-
-def text(what: str, kind: str, name: str) -> str:
-    """What RabbitMQ says. [rabbit_access_control, check_resource_access]"""
-    return f"403 ACCESS_REFUSED - {what} access to {kind} '{name}' in vhost '/' refused for user 'ann'"
+    return furnished()
 
 
 NEEDS: list[tuple[base.Frame, dict[str, list[tuple[str, str]]]]] = [
