@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING
 from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
-from broker.core.leaving import take_out
+from broker.core.leaving import drop
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
-
-
-def drop(queue: Queue, entry: QueueEntry) -> None:
-    """AVAILABLE → DEQUEUED."""
-    message = entry.message
-    if queue.logged and message.sequence != 0:
-        queue.store.append_settle(message, queue)
-    take_out(queue, entry)
 
 
 def purge(queue: Queue) -> int:

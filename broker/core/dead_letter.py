@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.entry import QueueEntry
-from broker.core.leaving import take_out
+from broker.core.leaving import drop, take_out
 from broker.core.message import Message
 
 if TYPE_CHECKING:
+    from broker.core.passage import Passage
     from broker.core.queue import Queue
     from broker.core.rules import Rules
 
@@ -28,16 +29,15 @@ REASONS: Final[tuple[str, str, str, str]] = ("rejected", "expired", "maxlen", "d
 
 def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
     """AVAILABLE or ACQUIRED → DEQUEUED: `entry` goes to the queue's dead-letter exchange, if it has one."""
+    rules = queue.rules
+    if rules is None or not rules.dead_letters:
+        queue.counters.discarded[reason] += 1
+        drop(queue, entry)
+        return
     message = entry.message
     take_out(queue, entry)
-    rules = queue.rules
-    if rules is not None and rules.dead_letters:
-        held = message if queue.logged and message.sequence != 0 else None
-        rules.topology.dead_letters.add(Death(queue, rules, message, reason, held, queue))
-        return
-    queue.counters.discarded[reason] += 1
-    if queue.logged and message.sequence != 0:
-        queue.store.append_settle(message, queue)
+    held = message if queue.logged and message.sequence != 0 else None
+    rules.topology.dead_letters.add(Death(queue, rules, message, reason, held, queue))
 
 
 @final
@@ -45,7 +45,8 @@ class Death:
     """A message that has left `queue` for a `reason` and waits to be dead-lettered.
 
     `held`: what the log still has instead, of `holder`: until it is settled, the message is there again after
-    a crash. None if it has nothing.
+    a crash. None if it has nothing. `passage`: the way of the dead letter, once it is planned; None also if
+    its exchange is not there.
     """
 
     def __init__(
@@ -57,3 +58,4 @@ class Death:
         self.reason = reason
         self.held = held
         self.holder = holder
+        self.passage: Passage | None = None

@@ -9,6 +9,7 @@ from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
 from broker.core.keeper import Keeper
 from broker.core.letter import Notice
 from broker.core.message import Address, Message
+from broker.core.passage import Passage
 from broker.core.queue import Queue
 from broker.core.route import Route
 
@@ -48,7 +49,10 @@ class DeadLetters:
         holder: Queue,
     ) -> None:
         """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
-        self._enqueue(message, queues, keepers, held, holder)
+        passage = Passage(message, queues, keepers)
+        passage.leave_out_full()
+        self._append(passage, held, holder)
+        passage.put(self._topology)
         self._run()
 
     def _run(self) -> None:
@@ -71,22 +75,22 @@ class DeadLetters:
         if rules is not None and rules.passes_on:
             self.add(Death(queue, rules, message, MAXLEN, None, queue))
 
-    def _send(self, death: Death) -> None:
+    def plan(self, death: Death) -> None:
+        """Find out what the dead letter says and where it goes: the `passage` of the death.
+
+        Raises OSError or LogDamaged if the disk does not give the message's content back.
+        """
         topology = self._topology
-        counters = topology.counters
         rules = death.rules
         old = death.message
         exchange = topology.exchanges.get(rules.dead_letter_exchange)
         if exchange is None:  # [RabbitMQ: dropped]
-            counters.discarded[death.reason] += 1
-            self._enqueue(old, [], [], death.held, death.holder)
             return
         key = rules.dead_letter_key
         date = topology.schedule.date()
         letter = topology.write_letter(
             old, topology.store, Notice(death.queue.name, REASONS[death.reason], date, key is None)
         )
-        counters.dead_lettered[death.reason] += 1
         route = rules.dead_letter_route
         if key is None:
             key = old.address.routing_key
@@ -101,43 +105,45 @@ class DeadLetters:
         copy.date = date
         copy.died = True
         found.delay_message(copy, topology.schedule)
-        self._enqueue(copy, queues, found.keepers, death.held, death.holder)
+        passage = Passage(copy, queues, found.keepers)
+        passage.leave_out_full()
+        death.passage = passage
 
-    def _enqueue(
-        self,
-        copy: Message,
-        queues: list[Queue],
-        keepers: list[Keeper],
-        held: Message | None,
-        holder: Queue,
-    ) -> None:
-        """Put a dead letter where it goes. Queues that take no more refuse it, and may send it on.
+    def put(self, death: Death) -> None:
+        """Put a dead letter where it goes: it is planned, and appended."""
+        counters = self._topology.counters
+        passage = death.passage
+        if passage is None:
+            counters.discarded[death.reason] += 1
+        else:
+            counters.dead_lettered[death.reason] += 1
+            passage.put(self._topology)
+
+    def _send(self, death: Death) -> None:
+        self.plan(death)
+        passage = death.passage
+        if passage is not None:
+            self._append(passage, death.held, death.holder)
+        elif death.held is not None:
+            self._topology.store.append_settle(death.held, death.holder)
+        self.put(death)
+
+    def _append(self, passage: Passage, held: Message | None, holder: Queue) -> None:
+        """Append what is on its way, and have those who refuse it send it on.
 
         Whoever has it durably lets go of what the log has held until now; if nobody has, the next in the row.
         """
         store = self._topology.store
-        refusing = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(copy.size)]
-        if refusing:
-            queues = [queue for queue in queues if queue not in refusing]
-        logged: list[Queue] = []
-        if copy.persistent:
-            logged = [queue for queue in queues if queue.logged]
-            logged += [keeper.queue for keeper in keepers if keeper.queue.logged]
+        logged = passage.logged
         if logged and held is not None:
-            store.append_death(copy, logged, held, holder)
+            store.append_death(passage.message, logged, held, holder)
             held = None
         elif logged and not store.failure:
-            store.append_message(copy, logged)
-        for queue in refusing:
-            rules = queue.rules
-            if rules is not None and rules.passes_on:
-                self._waiting.append(Death(queue, rules, copy, MAXLEN, held, holder))
-                held = None
-            else:
-                queue.counters.discarded[MAXLEN] += 1
+            store.append_message(passage.message, logged)
+        for death in passage.deaths:
+            death.held = held
+            death.holder = holder
+            held = None
+            self._waiting.append(death)
         if held is not None:
             store.append_settle(held, holder)
-        for keeper in keepers:
-            keeper.add(copy)
-        for queue in queues:
-            queue.enqueue(copy)

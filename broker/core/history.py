@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from broker.core.clearing import drop
 from broker.core.keeper import Keeper
+from broker.core.leaving import drop
 from broker.core.message import Message
 
 if TYPE_CHECKING:

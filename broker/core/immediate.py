@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from broker.core.clearing import drop
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_manager import QueueConsumerList
 from broker.core.dead_letter import EXPIRED, dead_letter
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
+from broker.core.leaving import drop
 from broker.core.message import Message
 
 if TYPE_CHECKING:

@@ -32,3 +32,11 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:
         queue.election.delivery_ended(owner)
+
+
+def drop(queue: Queue, entry: QueueEntry) -> None:
+    """AVAILABLE or ACQUIRED → DEQUEUED; the log is told that the queue no longer holds the message."""
+    message = entry.message
+    if queue.logged and message.sequence != 0:
+        queue.store.append_settle(message, queue)
+    take_out(queue, entry)

@@ -3,9 +3,8 @@
 What takes part is held until the commit. The commit first finds out whether everything can be done, then
 appends everything to the log in one synchronous step, which is one batch and so atomic whatever happens, and
 does it in memory when that batch is durable, again in one step. So nobody sees a message of a transaction
-that may yet fail, and what it settles stays with its holder until then. What it refuses on a queue with a
-dead-letter exchange leaves the queue in the second step, in one batch with the dead letter: until that is
-durable a crash leaves it there. The answer to the commit waits for that too.
+that may yet fail, and what it settles stays with its holder until then. What it rejects is dead-lettered in
+the same two steps: what the letter says and where it goes is found out with everything else.
 
 Between the two steps publishes of other connections go ahead of the transaction's; after a restart they may
 be behind it. Their order was never promised: neither publisher had an answer before the other began.
@@ -13,20 +12,21 @@ be behind it. Their order was never promised: neither publisher had an answer be
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.admission import set_date
 from broker.core.consumer import QueueConsumer
+from broker.core.dead_letter import REJECTED, Death
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
-from broker.core.keeper import Keeper
+from broker.core.leaving import drop
 from broker.core.message import Message
-from broker.core.ports import DurableWaiter
-from broker.core.queue import Queue
+from broker.core.passage import Passage
+from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.route import Route
-from broker.core.rules import Rules
 
 if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
@@ -46,10 +46,7 @@ class HeldPublish:
         self.message = message
         self.keys = keys
         self.immediate = immediate
-        self.queues: list[Queue] = []
-        self.keepers: list[Keeper] = []
-        self.logged: list[Queue] = []
-        self.reserved: list[Rules] = []
+        self.passage = Passage(message, [], [])  # until it is resolved
 
     def taken(self, count: i64) -> None:
         """The commit has published it; `count` is what VirtualHost.publish returns."""
@@ -67,79 +64,114 @@ class HeldPublish:
         if self.keys or route.by_message:
             view = virtual_host.views(message, virtual_host.store)
             found = virtual_host.resolve(route, message, self.keys or [route.address.routing_key], view)
-            self.queues = list(found.queues)
-            self.keepers = found.keepers
+            passage = Passage(message, list(found.queues), found.keepers)
         else:
-            self.queues = route.queues
-        everywhere = self.queues + [keeper.queue for keeper in self.keepers]
-        self.logged = [queue for queue in everywhere if queue.logged] if message.persistent else []
+            passage = Passage(message, route.queues, [])
+        everywhere = passage.queues + [keeper.queue for keeper in passage.keepers]
         refusal = virtual_host.refusal(message, everywhere, self.immediate)
         if not refusal:
-            set_date(virtual_host, message, self.queues)
-            self._reserve()
+            set_date(virtual_host, message, passage.queues)
+            passage.reserve()
+            self.passage = passage
         return refusal
-
-    def _reserve(self) -> None:
-        """Keep room in queues that refuse what is too much: also for what the same transaction publishes."""
-        for queue in self.queues:
-            rules = queue.rules
-            if rules is not None and rules.limited:
-                rules.reserve(1, self.message.size)
-                self.reserved.append(rules)
-
-    def unreserve(self) -> None:
-        """Give the room back."""
-        for rules in self.reserved:
-            rules.reserve(-1, -self.message.size)
-        self.reserved = []
 
     def put(self, virtual_host: VirtualHost) -> i64:
         """Put the message, which has been appended, where it goes; returns what VirtualHost.publish does."""
         virtual_host.counters.published += 1
-        self.unreserve()
-        for queue in self.logged:
-            if queue.deleted:  # since the commit, when it did not have this message yet
-                virtual_host.store.forget(self.message)
-        queues = [queue for queue in self.queues if not queue.deleted]
-        keepers = [keeper for keeper in self.keepers if not keeper.queue.deleted]
-        count = virtual_host.put(self.message, queues, keepers, self.immediate)
-        return count if len(queues) == len(self.queues) else len(self.queues)
+        passage = self.passage
+        wanted: i64 = len(passage.queues)
+        passage.unreserve()
+        passage.leave_out_deleted(virtual_host.store)
+        count = virtual_host.put(self.message, passage.queues, passage.keepers, self.immediate)
+        return count if len(passage.queues) == wanted else wanted
 
 
 @final
 class HeldSettlement:
-    """What is to become of one delivery. `tag`: by what name its holder knows it."""
+    """What is to become of one delivery. `tag`: by what name its holder knows it.
+
+    `deaths`: its own, if it is dead-lettered, and those of its dead letter in queues that take no more.
+    """
 
     def __init__(self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
         self.tag = tag
         self.entry = entry
         self.consumer = consumer
         self.outcome = outcome
+        self.deaths: list[Death] = []
 
     def is_valid(self) -> bool:
         """Whether the queue has not taken the entry back meanwhile."""
         entry = self.entry
         return self.consumer.acquires and entry.state == ACQUIRED and entry.owner is self.consumer
 
-    def is_dead_lettered(self) -> bool:
-        """Whether the queue sends it to its dead-letter exchange."""
-        rules = self.consumer.queue.rules
-        return self.outcome == DISCARD and rules is not None and rules.dead_letters
+    def resolve(self, store: MessageStore) -> None:
+        """Find out where the dead letter goes, if there will be one, and those of the queues that refuse it.
 
-    def append(self) -> bool:
-        """Append it to the log; false if there was nothing to append.
-
-        What will be dead-lettered is appended with its letter, when the rest is durable: if the broker dies
-        in between, the message is where it was, and not lost.
+        Raises PreconditionFailed if it cannot be made, or cannot be logged and would have to be.
         """
         queue = self.consumer.queue
+        rules = queue.rules
+        if self.outcome != DISCARD or rules is None or not rules.dead_letters or not self.is_valid():
+            return
+        waiting = deque([Death(queue, rules, self.entry.message, REJECTED, None, queue)])
+        while waiting:
+            death = waiting.popleft()
+            self.deaths.append(death)
+            try:
+                death.rules.topology.dead_letters.plan(death)
+            except Exception as error:  # the disk does not give the message back
+                raise PreconditionFailed(self._which(str(error))) from error
+            passage = death.passage
+            if passage is None:
+                continue
+            if store.failure and passage.logged:
+                raise PreconditionFailed(self._which(f"the log has stopped: {store.failure}"))
+            passage.reserve()
+            waiting += passage.deaths
+
+    def append(self, store: MessageStore) -> bool:
+        """Append it to the log, dead letters included; false if there was nothing to append."""
+        appended = False
+        for passage in self._passages():
+            logged = passage.logged
+            if logged:
+                store.append_message(passage.message, logged)
+                appended = True
+        queue = self.consumer.queue
         message = self.entry.message
-        if self.is_dead_lettered():
-            return False
         if self.outcome == RELEASE or not self.is_valid() or not queue.logged or message.sequence == 0:
-            return False
-        queue.store.append_transacted_settle(message, queue)
+            return appended
+        store.append_transacted_settle(message, queue)
         return True
+
+    def put(self, store: MessageStore) -> None:
+        """Settle or discard the entry, and put its dead letters where they go: all has been appended."""
+        queue = self.consumer.queue
+        if self.is_valid() and self.outcome == SETTLE:
+            queue.settle(self.entry)
+        elif self.is_valid():
+            drop(queue, self.entry)
+            if not self.deaths:
+                queue.counters.discarded[REJECTED] += 1
+        for death in self.deaths:  # also if the queue has been deleted since the append
+            passage = death.passage
+            if passage is not None:
+                passage.unreserve()
+                passage.leave_out_deleted(store)
+            death.rules.topology.dead_letters.put(death)
+
+    def forget_deaths(self) -> None:
+        """Nobody dies: give the room back that was kept for dead letters."""
+        for passage in self._passages():
+            passage.unreserve()
+        self.deaths = []
+
+    def _passages(self) -> list[Passage]:
+        return [death.passage for death in self.deaths if death.passage is not None]
+
+    def _which(self, why: str) -> str:
+        return f"delivery {self.tag}, rejected in the transaction, cannot be dead-lettered: {why}"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -150,26 +182,23 @@ class Transaction(DurableWaiter):
         self.virtual_host = virtual_host
         self.publishes: list[HeldPublish] = []
         self.settlements: list[HeldSettlement] = []
-        self._done = False  # in memory; what it has dead-lettered need not be durable yet
 
     def committed(self) -> None:
         """Everything has been done and is durable."""
         raise NotImplementedError
 
     def failed(self, reason: str) -> None:
-        """The log has failed: nothing was done, and what was to be settled has been released.
-
-        Or all has been done, and it is not known whether what was dead-lettered is on disk.
-        """
+        """The log has failed: nothing was done, and what was to be settled has been released."""
         raise NotImplementedError
 
     def commit(self) -> None:
         """Do everything, publishes first; `committed` is called when it is durable, perhaps at once.
 
         Raises:
-            NotFound, AccessRefused, PreconditionFailed: a publish is refused, and the text says which one and
-                why. Nothing was done.
+            NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
+                stored; the text says which one and why. Nothing was done.
         """
+        store = self.virtual_host.store
         try:
             self._check()
         except BrokerError:
@@ -177,16 +206,17 @@ class Transaction(DurableWaiter):
             raise
         appended = False
         for publish in self.publishes:
-            if publish.logged:
-                self.virtual_host.store.append_message(publish.message, publish.logged)
+            logged = publish.passage.logged
+            if logged:
+                store.append_message(publish.message, logged)
                 appended = True
         for settlement in self.settlements:
-            if settlement.append():
+            if settlement.append(store):
                 appended = True
         if appended:
-            self.virtual_host.store.wait(self)
+            store.wait(self)
         else:
-            self._apply()
+            self.on_durable(0)
 
     def _check(self) -> None:
         for number, publish in enumerate(self.publishes, 1):
@@ -196,57 +226,41 @@ class Transaction(DurableWaiter):
                 raise type(error)(self._which(number, error.text)) from error
             if refusal:
                 raise PreconditionFailed(self._which(number, refusal))
+        for settlement in self.settlements:
+            settlement.resolve(self.virtual_host.store)
 
     def _unreserve(self) -> None:
         for publish in self.publishes:
-            publish.unreserve()
+            publish.passage.unreserve()
+        for settlement in self.settlements:
+            settlement.forget_deaths()
 
     def _which(self, number: int, why: str) -> str:
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
 
     def on_durable(self, batch: i64) -> None:
-        """The batch with all of it is on disk, or with its dead letters (DurableWaiter)."""
-        if self._done:
-            self.committed()
-        else:
-            self._apply()
+        """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
+        for publish in self.publishes:
+            publish.taken(publish.put(self.virtual_host))
+        self._settle()
+        self.committed()
 
     def on_store_failed(self, reason: str) -> None:
         """It is not, or nobody knows (DurableWaiter)."""
-        if self._done:
-            self.failed(reason)
-            return
         self._unreserve()
         for settlement in self.settlements:
             settlement.outcome = RELEASE
         self._settle()
         self.failed(reason)
 
-    def _apply(self) -> None:
-        dead_letters = False
-        for settlement in self.settlements:
-            if settlement.is_dead_lettered() and settlement.is_valid() and settlement.consumer.queue.logged:
-                dead_letters = True
-        for publish in self.publishes:
-            publish.taken(publish.put(self.virtual_host))
-        self._settle()
-        self._done = True
-        if dead_letters:
-            self.virtual_host.store.wait(self)
-        else:
-            self.committed()
-
     def _settle(self) -> None:
         """Settle what is valid, and give back what is to be released, all of one consumer at once."""
         released: dict[QueueConsumer, list[QueueEntry]] = {}
         for settlement in self.settlements:
-            consumer = settlement.consumer
             if settlement.outcome == RELEASE:
-                released.setdefault(consumer, []).append(settlement.entry)
-            elif settlement.is_valid() and settlement.outcome == SETTLE:
-                consumer.queue.settle(settlement.entry)
-            elif settlement.is_valid():
-                consumer.queue.discard(settlement.entry)
+                released.setdefault(settlement.consumer, []).append(settlement.entry)
+            else:
+                settlement.put(self.virtual_host.store)
         for consumer, entries in released.items():
             if consumer.acquires:
                 consumer.queue.release(entries, consumer)

@@ -3,10 +3,12 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pamqp.commands import Basic, Queue
+from pamqp.commands import Basic, Queue, Tx
 from pamqp.common import FieldTable
 
+from tests.daemon import DaemonStarter
 from tests.frames import Message
+from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 
 pytestmark = pytest.mark.spec("rabbitmq-extensions", "dead letter exchanges")
@@ -202,3 +204,51 @@ def test_reject_publish_dlx_nacks_and_dead_letters(channel: PeerChannel) -> None
     assert message.body == b"refused"
     assert headers_of(message)["x-last-death-reason"] == "maxlen"
     assert channel.take(queue).body == b"kept"
+
+
+def test_what_a_transaction_rejects_dies_with_the_commit(channel: PeerChannel) -> None:
+    dead = channel.declare(exclusive=True)
+    queue = dead_lettering(channel, dead)
+    for body in (b"1", b"2", b"3"):
+        channel.publish(body, queue)
+    channel.call(Tx.Select(), Tx.SelectOk)
+    first = channel.take(queue).tag
+    channel.reject(first, requeue=False)
+    channel.call(Tx.Rollback(), Tx.RollbackOk)
+    assert channel.counts(dead) == (0, 0)
+    channel.nack(channel.take(queue).tag, multiple=True, requeue=False)
+    channel.publish(b"4", dead)
+    assert channel.counts(dead) == (0, 0)
+    channel.call(Tx.Commit(), Tx.CommitOk)
+    assert (channel.counts(queue), channel.counts(dead)) == ((1, 0), (3, 0))
+    published, *letters = [channel.take(dead) for _ in range(3)]
+    assert published.body == b"4"
+    assert [letter.body for letter in letters] == [b"1", b"2"]
+    for letter in letters:
+        death = headers_of(letter)["x-death"]
+        assert isinstance(death, list)
+        assert [(d["queue"], d["reason"], d["count"]) for d in death] == [(queue, "rejected", 1)]
+
+
+def test_what_a_transaction_rejects_is_dead_after_a_crash(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    persistent = Basic.Properties(delivery_mode=2)
+    daemon = start_daemon()
+    channel = connect(daemon.address).channel()
+    arguments: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.declare("work", durable=True, arguments=arguments)
+    channel.declare("dead", durable=True)
+    channel.call(Tx.Select(), Tx.SelectOk)
+    channel.publish(b"bad", "work", properties=persistent)
+    channel.call(Tx.Commit(), Tx.CommitOk)
+    channel.reject(channel.take("work").tag, requeue=False)
+    channel.publish(b"report", "dead", properties=persistent)
+    channel.call(Tx.Commit(), Tx.CommitOk)
+    daemon.kill()
+    channel.peer.drop()
+    channel = connect(start_daemon().address).channel()
+    assert channel.counts("work") == (0, 0)
+    report, letter = channel.take("dead"), channel.take("dead")
+    assert (report.body, letter.body) == (b"report", b"bad")
+    assert headers_of(letter)["x-first-death-queue"] == "work"

@@ -1,4 +1,4 @@
-"""kill -9 among transactions over three queues: each is there as a whole or not at all."""
+"""kill -9 among transactions over several queues: each is there as a whole or not at all."""
 
 import random
 import threading
@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 from pamqp.commands import Basic, Tx
+from pamqp.common import FieldTable
 
 from tests.daemon import PATIENCE_S, Address, Daemon
-from tests.frames import UnexpectedClose
+from tests.frames import Message, UnexpectedClose
 from tests.peer import Peer
 from tests.peer_channel import PeerChannel
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
 RESULTS = ("out.0", "out.1", "out.2")
+DEAD_LETTERS: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 SMALL = {"AMQPD_SEGMENT_BYTES": "64KiB", "AMQPD_MEMORY_BUDGET": "1MiB"}
 """Settings under which files are dropped and copied all the time."""
 
@@ -28,14 +30,30 @@ def number_of(body: bytes) -> int:
     return number
 
 
+class Outcome:
+    """The numbers of what was done, with its results, and of what was rejected."""
+
+    def __init__(self) -> None:
+        self.done: set[int] = set()
+        self.rejected: set[int] = set()
+
+    def add(self, other: "Outcome") -> None:
+        self.done |= other.done
+        self.rejected |= other.rejected
+
+
 class Worker(threading.Thread):
-    """Takes work and puts a result into each of three queues, a few of both per transaction."""
+    """Takes work and puts a result into each of three queues, a few of both per transaction.
+
+    Some it rejects: that is in the same transactions, and goes to the dead letters.
+    """
 
     def __init__(self, address: Address, seed: int) -> None:
         super().__init__(daemon=True)
         self.random = random.Random(seed)
         self.channel = Peer(address).open().channel()
-        self.committed: set[int] = set()
+        self.committed = Outcome()
+        self.asked: set[int] = set()  # the numbers of a transaction whose commit has not been answered
         self.failure: BaseException | None = None
         self.start()
 
@@ -59,18 +77,28 @@ class Worker(threading.Thread):
         channel = self.channel
         messages = channel.deliveries(self.random.randrange(1, 6))
         if self.random.random() < 0.2:
-            self.fill([messages[0].tag], [number_of(messages[0].body)])
+            self.fill(messages[:1])
             channel.call(Tx.Rollback(), Tx.RollbackOk)
-        numbers = [number_of(message.body) for message in messages]
-        self.fill([message.tag for message in messages], numbers)
+        outcome = self.fill(messages)
+        self.asked = outcome.done | outcome.rejected
         channel.call(Tx.Commit(), Tx.CommitOk)
-        self.committed.update(numbers)
+        self.asked = set()
+        self.committed.add(outcome)
 
-    def fill(self, tags: list[int], numbers: list[int]) -> None:
-        for tag, number in zip(tags, numbers, strict=True):
-            self.channel.ack(tag)
+    def fill(self, messages: list[Message]) -> Outcome:
+        """Do them, or reject them."""
+        outcome = Outcome()
+        for message in messages:
+            number = number_of(message.body)
+            if self.random.random() < 0.3:
+                self.channel.reject(message.tag, requeue=False)
+                outcome.rejected.add(number)
+                continue
+            self.channel.ack(message.tag)
+            outcome.done.add(number)
             for queue in RESULTS:
                 self.channel.publish(body_of(number), queue, properties=PERSISTENT)
+        return outcome
 
 
 def add_work(channel: PeerChannel, first: int, count: int) -> None:
@@ -90,48 +118,56 @@ def held(address: Address, queue: str) -> list[int]:
     return numbers
 
 
-def check(address: Address, published: int, committed: set[int], where: str) -> int:
-    """Everything is either still to be done or in all three queues, once; returns how much is done."""
-    work = held(address, "work")
-    results = [held(address, queue) for queue in RESULTS]
-    done = set(results[0])
-    for queue, numbers in zip(RESULTS, results, strict=True):
+def check(
+    address: Address, published: int, committed: Outcome, unanswered: list[set[int]], where: str
+) -> int:
+    """Each is to be done, or in all three queues, or a dead letter, once; returns how many are not to do."""
+    queues = {queue: held(address, queue) for queue in ("work", "dead", *RESULTS)}
+    for queue, numbers in queues.items():
         assert len(numbers) == len(set(numbers)), f"{where}: doubles in {queue}"
-        assert set(numbers) == done, f"{where}: {queue} differs in {sorted(set(numbers) ^ done)}"
-    assert len(work) == len(set(work)), f"{where}: doubles in work"
-    assert done.isdisjoint(work), f"{where}: done and to be done: {sorted(done & set(work))}"
-    missing = set(range(published)) - done - set(work)
+    work, dead, done = set(queues["work"]), set(queues["dead"]), set(queues[RESULTS[0]])
+    for queue in RESULTS:
+        assert set(queues[queue]) == done, f"{where}: {queue} differs in {sorted(set(queues[queue]) ^ done)}"
+    assert done.isdisjoint(work), f"{where}: done and to be done: {sorted(done & work)}"
+    assert dead.isdisjoint(work), f"{where}: rejected and to be done: {sorted(dead & work)}"
+    assert dead.isdisjoint(done), f"{where}: rejected and done: {sorted(dead & done)}"
+    for asked in unanswered:
+        assert asked & work in (set(), asked), (
+            f"{where}: of {sorted(asked)} only {sorted(asked - work)} are done"
+        )
+    missing = set(range(published)) - done - work - dead
     assert missing == set(), f"{where}: lost {sorted(missing)}"
-    assert committed <= done, f"{where}: committed and not done {sorted(committed - done)}"
-    return len(done)
+    assert committed.done <= done, f"{where}: committed and not done {sorted(committed.done - done)}"
+    lost = committed.rejected - dead
+    assert lost == set(), f"{where}: committed and not dead-lettered {sorted(lost)}"
+    return len(done) + len(dead)
 
 
-def ended(workers: list[Worker]) -> set[int]:
-    """What they know to be committed, once they have noticed that the broker is gone."""
-    committed: set[int] = set()
+def await_end(workers: list[Worker]) -> None:
+    """They notice that the broker is gone."""
     for worker in workers:
         worker.join(PATIENCE_S)
         assert not worker.is_alive()
         assert worker.failure is None, worker.failure
-        committed |= worker.committed
-    return committed
 
 
 def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> None:
     """Start, work and kill the daemon `count` times, checking after each."""
     chance = random.Random(seed)
-    committed: set[int] = set()
+    committed = Outcome()
+    unanswered: list[set[int]] = []
     published = 0
-    done = 0
+    finished = 0
     never = threading.Event()
     for number in range(count + 1):
         daemon = Daemon(folder / str(number), environment=settings, data_dir=folder / "data")
         try:
             daemon.wait_until_ready()
             channel = Peer(daemon.address).open().channel()
-            for queue in ("work", *RESULTS):
+            channel.declare("work", durable=True, arguments=DEAD_LETTERS)
+            for queue in ("dead", *RESULTS):
                 channel.declare(queue, durable=True)
-            done = check(daemon.address, published, committed, f"seed {seed}, life {number}")
+            finished = check(daemon.address, published, committed, unanswered, f"seed {seed}, life {number}")
             if number < count:
                 channel.confirm_select()
                 add_work(channel, published, 1500)
@@ -139,15 +175,19 @@ def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> Non
                 workers = [Worker(daemon.address, chance.randrange(1 << 30)) for _ in range(3)]
                 never.wait(chance.uniform(0.05, 1.5))  # the instant of the kill is meant to be anywhere
                 daemon.kill()
-                committed |= ended(workers)
+                await_end(workers)
+                for worker in workers:
+                    committed.add(worker.committed)
+                unanswered = [worker.asked for worker in workers]
             channel.peer.drop()
             if number == count:
                 daemon.stop()
         finally:
             if daemon.alive:
                 daemon.kill()
-    print(f"seed {seed}: {count} kills, {published} published, {done} done, {len(committed)} known to be")
-    assert len(committed) > 0
+    known = f"{len(committed.done)} done and {len(committed.rejected)} rejected for sure"
+    print(f"seed {seed}: {count} kills, {published} published, {finished} finished, {known}")
+    assert len(committed.done | committed.rejected) > 0
 
 
 @pytest.mark.parametrize("settings", [{}, SMALL], ids=["defaults", "small"])

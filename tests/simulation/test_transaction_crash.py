@@ -1,6 +1,6 @@
 """A transaction over several queues, with the power cut, the process killed or the disk full anywhere in it.
 
-The real core and the real log on a simulated disk: what is found afterwards is all of it or nothing.
+What is found afterwards is all of it or nothing: what it acknowledges, rejects and publishes.
 """
 
 import itertools
@@ -9,22 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.broker import Broker
-from broker.core.consumer import QueueConsumer
-from broker.core.counters import Counters
 from broker.core.message import Message
-from broker.core.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
-from broker.core.vhost import VirtualHost
-from broker.store.log import Log
-from broker.store.restore import Recovered
-from broker.store.syncer import DiskSyncer
-from tests.clock import HandClock
+from broker.core.transaction import DISCARD, SETTLE, HeldPublish, HeldSettlement, Transaction
+from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
-from tests.storing import Deferred, content_of
-from tests.topology import Taker
+from tests.storing import content_of
 
-FOLDER = "/data"
-WORK = 3  # messages that the transaction settles
+WORK = 4  # messages that the transaction settles
+REJECTED = (1, 3)  # those of them that it rejects
 RESULTS = ("out.0", "out.1", "out.2")
 SEEDS = range(4)  # of what a power cut leaves
 
@@ -48,74 +40,56 @@ class Job(Transaction):
         self.answer = "failed"
 
 
-class Life:
-    """A broker from its start to its end on a disk that lives on."""
-
-    def __init__(self, disk: SimDisk) -> None:
-        self.deferred = Deferred()
-        self.log = Log(
-            FOLDER,
-            disk,
-            DiskSyncer(disk, self.deferred.run),
-            lambda: 0.0,
-            lambda: self.broker.definitions(),
-            segment_bytes=8192,
-            first_segment_bytes=8192,
-            reserve_bytes=8192,
-        )
-        names = itertools.count(1)
-        self.broker = Broker(self.log, Counters(), lambda: str(next(names)), HandClock().schedule)
-        self.log.recover(Recovered(self.broker))
-        self.vhost: VirtualHost = self.broker.declare_vhost("/")
-
-    def commit(self) -> None:
-        """The end of a turn, and what the disk does about it."""
-        self.log.commit()
-        self.deferred.run_all()
-
-    def publish(self, queue: str, content: bytes) -> None:
-        route = self.vhost.route("", queue)
-        self.vhost.publish(route, Message(route.address, content, len(content), True, 0))
-
-    def held(self) -> dict[str, list[bytes]]:
-        """The contents of each queue, whether they are ready or with somebody."""
-        return {
-            name: [entry.message.content or self.log.load(entry.message) for entry in queue.entries]
-            for name, queue in self.vhost.queues.items()
-        }
-
-    def job(self, size: int) -> Job:
-        """Take the work, and ask for results of `size` bytes in its place, in one transaction."""
-        taker = Taker()
-        work = self.vhost.queues["work"]
-        consumer = QueueConsumer(taker, work)
-        work.add_consumer(consumer)
-        while work.deliver_single_message(consumer):
-            pass
-        job = Job(self.vhost)
-        for number, queue in enumerate(RESULTS):
-            route = self.vhost.route("", queue)
-            message = Message(route.address, content_of(number, size), size, True, 0)
-            job.publishes.append(Publish(route, message, [], False))
-        job.settlements += [HeldSettlement(0, entry, consumer, SETTLE) for entry in taker.taken]
-        job.commit()
-        assert self.held()["work"] == BEFORE["work"], "nothing is seen before it is durable"
-        return job
+def committed(life: Life, size: int) -> Job:
+    """Take the work, ask for results of `size` bytes in its place and reject some, in one transaction."""
+    consumer, entries = life.take("work")
+    job = Job(life.vhost)
+    for number, queue in enumerate(RESULTS):
+        route = life.vhost.route("", queue)
+        message = Message(route.address, content_of(number, size), size, True, 0)
+        job.publishes.append(Publish(route, message, [], False))
+    for number, entry in enumerate(entries):
+        outcome = DISCARD if number in REJECTED else SETTLE
+        job.settlements.append(HeldSettlement(number, entry, consumer, outcome))
+    job.commit()
+    held = life.held()
+    held["out.0"] = [content for content in held["out.0"] if content != OTHER]
+    assert held == BEFORE, "nothing is seen before it is durable"
+    return job
 
 
-BEFORE = {"work": [content_of(n, 100) for n in range(WORK)], **{name: [] for name in RESULTS}}
+WORKS = [content_of(n, 100) for n in range(WORK)]
+OTHER = b"x"
+BEFORE = {"work": WORKS, "full": [b"full"], "dead": [], **{name: [] for name in RESULTS}}
 
 
 def after(size: int) -> dict[str, list[bytes]]:
-    return {"work": [], **{name: [content_of(n, size)] for n, name in enumerate(RESULTS)}}
+    return {
+        "work": [],
+        "full": [b"full"],
+        "dead": [WORKS[number] for number in REJECTED],
+        **{name: [content_of(n, size)] for n, name in enumerate(RESULTS)},
+    }
 
 
 def prepared(disk: SimDisk) -> Life:
-    """A broker with work, all of it durable."""
+    """A broker with work, all of it durable.
+
+    What is rejected goes to a queue that is full, and from there on.
+    """
     life = Life(disk)
-    for name in ("work", *RESULTS):
-        life.vhost.declare_queue(name, True, None, False, {})
-    for content in BEFORE["work"]:
+    life.declare("work", dead_letter_exchange="", dead_letter_routing_key="full")
+    life.declare(
+        "full",
+        max_length=1,
+        overflow="reject-publish-dlx",
+        dead_letter_exchange="",
+        dead_letter_routing_key="dead",
+    )
+    for name in ("dead", *RESULTS):
+        life.declare(name)
+    life.publish("full", b"full")
+    for content in WORKS:
         life.publish("work", content)
     life.commit()
     life.commit()
@@ -126,16 +100,14 @@ def run(disk: SimDisk, size: int, accident: Callable[[], None]) -> str:
     """Do the job with `accident` on its way; returns what the client was told."""
     life = prepared(disk)
     if size % 2:  # the batch before it is still on its way
-        life.publish("out.0", b"x")
+        life.publish("out.0", OTHER)
         life.log.commit()
     job = None
     try:
         accident()
-        job = life.job(size)
+        job = committed(life, size)
         life.commit()
-        for _ in range(3):  # segments begin and go
-            life.log.tick()
-            life.commit()
+        life.tidy()
     except PowerLoss:
         pass
     else:
@@ -147,7 +119,7 @@ def run(disk: SimDisk, size: int, accident: Callable[[], None]) -> str:
 def found(disk: SimDisk) -> dict[str, list[bytes]]:
     """What the next life of the broker has."""
     held = Life(disk).held()
-    held["out.0"] = [content for content in held["out.0"] if content != b"x"]
+    held["out.0"] = [content for content in held["out.0"] if content != OTHER]
     return held
 
 

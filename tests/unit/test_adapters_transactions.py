@@ -2,7 +2,6 @@
 
 import pytest
 from pamqp.commands import Basic, Channel, Queue, Tx
-from pamqp.common import FieldTable
 
 from broker.adapters.channel091 import Channel as ChannelOf091
 from broker.adapters.server import HELD_FOR_REPLY
@@ -243,28 +242,3 @@ def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: 
     client.send(Tx.Commit(), 1)
     house.store.complete()
     assert channel.window.used == 0
-
-
-def test_what_is_refused_leaves_with_its_dead_letter_and_not_before(house: House) -> None:
-    setup = house.open()
-    arguments: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "aside"}
-    setup.send(Queue.Declare(queue="dying", durable=True, arguments=arguments), 1)
-    house.store.complete()
-    setup.publish("dying", b"bad", persistent=True)
-    house.store.complete()
-    client = house.open()
-    client.send(Tx.Select(), 1)
-    client.send(Basic.Get(queue="dying"), 1)
-    client.send(Basic.Reject(1, requeue=False), 1)
-    client.publish("out", b"report", persistent=True)
-    client.frames()
-    client.send(Tx.Commit(), 1)
-    assert house.store.transacted == [], "without its dead letter it must not be gone after a crash"
-    assert (counts(house, "dying"), counts(house, "aside")) == ((0, 1), (0, 0))
-    house.store.complete()
-    assert (counts(house, "dying"), counts(house, "aside"), counts(house, "out")) == ((0, 0), (1, 0), (1, 0))
-    assert client.frames() == [], "the dead letter is not durable yet"
-    house.store.complete()
-    (answer,) = client.frames()
-    assert isinstance(answer, Tx.CommitOk)
-    assert client.edge.holds == 0

@@ -1,7 +1,7 @@
 """Transactions and queues that limit time and space."""
 
 import pytest
-from pamqp.commands import Basic, Confirm, Queue, Tx
+from pamqp.commands import Confirm, Queue, Tx
 
 from tests.wired import House
 
@@ -50,24 +50,6 @@ def test_room_is_kept_until_the_transaction_is_durable() -> None:
     house.store.complete()
     assert [frame.name for frame in client.frames()] == ["Tx.CommitOk"]
     assert ready(house, "q") == 2
-
-
-def test_what_a_transaction_rejects_is_dead_lettered_and_not_settled_before() -> None:
-    house = House()
-    declared(house, "q", durable=True, dead_letter_exchange="", dead_letter_routing_key="dead")
-    declared(house, "dead", durable=True)
-    client = house.open()
-    client.publish("q", persistent=True)
-    client.send(Basic.Get(queue="q"), 1)
-    client.send(Tx.Select(), 1)
-    client.send(Basic.Reject(1, False), 1)
-    assert ready(house, "dead") == 0
-    client.frames()
-    client.send(Tx.Commit(), 1)
-    house.store.complete()
-    assert "Tx.CommitOk" in [frame.name for frame in client.frames()]
-    assert ready(house, "dead") == 1
-    assert [message.content is not None for message in house.store.settled] == [True]
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -1,0 +1,91 @@
+"""A message and where it goes, which is found out before it is appended, and before it goes there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.core.dead_letter import MAXLEN, Death
+from broker.core.keeper import Keeper
+from broker.core.message import Message
+from broker.core.queue import Queue
+from broker.core.rules import Rules
+
+if TYPE_CHECKING:
+    from broker.core.ports import MessageStore
+    from broker.core.topology import Topology
+
+
+@final
+class Passage:
+    """`queues` and `keepers` get `message`.
+
+    `deaths`: of the message in queues that take no more and send on what they refuse; `dropped`: how many
+    others take no more. Both only if `leave_out_full` was asked for.
+    """
+
+    def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
+        self.message = message
+        self.queues = queues
+        self.keepers = keepers
+        self.deaths: list[Death] = []
+        self.dropped: i64 = 0
+        self._reserved: list[Rules] = []
+
+    @property
+    def logged(self) -> list[Queue]:
+        """The queues, those of keepers too, for which the log is to keep the message."""
+        if not self.message.persistent:
+            return []
+        logged = [queue for queue in self.queues if queue.logged]
+        logged += [keeper.queue for keeper in self.keepers if keeper.queue.logged]
+        return logged
+
+    def leave_out_full(self) -> None:
+        """Leave out queues that take no more."""
+        message = self.message
+        taking: list[Queue] = []
+        for queue in self.queues:
+            rules = queue.rules
+            if rules is None or not rules.refuses(message.size):
+                taking.append(queue)
+            elif rules.passes_on:
+                self.deaths.append(Death(queue, rules, message, MAXLEN, None, queue))
+            else:
+                self.dropped += 1
+        self.queues = taking
+
+    # ---- when some time passes between the append and the put
+
+    def reserve(self) -> None:
+        """Keep room in queues that refuse what is too much: also for what the same transaction sends."""
+        for queue in self.queues:
+            rules = queue.rules
+            if rules is not None and rules.limited:
+                rules.reserve(1, self.message.size)
+                self._reserved.append(rules)
+
+    def unreserve(self) -> None:
+        """Give the room back."""
+        for rules in self._reserved:
+            rules.reserve(-1, -self.message.size)
+        self._reserved = []
+
+    def leave_out_deleted(self, store: MessageStore) -> None:
+        """Leave out what was deleted since the append, when it did not have the message yet."""
+        for queue in self.logged:
+            if queue.deleted:
+                store.forget(self.message)
+        self.queues = [queue for queue in self.queues if not queue.deleted]
+        self.keepers = [keeper for keeper in self.keepers if not keeper.queue.deleted]
+
+    # ---- at last
+
+    def put(self, topology: Topology) -> None:
+        """Put the message, which has been appended, where it goes."""
+        topology.counters.discarded[MAXLEN] += self.dropped
+        for keeper in self.keepers:
+            keeper.add(self.message)
+        for queue in self.queues:
+            queue.enqueue(self.message)

@@ -1,0 +1,80 @@
+"""The real core and the real log on a simulated disk: a broker from its start to its end."""
+
+import itertools
+from typing import Any
+
+from broker.core.broker import Broker
+from broker.core.consumer import QueueConsumer
+from broker.core.counters import Counters
+from broker.core.entry import QueueEntry
+from broker.core.message import Message
+from broker.core.vhost import VirtualHost
+from broker.store.log import Log
+from broker.store.restore import Recovered
+from broker.store.syncer import DiskSyncer
+from tests.clock import HandClock
+from tests.simulation.sim_disk import SimDisk
+from tests.storing import Deferred
+from tests.topology import Taker
+
+FOLDER = "/data"
+
+
+class Life:
+    """One process of the broker; the disk lives on."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.deferred = Deferred()
+        self.log = Log(
+            FOLDER,
+            disk,
+            DiskSyncer(disk, self.deferred.run),
+            lambda: 0.0,
+            lambda: self.broker.definitions(),
+            segment_bytes=8192,
+            first_segment_bytes=8192,
+            reserve_bytes=8192,
+        )
+        names = itertools.count(1)
+        self.clock = HandClock()
+        self.broker = Broker(self.log, Counters(), lambda: str(next(names)), self.clock.schedule)
+        self.log.recover(Recovered(self.broker))
+        self.vhost: VirtualHost = self.broker.declare_vhost("/")
+
+    def commit(self) -> None:
+        """The end of a turn, and what the disk does about it."""
+        self.log.commit()
+        self.deferred.run_all()
+
+    def tidy(self) -> None:
+        """Some more turns: segments begin and go."""
+        for _ in range(3):
+            self.log.tick()
+            self.commit()
+
+    def declare(self, name: str, **arguments: Any) -> None:
+        """Declare a durable queue; `message_ttl=5` is its x-message-ttl, and so on."""
+        held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        self.vhost.declare_queue(name, True, None, False, held)
+
+    def publish(self, queue: str, content: bytes) -> None:
+        """Publish a persistent message."""
+        route = self.vhost.route("", queue)
+        self.vhost.publish(route, Message(route.address, content, len(content), True, 0))
+
+    def take(self, name: str) -> tuple[QueueConsumer, list[QueueEntry]]:
+        """A new consumer of a queue, and everything in it."""
+        taker = Taker()
+        queue = self.vhost.queues[name]
+        consumer = QueueConsumer(taker, queue)
+        queue.add_consumer(consumer)
+        while queue.deliver_single_message(consumer):
+            pass
+        return consumer, taker.taken
+
+    def held(self) -> dict[str, list[bytes]]:
+        """The contents of each queue, whether they are ready or with somebody."""
+        return {
+            name: [entry.message.content or self.log.load(entry.message) for entry in queue.entries]
+            for name, queue in self.vhost.queues.items()
+        }
