@@ -23,6 +23,53 @@ class TlsError(Exception):
 
 
 @final
+class HandshakeFailed(ssl.SSLError):
+    """A peer with which there will be no TLS: `why`, and the `alert` that tells it. [RFC 8446 6.2]"""
+
+    def __init__(self, error: ssl.SSLError, alert: bytes) -> None:
+        super().__init__(*error.args)
+        self.why = getattr(error, "verify_message", "") or error.reason or str(error)
+        self.alert = alert
+
+
+@final
+class TlsSession(ssl.SSLObject):
+    """One connection's TLS. Event loops drop the alert of a handshake that fails; the error saves it."""
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises HandshakeFailed, or ssl.SSLWantReadError when the peer is next."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            raise HandshakeFailed(error, self.outgoing.read()) from error
+
+
+@final
+class TlsContext(ssl.SSLContext):
+    """A context whose connections are TlsSessions."""
+
+    sslobject_class: type[ssl.SSLObject] = TlsSession
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> TlsSession:
+        """Begin a connection that reads and writes those buffers."""
+        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        assert isinstance(made, TlsSession)
+        made.outgoing = outgoing
+        return made
+
+
+@final
 class Tls:
     """What connections over TLS begin with: `context` is that of the next one.
 
@@ -51,7 +98,7 @@ class Tls:
         self.context = self._make()
 
     def _make(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = TlsContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._min_version
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         key = self._key or self._certificate

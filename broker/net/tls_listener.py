@@ -7,6 +7,7 @@ are told with who it was, that they are no more than so many, and that a new cer
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from typing import Any, Final, final
 import structlog
 
 from broker.adapters.access import Origin
-from broker.net.tls import Tls
+from broker.net.tls import HandshakeFailed, Tls
 
 BACKLOG: Final = 1024
 PAUSE_SECONDS: Final = 1.0  # when there are no descriptors left; it is the listener that must not spin
 SHUTDOWN_SECONDS: Final = 5.0  # for a peer to say goodbye in TLS too
+UNREAD_BYTES: Final = 4096  # read at once of what nobody wants
 
 Address = tuple[str, int]
 
@@ -98,6 +100,12 @@ class TlsListener:
 
     async def _shake_hands(self, client: socket.socket, peer: str) -> None:
         try:
+            spare = client.dup()  # the event loop closes the other one as soon as a handshake fails
+        except OSError as error:
+            _log.error("TLS handshake failed", peer=peer, reason=error.strerror)
+            client.close()
+            return
+        try:
             await self._loop.connect_accepted_socket(
                 self._make,
                 client,
@@ -105,18 +113,32 @@ class TlsListener:
                 ssl_handshake_timeout=self._seconds,
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
-        except OSError as error:  # TLS's own errors are some of them
-            _log.warning("TLS handshake failed", peer=peer, reason=_reason(error))
+        except HandshakeFailed as error:
+            _log.warning("TLS handshake failed", peer=peer, reason=error.why)
+            client.close()
+            await self._tell(spare, error.alert)
+        except OSError as error:
+            _log.warning("TLS handshake failed", peer=peer, reason=str(error) or "closed")
             client.close()
         except asyncio.CancelledError:
             client.close()
             raise
+        finally:
+            spare.close()
+
+    async def _tell(self, client: socket.socket, alert: bytes) -> None:
+        """Say why the handshake failed, and take what the peer sends until it has heard that.
+
+        What is unread when a socket is closed resets the connection, and the peer might lose the alert.
+        """
+        with contextlib.suppress(OSError, TimeoutError):
+            client.send(alert)
+            client.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                while await self._loop.sock_recv(client, UNREAD_BYTES):
+                    pass
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._handshakes.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             _log.error("TLS handshake failed", reason=repr(task.exception()))
-
-
-def _reason(error: OSError) -> str:
-    return getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error) or "closed"

@@ -166,6 +166,36 @@ def test_certificates_of_another_authority_are_refused(
         daemon.stop()
 
 
+def greet(secure: ssl.SSLSocket) -> None:
+    """Say hello and wait for an answer, as a client does that has not noticed yet that it was refused."""
+    secure.do_handshake()
+    secure.sendall(b"AMQP\x00\x00\x09\x01" * 100)  # stays unread, and must not reset the connection
+    secure.recv(1)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("shows", "reason"),
+    [("a foreign certificate", "UNKNOWN_CA"), ("none", "CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE")],
+)
+def test_who_is_refused_hears_why(
+    start_daemon: DaemonStarter,
+    certificates: Certificates,
+    version: ssl.TLSVersion,
+    shows: str,
+    reason: str,
+) -> None:
+    address = secure_address(start_daemon(*certificates.options("--tls-verify", "required")))
+    context = certificates.trusting(None if shows == "none" else certificates.foreign("guest"))
+    context.minimum_version = context.maximum_version = version
+    plain = socket.create_connection((address.host, address.port), PATIENCE_S)
+    with (
+        context.wrap_socket(plain, do_handshake_on_connect=False, server_hostname="localhost") as secure,
+        pytest.raises(ssl.SSLError, match=reason),
+    ):
+        greet(secure)
+
+
 def test_a_certificate_can_be_required(start_daemon: DaemonStarter, certificates: Certificates) -> None:
     daemon = start_daemon(*certificates.options("--tls-verify", "required"))
     with pytest.raises(pika.exceptions.AMQPConnectionError):
