@@ -110,7 +110,7 @@ class Settings(BaseModel):
         tuple[str, ...], BeforeValidator(values.one_of(MECHANISMS)), Field(min_length=1)
     ] = Field(
         default=MECHANISMS,
-        description="How clients may log in; EXTERNAL is offered where a certificate was verified.",
+        description="How clients may log in; EXTERNAL is offered where a certificate names a user.",
         json_schema_extra={"allowed": f"one or more of {', '.join(MECHANISMS)}"},
     )
     anonymous_user: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(

@@ -164,7 +164,7 @@ class Door:
         self.at_once = True
         self.asked: list[Callable[[bool], None]] = []
 
-    def mechanisms(self, identity: str | None) -> str:
+    def mechanisms(self, origin: Origin) -> str:
         return "PLAIN"
 
     def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> "Knock":

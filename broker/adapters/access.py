@@ -89,11 +89,11 @@ class Login(Protocol):
 class Access(Protocol):
     """Who may come in and what they may do."""
 
-    def mechanisms(self, identity: str | None) -> str:
+    def mechanisms(self, origin: Origin) -> str:
         """The SASL mechanisms offered to a peer, with spaces between them."""
 
     def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> Login:
-        """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that was not offered."""
+        """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that is not for this peer."""
 
     def may_access(self, user: str, vhost: str) -> bool:
         """Whether `user` may use the virtual host at all."""

@@ -15,6 +15,7 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, CHALLENGED, advance
 from protocol.errors import ACCESS_REFUSED, COMMAND_INVALID, NOT_ALLOWED, RESOURCE_ERROR, ProtocolError
+from protocol.sasl import EXTERNAL
 
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
@@ -40,7 +41,9 @@ class Handshake:
         """Send connection.start."""
         connection = self.connection
         server = connection.server
-        mechanisms = server.access.mechanisms(connection.origin.identity)
+        mechanisms = server.access.mechanisms(connection.origin)
+        if connection.origin.identity is not None and EXTERNAL not in mechanisms.split():
+            _log.info("EXTERNAL not offered", peer=connection.peer, certificate=connection.origin.identity)
         connection.out.write(methods.connection_start(server.properties, mechanisms))
 
     def hear(self, size: i64) -> None:

@@ -9,7 +9,7 @@ from typing import Final, final
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import BackOff
 from broker.auth.doorman import Answer, Doorman
-from broker.auth.logins import Applicant, Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin
+from broker.auth.logins import Applicant, Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin, why_not
 from broker.auth.passwords import SCRAM_ITERATIONS
 from broker.auth.users import Users
 from protocol import sasl, scram
@@ -53,15 +53,21 @@ class Gate:
 
     # -- who gets in
 
-    def mechanisms(self, identity: str | None) -> str:
-        """The mechanisms offered to a peer, as connection.start lists them: EXTERNAL needs a certificate."""
-        return " ".join(
-            mechanism for mechanism in self._offered if identity is not None or mechanism != sasl.EXTERNAL
-        )
+    def mechanisms(self, origin: Origin) -> str:
+        """The mechanisms offered to a peer, as connection.start lists them.
+
+        EXTERNAL is for those whose certificate names a user: some clients take it before any password they
+        have, and would be refused.
+        """
+        external = origin.identity is not None and not why_not(self.users.get(origin.identity), origin)
+        return " ".join(mechanism for mechanism in self._offered if external or mechanism != sasl.EXTERNAL)
 
     def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> Login:
-        """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that was not offered."""
-        if mechanism not in self.mechanisms(origin.identity).split():
+        """Begin a log-in. Raises ProtocolError(COMMAND_INVALID) for a mechanism that is not for this peer.
+
+        Who has a certificate may try EXTERNAL without an offer: the refusal is in the log, with the name.
+        """
+        if mechanism not in self._offered or (mechanism == sasl.EXTERNAL and origin.identity is None):
             raise ProtocolError(COMMAND_INVALID, f"unknown authentication mechanism '{mechanism}'")
         if mechanism == sasl.PLAIN:
             return PasswordLogin(sasl.plain, self._doorman, origin, applicant)

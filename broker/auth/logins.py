@@ -10,11 +10,13 @@ from typing import Final, Protocol, final
 
 from broker.auth.backoff import BackOff
 from broker.auth.doorman import Check, Doorman
+from broker.auth.user import User
 from broker.auth.users import Users
 from protocol import scram
 
 NONCE_BYTES: Final = 18
 WRONG: Final = "wrong user name or password"
+ABSENT: Final = "there is no such user"
 OUTSIDE: Final = "this user may log in from loopback only"
 TOO_MANY: Final = "too many failed log-ins"
 
@@ -175,13 +177,18 @@ class KnownLogin:
 
     def respond(self, response: bytes) -> None:
         """Take the message."""
-        known = self._users.get(self._user)
-        if known is None:
-            self._applicant.refused(self._user, "there is no such user")
-        elif known.loopback_only and not self._origin.loopback:
-            self._applicant.refused(self._user, OUTSIDE)
+        why = why_not(self._users.get(self._user), self._origin)
+        if why:
+            self._applicant.refused(self._user, why)
         else:
             self._applicant.accepted(self._user, b"")
 
     def abandon(self) -> None:
         """The peer has left."""
+
+
+def why_not(known: User | None, origin: Origin) -> str:
+    """Why a user does not get in who needs no password; "" if it does."""
+    if known is None:
+        return ABSENT
+    return OUTSIDE if known.loopback_only and not origin.loopback else ""

@@ -101,12 +101,21 @@ def scram(gate: Gate, user: str, password: str, origin: Origin = LOCAL) -> Calle
 
 
 def test_what_is_offered(gate: Gate, users: Users) -> None:
-    assert gate.mechanisms(None) == "PLAIN AMQPLAIN SCRAM-SHA-256 ANONYMOUS"
-    assert gate.mechanisms("ann") == "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL ANONYMOUS"
+    assert gate.mechanisms(LOCAL) == "PLAIN AMQPLAIN SCRAM-SHA-256 ANONYMOUS"
+    assert gate.mechanisms(certified("ann")) == "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL ANONYMOUS"
     few = Gate(users, lambda s, c: None, lambda w, a: None, ["EXTERNAL", "PLAIN"])
-    assert (few.mechanisms(None), few.mechanisms("")) == ("PLAIN", "PLAIN EXTERNAL")
+    assert (few.mechanisms(LOCAL), few.mechanisms(certified("robot"))) == ("PLAIN", "PLAIN EXTERNAL")
     without = Gate(users, lambda s, c: None, lambda w, a: None, scram_iterations=0)
-    assert without.mechanisms(None) == "PLAIN AMQPLAIN"
+    assert without.mechanisms(LOCAL) == "PLAIN AMQPLAIN"
+
+
+def test_external_is_offered_to_those_whom_it_lets_in(gate: Gate, users: Users) -> None:
+    assert "EXTERNAL" not in gate.mechanisms(certified("nobody"))
+    assert "EXTERNAL" not in gate.mechanisms(certified(""))
+    assert "EXTERNAL" not in gate.mechanisms(certified("guest"))
+    assert "EXTERNAL" in gate.mechanisms(certified("guest", loopback=True))
+    users.delete("ann")
+    assert "EXTERNAL" not in gate.mechanisms(certified("ann"))
 
 
 @pytest.mark.parametrize("mechanism", ["", "plain", "CRAM-MD5", "EXTERNAL", "PLAIN AMQPLAIN"])
