@@ -29,8 +29,8 @@ from broker.store.segment import Segment
 
 
 def encode_json(value: object) -> bytes:
-    """Compact JSON in UTF-8."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    """Compact JSON in ASCII, which holds any string: UTF-8 has no half a surrogate pair."""
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def encode_queues(numbers: list[int]) -> bytes:

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+import structlog
 from mypy_extensions import i64
 
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.store.latency import Latency
+
+_log = structlog.get_logger("amqpd.store")
 
 
 class GroupCommit(MessageStore):
@@ -75,8 +78,7 @@ class GroupCommit(MessageStore):
         self.durable = self.batch
         self.batch += 1
         self.renumber()
-        for waiter in waiters:
-            waiter.on_durable(self.durable)
+        self._tell(waiters, self.durable)
 
     def begin(self) -> None:
         """The batch being filled is sealed and on its way; another one is being filled."""
@@ -105,10 +107,25 @@ class GroupCommit(MessageStore):
         self.in_flight = 0
         waiters = self.in_flight_waiters
         self.in_flight_waiters = []
-        for waiter in waiters:
-            waiter.on_durable(number)
-        self.on_batch_durable()
+        self._tell(waiters, number)
+        try:
+            self.on_batch_durable()
+        except Exception as error:
+            self.broken(error)
         self.commit()
+
+    def _tell(self, waiters: list[DurableWaiter], batch: i64) -> None:
+        """Tell each that the batch is on disk; what goes wrong at one of them is not the others' trouble."""
+        for waiter in waiters:
+            try:
+                waiter.on_durable(batch)
+            except Exception:
+                _log.exception("what waited for the log has failed", batch=batch)
+
+    def broken(self, error: Exception) -> None:
+        """Stop because of what no disk does: otherwise all would wait for a batch that nobody writes."""
+        _log.error("the log is broken", exc_info=error)
+        self.stop(f"{type(error).__name__}: {error}")
 
     def stop(self, reason: str) -> None:
         """Accept nothing any more, for good: what is on disk is what recovery will find."""
@@ -126,4 +143,7 @@ class GroupCommit(MessageStore):
         self.in_flight_waiters = []
         self.waiters = []
         for waiter in waiters:
-            waiter.on_store_failed(self.failure)
+            try:
+                waiter.on_store_failed(self.failure)
+            except Exception:
+                _log.exception("what waited for the log has failed", reason=self.failure)

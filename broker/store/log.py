@@ -216,7 +216,7 @@ class Log(SegmentedCommit):
                 self.filling.add_closed()
                 self.commit_now()
                 self.disk.truncate(segment.fd, segment.good)
-        except OSError as error:
+        except Exception as error:
             self.stop(f"the log could not be closed: {error}")
         failure = self.failure if self.stopped else ""
         self.let_go()

@@ -101,7 +101,12 @@ class SegmentedCommit(GroupCommit):
             if self.waiters:
                 self.skip()
             return
-        batch = self._seal()
+        try:
+            self._write(self._seal())
+        except Exception as error:
+            self.broken(error)
+
+    def _write(self, batch: Batch) -> None:
         segment = batch.segment
         inline = len(batch.payload) <= INLINE_WRITE_MAX
         try:
@@ -122,13 +127,16 @@ class SegmentedCommit(GroupCommit):
         batch = self.sealed
         if self.stopped or batch is None:
             return
-        if error is not None:
-            self.on_write_failed(batch, error)
-            return
-        segment = batch.segment
-        segment.good = batch.end
-        self.sync_started = self.clock()
-        self.syncer.start_sync(segment.fd, not segment.entry_synced)
+        try:
+            if error is not None:
+                self.on_write_failed(batch, error)
+                return
+            segment = batch.segment
+            segment.good = batch.end
+            self.sync_started = self.clock()
+            self.syncer.start_sync(segment.fd, not segment.entry_synced)
+        except Exception as problem:
+            self.broken(problem)
 
     def is_empty(self) -> bool:
         """Whether nothing has been appended to the batch being filled."""
