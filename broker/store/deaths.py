@@ -74,6 +74,12 @@ class StandIns:
         if origin.letters == 0:
             self.log.append_settle(origin.message, origin.queue)
 
+    def append_transacted_settle(self, letter: Message) -> None:
+        """Append that a transaction settles a letter: its message goes with it if nobody else stands in."""
+        origin = self.origins[letter]
+        if letter.references == 1 and origin.letters == 1:
+            self.log.append_transacted_settle(origin.message, origin.queue)
+
     def take_over(self, burials: list[Burial]) -> None:
         """The batches with these have failed, and what they published is disowned.
 

@@ -118,6 +118,14 @@ class Log(SegmentedCommit):
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
         self.stand_ins.append(letter, queues, message, queue)
 
+    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
+        """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
+        if message.sequence == STANDS_IN:
+            self.stand_ins.append_transacted_settle(message)
+        elif message.sequence > 0 and not self.stopped:
+            self._touch()
+            self.filling.last_words.append((message, queue.number))
+
     def _let_go(self, message: Message, number: i64) -> None:
         """The queue with this number no longer holds the message."""
         references = message.references - 1
@@ -222,12 +230,6 @@ class Log(SegmentedCommit):
         self.let_go()
         if failure:
             raise StoreFailed(failure)
-
-    @property
-    def unsynced_bytes(self) -> i64:
-        """Bytes appended that are not on disk yet."""
-        flying = self.sealed
-        return len(self.filling.writer) + (0 if flying is None else flying.end - flying.offset)
 
     # --- hooks
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from broker.core.message import Message
 from broker.store.batch import Batch
 from broker.store.disk import Disk
 from broker.store.files import Files
 from broker.store.group_commit import GroupCommit
 from broker.store.segment import Segment, SegmentTable
 from broker.store.syncer import Syncer
-
-if TYPE_CHECKING:
-    from broker.core.queue import Queue
 
 INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would take the loop too long
 WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
@@ -73,6 +69,12 @@ class SegmentedCommit(GroupCommit):
         raise NotImplementedError
 
     @property
+    def unsynced_bytes(self) -> i64:
+        """Bytes appended that are not on disk yet."""
+        flying = self.sealed
+        return len(self.filling.writer) + (0 if flying is None else flying.end - flying.offset)
+
+    @property
     def bytes_on_disk(self) -> int:
         """Bytes of all segments as far as they are written."""
         return sum(segment.end for segment in self.segments.all())
@@ -81,12 +83,6 @@ class SegmentedCommit(GroupCommit):
     def segment_count(self) -> int:
         """How many segment files there are."""
         return self.segments.count
-
-    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
-        """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
-        if message.sequence > 0 and not self.stopped:
-            self._touch()
-            self.filling.last_words.append((message, queue.number))
 
     def _touch(self) -> None:
         """Something that is not a message is about to be appended."""

@@ -29,7 +29,7 @@ class Transaction(DurableWaiter):
         work = self.work
         rng, log, model = work.rng, self.log, work.model
         batch = log.batch
-        for _ in range(rng.randrange(PUBLISHES_MAX)):
+        for _ in range(0 if log.failure else rng.randrange(PUBLISHES_MAX)):
             chosen = rng.sample(sorted(work.queues), rng.randrange(1, len(work.queues) + 1))
             message = random_message(rng, work.next_message)
             log.append_message(message, [work.queues[number] for number in chosen])
@@ -46,8 +46,12 @@ class Transaction(DurableWaiter):
             message = work.held[key][0]
             work.reserved.add((key, number))
             self.settled.append((key, message, number))
+            origin = work.deaths.origins.get(key)
             if message.sequence > 0:
                 model.add(batch, Event("transacted", message.sequence, (number,)))
+            elif origin is not None and origin.letters == {key} and work.held[key][1] == {number}:
+                model.add(batch, Event("transacted", origin.sequence, (origin.queue,)))
+            if message.sequence != 0:
                 log.append_transacted_settle(message, work.queues[number])
         assert log.batch == batch
         log.wait(self)

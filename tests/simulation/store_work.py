@@ -77,7 +77,7 @@ class Work:
         self.log.append_count(message, self.queues[number], count)
 
     def transact(self) -> None:
-        if self.queues and not self.log.failure:
+        if self.queues and not self.log.stopped:
             Transaction(self).append()
 
     def load(self, message: Message) -> bytes:

@@ -104,6 +104,22 @@ def test_what_stands_in_settles_what_it_stands_in_for() -> None:
     assert places(disk) == []
 
 
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_transaction_that_settles_the_last_that_stands_in_settles_the_message(settled: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B, C], message, A)
+    fill_disk(disk, log)
+    if settled:
+        log.append_settle(letter, C)
+    log.append_transacted_settle(letter, B)
+    durable(log, deferred)
+    assert message.references == 1, "the queue has not settled it yet"
+    assert places(disk) == ([] if settled else [(b"one", [1])])
+
+
 def test_while_the_disk_is_full_letters_stand_in_and_so_do_theirs() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
