@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Iterator
@@ -78,11 +77,12 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
     Raises OfflineError with a line for each object that is wrong, StoreError, StoreFailed, OSError.
     """
     from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
+    from broker.admin.json_reading import JsonError, read_json
 
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise OfflineError(f"not JSON: {error}") from error
+        document = read_json(text)
+    except JsonError as error:
+        raise OfflineError(str(error)) from error
     with _opened(folder) as closed:
         if vhost is not None and vhost not in closed.broker.vhosts:
             raise OfflineError(f"there is no vhost '{vhost}'")

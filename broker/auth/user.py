@@ -55,16 +55,16 @@ class User:
         return user
 
 
-def user_change(user: User) -> Change:
+def user_change(name: str, password: Password, tags: tuple[str, ...], loopback_only: bool) -> Change:
     """A user is as described, permissions and limits apart."""
     return {
         "kind": USER,
-        "name": user.name,
-        "password_hash": user.password.hash,
-        "hashing": user.password.hashing,
-        "verifier": user.password.verifier,
-        "tags": list(user.tags),
-        "loopback_only": user.loopback_only,
+        "name": name,
+        "password_hash": password.hash,
+        "hashing": password.hashing,
+        "verifier": password.verifier,
+        "tags": list(tags),
+        "loopback_only": loopback_only,
     }
 
 
@@ -73,12 +73,11 @@ def user_deleted(name: str) -> Change:
     return {"kind": USER + DELETED, "name": name}
 
 
-def permission_change(user: User, vhost: str) -> Change:
+def permission_change(name: str, vhost: str, permission: Permission) -> Change:
     """A user may do this in a virtual host."""
-    permission = user.permissions[vhost]
     return {
         "kind": PERMISSION,
-        "name": user.name,
+        "name": name,
         "vhost": vhost,
         "configure": permission.configure,
         "write": permission.write,
@@ -91,12 +90,11 @@ def permission_deleted(name: str, vhost: str) -> Change:
     return {"kind": PERMISSION + DELETED, "name": name, "vhost": vhost}
 
 
-def topic_change(user: User, vhost: str, exchange: str) -> Change:
+def topic_change(name: str, vhost: str, exchange: str, topic: TopicPermission) -> Change:
     """A user may use these routing keys of a topic exchange."""
-    topic = user.topics[vhost, exchange]
     return {
         "kind": TOPIC,
-        "name": user.name,
+        "name": name,
         "vhost": vhost,
         "exchange": exchange,
         "write": topic.write,
@@ -109,18 +107,19 @@ def topic_deleted(name: str, vhost: str, exchange: str) -> Change:
     return {"kind": TOPIC + DELETED, "name": name, "vhost": vhost, "exchange": exchange}
 
 
-def limits_change(user: User) -> Change:
+def limits_change(name: str, limits: Mapping[str, int]) -> Change:
     """A user has these limits and no others."""
-    return {"kind": LIMITS, "name": user.name, "limits": dict(user.limits)}
+    return {"kind": LIMITS, "name": name, "limits": dict(limits)}
 
 
 def changes_of(user: User) -> list[Change]:
     """The changes that make exactly this user."""
-    changes = [user_change(user)]
-    changes += [permission_change(user, vhost) for vhost in user.permissions]
-    changes += [topic_change(user, vhost, exchange) for vhost, exchange in user.topics]
+    name = user.name
+    changes = [user_change(name, user.password, user.tags, user.loopback_only)]
+    changes += [permission_change(name, vhost, found) for vhost, found in user.permissions.items()]
+    changes += [topic_change(name, *where, found) for where, found in user.topics.items()]
     if user.limits:
-        changes.append(limits_change(user))
+        changes.append(limits_change(name, user.limits))
     return changes
 
 

@@ -1,7 +1,7 @@
 """Users: who there is, with what password, and what each may do in which virtual host.
 
 *Owns* the model and its durable form, changes whose kind is `user` or starts with `user.`; they are appended
-to the store that the users were made with, and come back by `apply`.
+to the store that the users were made with before they are made, and come back by `apply`.
 *Never* hashes a password: that is slow and belongs to the caller (`broker.auth.passwords`).
 """
 
@@ -98,17 +98,21 @@ class Users:
             if password is None:
                 raise PreconditionFailed(f"user '{name}' is new: a password, or a hash, has to be given")
             check_name(name)
-            where = name == LOOPBACK_ONLY if loopback_only is None else loopback_only
-            user = User(name, password, checked, where)
-        elif password is None or password == old.password:
+        if loopback_only is None:
+            loopback_only = name == LOOPBACK_ONLY if old is None else old.loopback_only
+        if password is None:
+            assert old is not None, "a new user has been refused"
+            password = old.password
+        self._append(user_change(name, password, checked, loopback_only))
+        if old is None:
+            user = User(name, password, checked, loopback_only)
+        elif password == old.password:
             user = old
             user.tags = checked
-            user.loopback_only = user.loopback_only if loopback_only is None else loopback_only
+            user.loopback_only = loopback_only
         else:
-            where = old.loopback_only if loopback_only is None else loopback_only
-            user = old.replaced(password, checked, where)
+            user = old.replaced(password, checked, loopback_only)
         self._users[name] = user
-        self._append(user_change(user))
         self.changed(name)
         return user
 
@@ -124,8 +128,9 @@ class Users:
 
     def delete(self, name: str) -> None:
         """Delete the user and all permissions. Raises NotFound."""
-        del self._users[self._to_change(name).name]
+        self._to_change(name)
         self._append(user_deleted(name))
+        del self._users[name]
         self.deleted(name)
 
     def add_first(self, name: str, password: Password, vhost: str) -> bool:
@@ -144,14 +149,17 @@ class Users:
         Raises NotFound for the user, PreconditionFailed for an expression that is none.
         """
         user = self._to_change(name)
-        user.permissions[vhost] = Permission(configure, write, read)
-        self._append(permission_change(user, vhost))
+        permission = Permission(configure, write, read)
+        self._append(permission_change(name, vhost, permission))
+        user.permissions[vhost] = permission
         self.changed(name)
 
     def forbid(self, name: str, vhost: str) -> None:
         """Take back what `permit` gave, if it did. Raises NotFound for the user."""
-        if self._to_change(name).permissions.pop(vhost, None) is not None:
+        user = self._to_change(name)
+        if vhost in user.permissions:
             self._append(permission_deleted(name, vhost))
+            del user.permissions[vhost]
             self.changed(name)
 
     def permit_topic(self, name: str, vhost: str, exchange: str, write: str, read: str) -> None:
@@ -160,8 +168,9 @@ class Users:
         Raises NotFound for the user, PreconditionFailed for an expression that is none.
         """
         user = self._to_change(name)
-        user.topics[vhost, exchange] = TopicPermission(write, read)
-        self._append(topic_change(user, vhost, exchange))
+        topic = TopicPermission(write, read)
+        self._append(topic_change(name, vhost, exchange, topic))
+        user.topics[vhost, exchange] = topic
         self.changed(name)
 
     def forget_topic(self, name: str, vhost: str, exchange: str | None = None) -> None:
@@ -169,8 +178,8 @@ class Users:
         user = self._to_change(name)
         found = [key for key in user.topics if key[0] == vhost and exchange in (None, key[1])]
         for key in found:
-            del user.topics[key]
             self._append(topic_deleted(name, *key))
+            del user.topics[key]
         if found:
             self.changed(name)
 
@@ -186,8 +195,9 @@ class Users:
         Raises PreconditionFailed for a limit of another name, or one that is no whole number.
         """
         user = self._to_change(name)
-        user.limits = checked_limits(limits, USER_LIMITS)
-        self._append(limits_change(user))
+        checked = checked_limits(limits, USER_LIMITS)
+        self._append(limits_change(name, checked))
+        user.limits = checked
 
     def permissions_in(self, vhost: str) -> list[tuple[str, Permission]]:
         """Who may open `vhost`, by name, and what each may do there."""

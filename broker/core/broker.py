@@ -92,7 +92,7 @@ class Broker:
         """Make a virtual host, or find it.
 
         Raises:
-            PreconditionFailed: the name is empty or longer than 255 bytes.
+            PreconditionFailed: the name is empty, longer than 255 bytes or no Unicode text.
             StoreFailed: the log has stopped.
         """
         vhost = self.vhosts.get(name)
@@ -101,10 +101,8 @@ class Broker:
         if not name:
             raise PreconditionFailed("a vhost needs a name")
         check_length("vhost name", name)
-        self._require_log()
-        vhost = self._add_vhost(name)
-        self.store.append_definition(vhost_change(name))
-        return vhost
+        self._append(vhost_change(name))
+        return self._add_vhost(name)
 
     def delete_vhost(self, name: str) -> None:
         """Delete a virtual host with everything in it.
@@ -129,10 +127,11 @@ class Broker:
             StoreFailed: the log has stopped.
         """
         vhost = self._existing(name)
-        self._require_log()
-        vhost.connections_max = None if connections_max is None or connections_max < 0 else connections_max
-        vhost.queues_max = None if queues_max is None or queues_max < 0 else queues_max
-        self.store.append_definition(limits_change(vhost))
+        connections = None if connections_max is None or connections_max < 0 else connections_max
+        queues = None if queues_max is None or queues_max < 0 else queues_max
+        self._append(limits_change(name, connections, queues))
+        vhost.connections_max = connections
+        vhost.queues_max = queues
 
     def describe_vhost(
         self, name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
@@ -157,11 +156,10 @@ class Broker:
             default_queue_type,
         ):
             return
-        self._require_log()
+        self._append(metadata_change(name, description, tags, default_queue_type))
         vhost.description = description
         vhost.tags = tags
         vhost.default_queue_type = default_queue_type
-        self.store.append_definition(metadata_change(vhost))
 
     def definitions(self) -> list[Change]:
         """The changes that make everything durable again when they are applied to a new broker, in order."""
@@ -237,6 +235,7 @@ class Broker:
         return vhost
 
     def _append(self, change: Change) -> None:
+        """Append a change before it is made: one that cannot be kept is not made either."""
         self._require_log()
         self.store.append_definition(change)
 

@@ -24,7 +24,7 @@ def check_name(kind: str, name: str) -> None:
 
     Raises:
         AccessRefused: it begins with `amq.`.
-        PreconditionFailed: it is longer than 255 bytes.
+        PreconditionFailed: it is longer than 255 bytes, or no Unicode text.
     """
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
@@ -35,11 +35,12 @@ def check_length(what: str, text: str) -> None:
     """Hold a text to what a short string can carry.
 
     Raises:
-        PreconditionFailed: it has more bytes than that.
+        PreconditionFailed: it has more bytes than that, or half a character, which UTF-8 cannot spell.
     """
-    if len(text) * 4 <= SHORT_STRING_BYTES_MAX:  # no character has more than four bytes
-        return
-    size = len(text.encode())
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise PreconditionFailed(f"{what} {text!a} has half a character") from error
     if size > SHORT_STRING_BYTES_MAX:
         raise PreconditionFailed(f"{what} is {size} bytes long, at most {SHORT_STRING_BYTES_MAX} are allowed")
 

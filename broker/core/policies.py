@@ -50,8 +50,9 @@ class Policies:
             StoreFailed: the log has stopped.
         """
         self._require_log()
-        if self.put(policy):
+        if not self._has(policy):
             self._topology.store.append_definition(policy.change(self._topology.name))
+            self.put(policy)
 
     def delete(self, name: str, operator: bool = False) -> None:
         """Take a policy out of force.
@@ -64,23 +65,21 @@ class Policies:
         if name not in self.named(operator):
             raise NotFound(f"no {kind.replace('_', ' ')} '{name}' in vhost '{self._topology.name}'")
         self._require_log()
-        self.remove(name, operator)
         vhost = self._topology.name
         self._topology.store.append_definition({"kind": kind + ".delete", "vhost": vhost, "name": name})
+        self.remove(name, operator)
 
     def named(self, operator: bool) -> dict[str, Policy]:
         """The policies, or the operator policies, by name."""
         return self.operator_policies if operator else self.policies
 
-    def put(self, policy: Policy) -> bool:
-        """`set` without a log; False if the policy is in force as it is."""
-        named = self.named(policy.operator)
-        old = named.get(policy.name)
-        if old is not None and old.change("") == policy.change(""):
-            return False
-        named[policy.name] = policy
-        self._changed(policy if old is None else old, policy)
-        return True
+    def put(self, policy: Policy) -> None:
+        """`set` without a log; nothing happens if the policy is in force as it is."""
+        if not self._has(policy):
+            named = self.named(policy.operator)
+            old = named.get(policy.name, policy)
+            named[policy.name] = policy
+            self._changed(old, policy)
 
     def remove(self, name: str, operator: bool) -> None:
         """`delete` without a log; one that is absent is deleted already."""
@@ -154,6 +153,10 @@ class Policies:
             effect = Effect(policies, operator_policies)
             self._effects[both] = effect
         return effect
+
+    def _has(self, policy: Policy) -> bool:
+        old = self.named(policy.operator).get(policy.name)
+        return old is not None and old.change("") == policy.change("")
 
     def _changed(self, old: Policy, new: Policy) -> None:
         self._ranked = _ranked(self.policies)

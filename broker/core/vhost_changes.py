@@ -17,24 +17,26 @@ def vhost_change(name: str) -> Change:
     return {"kind": VHOST, "name": name}
 
 
-def limits_change(vhost: VirtualHost) -> Change:
+def limits_change(name: str, connections_max: int | None, queues_max: int | None) -> Change:
     """It has these limits and no others."""
     return {
         "kind": VHOST_LIMITS,
-        "name": vhost.name,
-        "connections_max": vhost.connections_max,
-        "queues_max": vhost.queues_max,
+        "name": name,
+        "connections_max": connections_max,
+        "queues_max": queues_max,
     }
 
 
-def metadata_change(vhost: VirtualHost) -> Change:
+def metadata_change(
+    name: str, description: str, tags: tuple[str, ...], default_queue_type: str | None
+) -> Change:
     """What its operators say of it."""
     return {
         "kind": VHOST_METADATA,
-        "name": vhost.name,
-        "description": vhost.description,
-        "tags": list(vhost.tags),
-        "default_queue_type": vhost.default_queue_type,
+        "name": name,
+        "description": description,
+        "tags": list(tags),
+        "default_queue_type": default_queue_type,
     }
 
 
@@ -42,9 +44,9 @@ def changes_of(vhost: VirtualHost) -> list[Change]:
     """What there is to say of a virtual host that is there."""
     changes: list[Change] = []
     if vhost.connections_max is not None or vhost.queues_max is not None:
-        changes.append(limits_change(vhost))
+        changes.append(limits_change(vhost.name, vhost.connections_max, vhost.queues_max))
     if vhost.description or vhost.tags or vhost.default_queue_type is not None:
-        changes.append(metadata_change(vhost))
+        changes.append(metadata_change(vhost.name, vhost.description, vhost.tags, vhost.default_queue_type))
     return changes
 
 

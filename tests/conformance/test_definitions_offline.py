@@ -89,6 +89,14 @@ def test_what_is_wrong_is_told_line_by_line_and_nothing_is_imported(data: str) -
     assert "not JSON" in amqpd("definitions", "import", "-", "--data-dir", data, stdin="{", status=2).stderr
 
 
+def test_what_no_log_could_keep_is_refused(data: str) -> None:
+    for value in (r'"\ud800"', "NaN"):
+        wrong = '{"global_parameters": [{"name": "g", "value": VALUE}]}'.replace("VALUE", value)
+        done = amqpd("definitions", "import", "-", "--data-dir", data, stdin=wrong, status=2)
+        assert "global_parameters[0].value" in done.stderr
+    amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
+
+
 def test_without_a_log_there_is_nothing_to_export(data: str) -> None:
     assert "no log in" in amqpd("definitions", "export", "--data-dir", data, status=2).stderr
     assert not Path(data).exists()
@@ -154,7 +162,8 @@ def test_a_broker_loads_definitions_when_it_starts(start_daemon: DaemonStarter, 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "is not JSON"),
+        ("{", "not JSON"),
+        (r'{"vhosts": [{"name": "\ud800"}]}', "vhosts[0].name has half a character"),
         ('{"queues": [{"name": "q", "vhost": "v"}]}', "queue 'q' in vhost 'v': there is no vhost 'v'"),
         (None, "cannot be read: No such file or directory"),
     ],

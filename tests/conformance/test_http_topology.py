@@ -50,7 +50,58 @@ def test_a_declaration_that_is_refused(api: Api, vhost: str, body: object, reaso
 def test_bodies_that_are_no_json(api: Api, vhost: str) -> None:
     for content in (b"{", b"\xff", b"[" * 100_000):
         answer = api.client.put(api.url("queues", vhost, "q"), content=content)
-        assert (answer.status_code, answer.json()["reason"]) == (400, "not_json")
+        assert answer.status_code == 400
+        assert answer.json()["reason"].startswith("not_json: ")
+
+
+HALF = r'"\ud800"'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "place"),
+    [
+        ("POST", "bindings/{v}/e/amq.topic/q/q", '{"routing_key": HALF}', "routing_key"),
+        ("POST", "bindings/{v}/e/amq.topic/q/q", '{"arguments": {"a": HALF}}', "arguments.a"),
+        ("PUT", "permissions/{v}/guest", '{"configure": "", "write": HALF, "read": ""}', "write"),
+        ("PUT", "topic-permissions/{v}/guest", '{"exchange": HALF, "write": "", "read": ""}', "exchange"),
+        ("PUT", "topic-permissions/{v}/guest", '{"exchange": "x", "write": HALF, "read": ""}', "write"),
+        ("PUT", "vhosts/{v}", '{"description": HALF}', "description"),
+        ("PUT", "vhosts/{v}", '{"tags": ["a", HALF]}', "tags[1]"),
+        ("PUT", "policies/{v}/p", '{"pattern": HALF, "definition": {"expires": 1}}', "pattern"),
+        (
+            "PUT",
+            "policies/{v}/p",
+            '{"pattern": "", "definition": {"dead-letter-routing-key": HALF}}',
+            "definition.dead-letter-routing-key",
+        ),
+        ("PUT", "global-parameters/{v}", '{"value": [NaN]}', "value[0]"),
+        ("PUT", "global-parameters/{v}", '{"value": 1e999}', "value"),
+        ("PUT", "queues/{v}/x", '{"arguments": {"n": Infinity}}', "arguments.n"),
+        ("POST", "definitions", '{"queues": [{"name": HALF, "vhost": "/"}]}', "queues[0].name"),
+        (
+            "POST",
+            "definitions/{v}",
+            '{"queues": [{"name": "", "arguments": {HALF: 1}}]}',
+            "queues[0].arguments",
+        ),
+    ],
+)
+def test_what_no_log_could_keep_is_refused_by_its_place(
+    api: Api, vhost: str, method: str, path: str, body: str, place: str
+) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    before = api.get("definitions")
+    url = f"{api.base}/api/{path.replace('{v}', vhost)}"
+    answer = api.client.request(method, url, content=body.replace("HALF", HALF))
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["reason"].startswith(f"not_json: {place} ")
+    assert api.get("definitions") == before
+    api.put("queues", vhost, "r", durable=True)  # which has to be logged
+
+
+def test_a_body_that_is_too_long(api: Api, vhost: str) -> None:
+    answer = api.client.put(api.url("queues", vhost, "q"), content=b" " * (2**18 + 1))
+    assert (answer.status_code, answer.json()["reason"]) == (413, "a body has at most 262144 bytes here")
 
 
 def test_a_body_of_another_type_is_read_all_the_same(api: Api, vhost: str) -> None:

@@ -9,11 +9,11 @@ from fastapi.responses import JSONResponse, Response
 from broker.adapters.connection091 import Connection091
 from broker.admin.api.channels import channels_of, shown_channel
 from broker.admin.api.errors import not_found
-from broker.admin.api.json_values import shown
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.json_values import shown
 
 BY_OPERATOR = "Closed via management HTTP API"
 

@@ -1,14 +1,14 @@
 """Definitions: exported and imported while the broker runs."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 
-from broker.admin.api.body import read_json
+from broker.admin.api.body import read_body
 from broker.admin.api.durable import durable
-from broker.admin.api.errors import ApiError
+from broker.admin.api.errors import ApiError, bad_request
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied
@@ -16,12 +16,21 @@ from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Administrator
 from broker.admin.definitions.exporting import export_pieces, export_vhost_pieces
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
+from broker.admin.json_reading import JsonError, read_json_steps
+
+BYTES_MAX: Final = 64 * 2**20
 
 router = APIRouter(tags=["definitions"])
 
 
 async def _document(request: Request) -> Any:
-    return await read_json(request)
+    content = await read_body(request, BYTES_MAX)
+    if not content.strip():
+        return None
+    try:
+        return await Slices().drain(read_json_steps(content))
+    except JsonError as error:
+        raise bad_request(f"not_json: {error}") from error
 
 
 Document = Annotated[Any, Depends(_document)]

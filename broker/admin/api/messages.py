@@ -12,11 +12,11 @@ from broker.adapters.view091 import view_of
 from broker.admin.api.body import Body, number, text
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
-from broker.admin.api.json_values import shown
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import existing_queue
 from broker.admin.api.visitor import Asker
+from broker.admin.json_values import shown
 from broker.core.connection import Connection, Scheduler
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget

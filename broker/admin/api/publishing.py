@@ -17,14 +17,14 @@ from broker.adapters.connection091 import Connection091
 from broker.adapters.publication import resolve
 from broker.adapters.server import Server
 from broker.adapters.special import publish_special
-from broker.admin.api.body import Body, Fields, table, text
+from broker.admin.api.body import Fields, MessageBody, table, text
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
 from broker.admin.api.exchanges import existing_exchange
-from broker.admin.api.json_values import field_table
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
+from broker.admin.json_values import field_table
 from broker.core.connection import Connection, Scheduler
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
@@ -94,7 +94,7 @@ class _NoSocket:
 
 @router.post("/exchanges/{vhost}/{name}/publish")
 async def publish(
-    management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: Body
+    management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: MessageBody
 ) -> JSONResponse:
     """Publish one message. `routed` tells whether a queue took it; a persistent one is on disk then."""
     found = visitor.vhost(vhost)

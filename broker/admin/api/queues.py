@@ -10,7 +10,6 @@ from broker.admin.api.body import Body, Fields, flag, table
 from broker.admin.api.consumers import shown_consumers
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
-from broker.admin.api.json_values import field_table
 from broker.admin.api.lists import Options, answer_list, reduced
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
@@ -23,6 +22,7 @@ from broker.admin.api.shapes import (
     shown_queue,
 )
 from broker.admin.api.visitor import Asker
+from broker.admin.json_values import field_table
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-from broker.admin.api.json_values import shown
+from broker.admin.json_values import shown
 from broker.core.binding import Binding
 from broker.core.delayed import DelayedExchange
 from broker.core.effect import Claim, Effect, Effective

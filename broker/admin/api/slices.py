@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeVar
 
 SLICE_SECONDS: Final = 0.002
+
+T = TypeVar("T")
 
 
 class Slices:
@@ -20,7 +22,12 @@ class Slices:
             await asyncio.sleep(0)
             self._until = time.perf_counter() + SLICE_SECONDS
 
-    async def drain(self, steps: Iterable[object]) -> None:
-        """Take all steps of something that is done step by step."""
-        for _ in steps:
+    async def drain(self, steps: Generator[object, None, T]) -> T:
+        """Take all steps of something that is done step by step; returns what it comes to."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
             await self.breathe()

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from broker.admin.api.json_values import shown
 from broker.admin.api.limits import vhost_limits
 from broker.admin.definitions.items import OPERATOR_POLICY, VHOST_LIMITS
+from broker.admin.json_values import shown
 from broker.auth.passwords import ARGON2ID
 from broker.auth.user import User
 from broker.auth.users import Users

@@ -1,6 +1,6 @@
 """Import: everything is tried first on a copy of what it concerns, and made only if nothing is wrong."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
 from broker.admin.definitions import items
@@ -12,6 +12,7 @@ from broker.core.broker import Broker
 from broker.core.errors import BrokerError
 
 Make = Callable[[Target, Fields, str | None], None]
+Steps = Generator[None, None, None]
 
 CATEGORIES: Final[Mapping[str, Make]] = {
     "users": items.make_user,
@@ -87,7 +88,7 @@ def import_steps(
     users: Users,
     passwords: Mapping[str, Password],
     vhost: str | None = None,
-) -> Iterator[None]:
+) -> Steps:
     """Import definitions, into one virtual host or wherever they say, object by object.
 
     Each step is short; nothing is changed before the last object has been tried. An object that exists as it
@@ -104,7 +105,7 @@ def import_steps(
     yield from _make_all(found, Target(broker, users, passwords), vhost)
 
 
-def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Iterator[None]:
+def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Steps:
     problems: list[str] = []
     for category, entries in found.items():
         make = CATEGORIES[category]

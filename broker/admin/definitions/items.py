@@ -7,7 +7,7 @@ an object that is there already as described.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker.admin.api.json_values import field_table
+from broker.admin.json_values import field_table
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users

@@ -1,13 +1,13 @@
 """Definitions that are imported when the broker starts. [RabbitMQ load_definitions]"""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
+from broker.admin.json_reading import JsonError, read_json
 from broker.auth.passwords import make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker
@@ -36,9 +36,9 @@ def load(path: Path, skip_unchanged: bool, broker: Broker, users: Users) -> None
         _log.info("definitions are those loaded before", file=str(path))
         return
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise LoadError(f"load_definitions: {path} is not JSON: {error}") from error
+        document = read_json(content)
+    except JsonError as error:
+        raise LoadError(f"load_definitions: {path}: {error}") from error
     passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
     try:
         for _ in import_steps(document, broker, users, passwords):

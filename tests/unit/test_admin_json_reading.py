@@ -1,0 +1,118 @@
+"""JSON that others wrote: what is taken can be written again, what is refused is named."""
+
+import json
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.admin.json_reading import JsonError, read_json, read_json_steps
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda deeper: st.lists(deeper) | st.dictionaries(st.text(), deeper),
+)
+
+
+def all_steps(steps: Generator[None, None, Any]) -> tuple[Any, int]:
+    """What a text has, and in how many steps it was read."""
+    taken = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, taken
+        taken += 1
+
+
+def problem(text: str | bytes) -> str:
+    """What is wrong with a text; both ways of reading it must find it."""
+    with pytest.raises(JsonError) as whole:
+        read_json(text)
+    with pytest.raises(JsonError):
+        all_steps(read_json_steps(text))
+    return str(whole.value)
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
+def test_what_python_writes_is_read(value: Any, ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert read_json(text) == read_json(text.encode()) == value
+    assert all_steps(read_json_steps(text))[0] == value
+
+
+@given(st.text(alphabet='{}[]:,"\\ud8a0 1eN-.tru', max_size=30))
+def test_both_ways_of_reading_agree(text: str) -> None:
+    try:
+        expected = read_json(text)
+    except JsonError:
+        with pytest.raises(JsonError):
+            all_steps(read_json_steps(text))
+    else:
+        assert all_steps(read_json_steps(text))[0] == expected
+
+
+def test_members_and_elements_are_steps() -> None:
+    document = {"a": list(range(100)), "b": {"c": list(range(100))}, "d": []}
+    assert all_steps(read_json_steps(json.dumps(document))) == (document, 103)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (r'{"a": [0, {"b-c": "\ud800"}]}', r"a[1].b-c has half a character: '\ud800'"),
+        (r'{"a": "x\uDC00"}', r"a has half a character: 'x\udc00'"),
+        (r'{"\ud83d": 1}', r"a name has half a character"),
+        (r'{"v": {"\udfff": 1}}', r"v has half a character"),
+        (r'"\uD83D"', "half a character"),
+        ('{"v": NaN}', "v is nan"),
+        ('{"v": [-Infinity]}', "v[0] is -inf"),
+        ('{"v": {"w": 1e999}}', "v.w is inf, a number that JSON does not have"),
+        ("1e999", "the value is inf"),
+    ],
+)
+def test_what_could_not_be_kept_is_refused_by_its_place(text: str, place: str) -> None:
+    assert place in problem(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'{"a": "\ud83d\ude00"}', {"a": "😀"}),
+        (r'{"a": "\\ud800"}', {"a": r"\ud800"}),
+        ("\ufeff{}", {}),
+        ('{"NaN": 1e99}', {"NaN": 1e99}),
+    ],
+)
+def test_what_only_looks_like_it_is_taken(text: str, value: Any) -> None:
+    assert read_json(text) == value
+    assert all_steps(read_json_steps(text))[0] == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        '{"a"',
+        '{"a":',
+        '{"a":1',
+        '{"a":1,}',
+        '{"a":[1',
+        '{"a":[1,]}',
+        '{"a":[1}',
+        "{1:1}",
+        "{} {}",
+        "[1] 2",
+        '{"a":[1]]}',
+        b"\xff",
+        '"\ud800"',
+        "[" * 100_000,
+        '{"a": ' + "[" * 100_000,
+        "1" * 5000,
+    ],
+)
+def test_what_is_no_json(text: str | bytes) -> None:
+    assert problem(text).startswith("not JSON: ")
