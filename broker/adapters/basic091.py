@@ -57,9 +57,9 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
             if not target.no_ack:
                 target.share(window)
         unacked = channel.unacked
-        for i in unacked.up_to(0):
-            entry = unacked.entries[i]
-            consumer = unacked.consumers[i]
+        for tag in unacked.up_to(0):
+            entry = unacked.find(tag)
+            consumer = unacked.holder
             if entry is not None and consumer is not None and consumer.target.session_credit is not None:
                 window.use(entry.message.size)
         if channel.transaction is not None:

@@ -160,12 +160,11 @@ class Channel(IncomingChannel):
             return
         if multiple:
             if known(self, tag, True, c.BASIC_ACK):
-                base = unacked.base
-                for i in unacked.up_to(tag):
-                    self.on_ack(base + i, False)
+                for each in unacked.up_to(tag):
+                    self.on_ack(each, False)
             return
         entry = unacked.take(tag)
-        consumer = unacked.taken_from
+        consumer = unacked.holder
         if entry is None or consumer is None:
             known(self, tag, False, c.BASIC_ACK)
             return

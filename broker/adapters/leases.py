@@ -41,7 +41,7 @@ class Leases(LeaseHolder):
     def is_unsettled(self, number: i64) -> bool:
         """Whether the delivery with this tag is still to be settled (LeaseHolder)."""
         channel = self._channel
-        if channel.unacked.find(number) >= 0:
+        if channel.unacked.find(number) is not None:
             return True
         return channel.transaction is not None and number in channel.transaction.tags
 
@@ -60,7 +60,7 @@ class Leases(LeaseHolder):
             channel.connection.answer()
             return
         unacked.forgive(numbers)
-        requeue(unacked, [unacked.find(number) for number in numbers])
+        requeue(unacked, numbers)
 
     def _tell(self, numbers: list[i64]) -> None:
         """Log it, but not for each message."""

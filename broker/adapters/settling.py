@@ -28,7 +28,7 @@ def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
     The channel ends with 406 if not, unless the delivery was taken back because it took too long.
     """
     unacked = channel.unacked
-    if unacked.find(tag) >= 0 or (multiple and 0 <= tag < unacked.next_tag()):
+    if unacked.find(tag) is not None or (multiple and 0 <= tag < unacked.next_tag()):
         return True
     if unacked.is_forgiven(tag):
         return False
@@ -44,7 +44,7 @@ def hold_ack(channel: Channel, tag: i64, multiple: bool) -> None:
     unacked = channel.unacked
     transaction = channel.transaction
     if transaction is not None and known(channel, tag, multiple, BASIC_ACK):
-        transaction.settle(unacked.up_to(tag) if multiple else [unacked.find(tag)], SETTLE)
+        transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE)
 
 
 def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
@@ -52,17 +52,16 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
     unacked = channel.unacked
     if not known(channel, tag, multiple, method):
         return
-    indices = unacked.up_to(tag) if multiple else [unacked.find(tag)]
+    tags = unacked.up_to(tag) if multiple else [tag]
     if channel.transaction is not None:
-        channel.transaction.settle(indices, RELEASE if to_queue else DISCARD)
+        channel.transaction.settle(tags, RELEASE if to_queue else DISCARD)
         return
     if to_queue:
-        requeue(unacked, indices)
+        requeue(unacked, tags)
         return
-    for i in indices:
-        entry = unacked.entries[i]
-        consumer = unacked.consumers[i]
-        unacked.remove(i)
+    for one in tags:
+        entry = unacked.take(one)
+        consumer = unacked.holder
         if entry is not None and consumer is not None:
             size = entry.message.size
             if consumer.acquires:
@@ -70,9 +69,9 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
             consumer.target.restore_credit(size)
 
 
-def requeue(unacked: Unacked, indices: list[i64]) -> None:
+def requeue(unacked: Unacked, tags: list[i64]) -> None:
     """Release deliveries, all of one consumer at once: the earliest is the first to go out again."""
-    for consumer, held in take_back(unacked, indices).items():
+    for consumer, held in take_back(unacked, tags).items():
         sizes = [entry.message.size for entry in held]
         if consumer.acquires:
             consumer.queue.release(held, consumer)
@@ -80,13 +79,12 @@ def requeue(unacked: Unacked, indices: list[i64]) -> None:
             consumer.target.restore_credit(size)
 
 
-def take_back(unacked: Unacked, indices: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
+def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
     """Forget deliveries; returns them by the consumer that had them."""
     taken: dict[QueueConsumer, list[QueueEntry]] = {}
-    for i in indices:
-        entry = unacked.entries[i]
-        consumer = unacked.consumers[i]
-        unacked.remove(i)
+    for tag in tags:
+        entry = unacked.take(tag)
+        consumer = unacked.holder
         if entry is not None and consumer is not None:
             taken.setdefault(consumer, []).append(entry)
     return taken
@@ -98,23 +96,23 @@ def recover_deliveries(channel: Channel, to_queue: bool) -> None:
     What has no consumer any more (basic.get, cancelled) is requeued in either case.
     """
     unacked = channel.unacked
-    indices = unacked.up_to(0)
+    tags = unacked.up_to(0)
     if to_queue:
-        requeue(unacked, indices)
+        requeue(unacked, tags)
         return
     again: list[tuple[Target091, QueueConsumer, QueueEntry]] = []
     orphaned: list[i64] = []
-    for i in indices:
-        entry = unacked.entries[i]
-        consumer = unacked.consumers[i]
+    for tag in tags:
+        entry = unacked.find(tag)
+        consumer = unacked.holder
         if entry is None or consumer is None:
             continue
         target = consumer.target
         if isinstance(target, Target091) and target.consumer is consumer:
-            unacked.remove(i)
+            unacked.take(tag)
             again.append((target, consumer, entry))
         else:
-            orphaned.append(i)
+            orphaned.append(tag)
     requeue(unacked, orphaned)
     for target, consumer, entry in again:
         if not consumer.acquires or deliver_again(consumer.queue, entry):

@@ -78,27 +78,25 @@ class Transaction091(Transaction):
         self.publishes.append(HeldPublish091(self.channel, publication, message, keys))
         return 1
 
-    def settle(self, indices: list[i64], outcome: i64) -> None:
+    def settle(self, tags: list[i64], outcome: i64) -> None:
         """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
         unacked = self.channel.unacked
-        for i in indices:
-            entry = unacked.entries[i]
-            consumer = unacked.consumers[i]
+        for tag in tags:
+            entry = unacked.take(tag)
+            consumer = unacked.holder
             if entry is not None and consumer is not None:
-                tag = unacked.base + i
                 self.tags.add(tag)
                 self.settlements.append(HeldSettlement(tag, entry, consumer, outcome))
-                unacked.remove(i)
 
     def roll_back(self) -> None:
         """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]"""
         self.publishes = []
         self.bytes = 0
-        held = {int(settlement.tag): settlement for settlement in self.settlements}
+        self.channel.unacked.put_back(
+            {int(held.tag): (held.entry, held.consumer) for held in self.settlements}
+        )
         self.settlements = []
         self.tags.clear()
-        for tag in sorted(held):
-            self.channel.unacked.put_back(tag, held[tag].entry, held[tag].consumer)
 
     def committed(self) -> None:
         """Say so (Transaction)."""

@@ -6,10 +6,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.stragglers import Delivery, Stragglers
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 
 TRIM: Final = 1024
+SPARSE: Final = 8  # slots for each delivery that is outstanding: with more, the oldest leave the ring
 FORGIVEN_MAX: Final = 4096
 
 
@@ -17,14 +19,17 @@ FORGIVEN_MAX: Final = 4096
 class Unacked:
     """A ring indexed by tag: tags are consecutive, so nothing is hashed and nothing scans.
 
-    `entries[i]` is the delivery with tag `base + i`, None once it is settled or when it never had to be.
+    `_entries[i]` is the delivery with tag `base + i`, None once it is settled or when it never had to be.
+    What is older than the ring and outstanding still is among the stragglers: one delivery that is never
+    settled does not keep the slots of all later ones.
     """
 
     def __init__(self) -> None:
         self.base: i64 = 1
-        self.entries: list[QueueEntry | None] = []
-        self.consumers: list[QueueConsumer | None] = []
-        self.taken_from: QueueConsumer | None = None
+        self.holder: QueueConsumer | None = None  # of the delivery that was found or taken last
+        self._entries: list[QueueEntry | None] = []
+        self._consumers: list[QueueConsumer | None] = []
+        self._stragglers: Stragglers | None = None
         self._first: i64 = 0  # nothing before it is outstanding
         self._trim_at: i64 = TRIM
         self._forgiven: set[int] | None = None
@@ -32,54 +37,65 @@ class Unacked:
 
     def next_tag(self) -> i64:
         """The tag that the next delivery gets."""
-        return self.base + len(self.entries)
+        return self.base + len(self._entries)
+
+    def count(self) -> i64:
+        """How many are outstanding; looks at each slot."""
+        count: i64 = len(self._entries) - self._entries.count(None)
+        return count if self._stragglers is None else count + self._stragglers.count
 
     def add(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """Give the next tag to a delivery that must be settled; returns it."""
-        count: i64 = len(self.entries)
+        count: i64 = len(self._entries)
         if count >= self._trim_at:
             self.trim()
-            count = len(self.entries)
-        self.entries.append(entry)
-        self.consumers.append(consumer)
+            count = len(self._entries)
+        self._entries.append(entry)
+        self._consumers.append(consumer)
         return self.base + count
 
     def skip(self) -> i64:
         """Give the next tag to a delivery that counts as settled; returns it."""
-        count: i64 = len(self.entries)
+        count: i64 = len(self._entries)
         if count == 0:
             self.base += 1
             return self.base - 1
         if count >= self._trim_at:
             self.trim()
             return self.skip()
-        self.entries.append(None)
-        self.consumers.append(None)
+        self._entries.append(None)
+        self._consumers.append(None)
         return self.base + count
 
-    def take(self, tag: i64) -> QueueEntry | None:
-        """Settle one delivery: its entry, and its consumer in `taken_from`; None if it is not outstanding."""
+    def find(self, tag: i64) -> QueueEntry | None:
+        """The entry of an outstanding delivery, and its consumer in `holder`; None if there is none."""
         index = tag - self.base
-        if index < 0 or index >= len(self.entries):
+        if index < 0:
+            return self._held_by(self._stragglers.find(tag)) if self._stragglers is not None else None
+        if index >= len(self._entries):
             return None
-        entry = self.entries[index]
+        self.holder = self._consumers[index]
+        return self._entries[index]
+
+    def take(self, tag: i64) -> QueueEntry | None:
+        """Settle one delivery: its entry, and its consumer in `holder`; None if it is not outstanding."""
+        index = tag - self.base
+        if index < 0:
+            return self._held_by(self._stragglers.take(tag)) if self._stragglers is not None else None
+        if index >= len(self._entries):
+            return None
+        entry = self._entries[index]
         if entry is not None:
-            self.taken_from = self.consumers[index]
-            self.entries[index] = None
-            self.consumers[index] = None
+            self.holder = self._consumers[index]
+            self._entries[index] = None
+            self._consumers[index] = None
         return entry
 
-    def find(self, tag: i64) -> i64:
-        """Index of an outstanding delivery, -1 if the tag is unknown or settled."""
-        index = tag - self.base
-        if index < 0 or index >= len(self.entries) or self.entries[index] is None:
-            return -1
-        return index
-
-    def remove(self, index: i64) -> None:
-        """The delivery at `index` is settled; other indices stay valid."""
-        self.entries[index] = None
-        self.consumers[index] = None
+    def _held_by(self, delivery: Delivery | None) -> QueueEntry | None:
+        if delivery is None:
+            return None
+        self.holder = delivery[1]
+        return delivery[0]
 
     def forgive(self, tags: list[i64]) -> None:
         """Should these deliveries, which are taken back, be settled after all, then that is no error.
@@ -100,53 +116,70 @@ class Unacked:
         forgiven = self._forgiven
         return forgiven is not None and (tag in forgiven or 0 < tag <= self._forgiven_up_to)
 
-    def put_back(self, tag: i64, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """The delivery with this tag, which had been settled, is outstanding again.
-
-        Of several, the lowest tag comes first: the room for all of them is then made once.
-        """
-        missing = self.base - tag
-        if missing > 0:
-            gap: list[None] = [None] * missing
-            self.entries[:0] = gap
-            self.consumers[:0] = gap
-            self.base = tag
-        self.entries[tag - self.base] = entry
-        self.consumers[tag - self.base] = consumer
-        self._first = 0
+    def put_back(self, deliveries: dict[int, Delivery]) -> None:
+        """Have these outstanding again, which had been settled."""
+        old: dict[int, Delivery] = {}
+        for tag, delivery in deliveries.items():
+            index: i64 = tag - self.base
+            if index < 0:
+                old[tag] = delivery
+            else:
+                self._entries[index] = delivery[0]
+                self._consumers[index] = delivery[1]
+                self._first = min(self._first, index)
+        if old:
+            if self._stragglers is None:
+                self._stragglers = Stragglers()
+            self._stragglers.put_back(old)
 
     def up_to(self, tag: i64) -> list[i64]:
-        """Indices of what is outstanding up to and including `tag`, oldest first; 0 means all."""
-        end: i64 = len(self.entries)
+        """Tags of what is outstanding up to and including `tag`, oldest first; 0 means all."""
+        found: list[i64] = [] if self._stragglers is None else self._stragglers.up_to(tag)
+        end: i64 = len(self._entries)
         if tag != 0 and tag - self.base + 1 < end:
             end = tag - self.base + 1
-        found: list[i64] = []
         i = self._first
-        while i < end and self.entries[i] is None:
+        while i < end and self._entries[i] is None:
             i += 1
-        self._first = i
+        if i > self._first:
+            self._first = i
         while i < end:
-            if self.entries[i] is not None:
-                found.append(i)
+            if self._entries[i] is not None:
+                found.append(self.base + i)
             i += 1
         return found
 
     def trim(self) -> None:
-        """Let go of the settled deliveries at the front; indices found before are void afterwards.
+        """Let go of the settled deliveries at the front, and of the oldest outstanding ones if those are few.
 
         `add` does this when the lists have doubled: its cost is spread, and settling costs nothing more.
         """
+        n: i64 = len(self._entries)
         first = self._first
-        n: i64 = len(self.entries)
-        while first < n and self.entries[first] is None:
+        while first < n and self._entries[first] is None:
             first += 1
-        if first == n:
-            self.base += n
-            self.entries.clear()
-            self.consumers.clear()
-        else:
-            del self.entries[:first]
-            del self.consumers[:first]
-            self.base += first
+        if 2 * first < n:  # it has not shrunk much
+            first = self._leave_behind(first)
+        del self._entries[:first]
+        del self._consumers[:first]
+        self.base += first
         self._first = 0
-        self._trim_at = 2 * len(self.entries) + TRIM
+        self._trim_at = 2 * len(self._entries) + TRIM
+
+    def _leave_behind(self, first: i64) -> i64:
+        """Make the oldest deliveries, from `first` on, stragglers; returns the index of what is left."""
+        n: i64 = len(self._entries)
+        outstanding: i64 = 0
+        for i in range(first, n):
+            if self._entries[i] is not None:
+                outstanding += 1
+        end = n - SPARSE * outstanding
+        if first < end and self._stragglers is None:
+            self._stragglers = Stragglers()
+        while first < n and (first < end or self._entries[first] is None):
+            entry = self._entries[first]
+            consumer = self._consumers[first]
+            if entry is not None and consumer is not None and self._stragglers is not None:
+                self._stragglers.append(self.base + first, entry, consumer)
+            first += 1
+        return first

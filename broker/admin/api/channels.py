@@ -44,7 +44,6 @@ def channel_details(channel: Channel) -> Shown:
 def shown_channel(channel: Channel, node: str) -> Shown:
     """One channel."""
     connection, confirms, window = channel.connection, channel.confirms, channel.window
-    entries = channel.unacked.entries
     origin = connection.origin
     return {
         "name": channel_name(channel),
@@ -63,7 +62,7 @@ def shown_channel(channel: Channel, node: str) -> Shown:
         "consumer_count": len(channel.targets),
         "prefetch_count": int(channel.prefetch_count),
         "global_prefetch_count": int(window.count_max) if window is not None else 0,
-        "messages_unacknowledged": len(entries) - entries.count(None),
+        "messages_unacknowledged": int(channel.unacked.count()),
         "messages_unconfirmed": int(confirms.published - confirms.answered) if confirms is not None else 0,
     }
 
