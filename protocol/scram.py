@@ -18,6 +18,7 @@ from protocol.errors import SYNTAX_ERROR, ProtocolError
 MECHANISM: Final = "SCRAM-SHA-256"
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 10_000_000
+NAME_BYTES_MAX: Final = 255  # a short string of AMQP: no user has a longer name
 
 _KEY_BYTES: Final = 32
 _NONCE: Final = re.compile(r"[!-+\--~]{1,512}")  # printable ASCII without the comma
@@ -84,12 +85,13 @@ def prepared(text: str) -> str:
         if not stringprep.in_table_b1(character)
     )
     found = unicodedata.normalize("NFKC", mapped)
-    for character in found:
+    characters = set(found)  # a short text may become a long one, with few characters again and again
+    for character in characters:
         if stringprep.in_table_a1(character) or any(forbids(character) for forbids in _FORBIDDEN):
             return text
-    if any(stringprep.in_table_d1(character) for character in found):
+    if any(stringprep.in_table_d1(character) for character in characters):
         ends = stringprep.in_table_d1(found[0]) and stringprep.in_table_d1(found[-1])
-        if not ends or any(stringprep.in_table_d2(character) for character in found):
+        if not ends or any(stringprep.in_table_d2(character) for character in characters):
             return text
     return found
 
@@ -126,8 +128,8 @@ class Exchange:
             raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} extension '{extension}' is not supported")
         if not _NONCE.fullmatch(nonce):
             raise _malformed("the nonce")
-        self.user = prepared(_name(name))
-        if wanted and prepared(_name(wanted)) != self.user:
+        self.user = _user(name)
+        if wanted and _user(wanted) != self.user:
             raise ProtocolError(SYNTAX_ERROR, f"'{self.user}' cannot log in as '{_name(wanted)}'")
         self._header = header.encode()
         self._nonce = nonce + self._nonce
@@ -166,6 +168,17 @@ def _text(message: bytes) -> str:
         return message.decode()
     except UnicodeDecodeError as error:
         raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} response is not UTF-8") from error
+
+
+def _user(escaped: str) -> str:
+    """The user of a name as it is written. Whoever sends it need not be known: long ones are not prepared."""
+    name = _name(escaped)
+    size = len(name.encode())
+    if size > NAME_BYTES_MAX:
+        raise ProtocolError(
+            SYNTAX_ERROR, f"{MECHANISM}: a user name of {size} bytes, at most {NAME_BYTES_MAX} are allowed"
+        )
+    return prepared(name)
 
 
 def _name(escaped: str) -> str:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import time
 
 import pytest
 
@@ -161,6 +162,21 @@ def test_first_messages_of_every_form(first: bytes) -> None:
     exchange = Exchange("nonce")
     exchange.first(first)
     assert exchange.final(answer(first, exchange.challenge(PENCIL), "pencil")) is not None
+
+
+@pytest.mark.parametrize("first", ["n,,n={},r=x", "n,a={},n=user,r=x"])
+def test_a_name_that_no_user_can_have(first: str) -> None:
+    with pytest.raises(ProtocolError, match="a user name of 256 bytes, at most 255 are allowed") as caught:
+        Exchange("nonce").first(first.format("\u00e4" * 128).encode())
+    assert caught.value.code == SYNTAX_ERROR
+
+
+def test_a_name_that_preparation_makes_longer_takes_little_time() -> None:
+    message = "n,,n={},r=x".format("\ufdfa" * 85).encode()  # each is 18 characters when it has been prepared
+    start = time.thread_time()
+    for _ in range(20):
+        Exchange("nonce").first(message)
+    assert (time.thread_time() - start) / 20 < 0.002
 
 
 def test_a_name_with_commas_and_equal_signs() -> None:
