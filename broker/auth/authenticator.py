@@ -4,15 +4,14 @@ import hashlib
 import hmac
 import secrets
 
-from broker.auth.passwords import matches, waste_time
-from broker.auth.user import User
+from broker.auth.passwords import NO_PASSWORD, Password
 from broker.auth.users import Users
 
 
 class Authenticator:
-    """Checks names and passwords against the users.
+    """Knows what is kept of passwords, and which have been right.
 
-    A password hash is slow on purpose. After the first success a keyed digest of the password is kept with
+    Checking a hash is slow on purpose. After the first success a keyed digest of the password is kept with
     the user, in memory only, so that reconnects are cheap; whatever changes the user's password drops it.
     """
 
@@ -21,7 +20,7 @@ class Authenticator:
         self._key = secrets.token_bytes(32)
 
     def remembered(self, user: str, password: str, loopback: bool) -> bool | None:
-        """Decide without a slow hash: True or False; None where only `verify` can tell.
+        """Decide without a slow hash: True or False; None where only that can tell.
 
         False only for a user who may come from loopback alone and does not: that needs no password.
         """
@@ -34,22 +33,15 @@ class Authenticator:
             return True
         return None
 
-    def verify(self, user: str, password: str, loopback: bool) -> bool:
-        """Decide with the slow hash: tens of milliseconds and 19 MiB, in any thread, never on the event loop.
-
-        An unknown user takes as long as a wrong password.
-        """
+    def kept(self, user: str) -> Password:
+        """What is kept of the password of `user`; NO_PASSWORD, which none matches, for nobody."""
         known = self._users.get(user)
-        if known is None:
-            waste_time(password)
-            return False
-        return self._verify_known(known, password, loopback)
+        return NO_PASSWORD if known is None else known.password
 
-    def _verify_known(self, known: User, password: str, loopback: bool) -> bool:
-        if not matches(known.password, password):
-            return False
-        # if the password changed meanwhile, `known` is no longer the user that others find
-        known.remembered = self._digest(known.name, password)
+    def passed(self, user: str, password: str, loopback: bool) -> bool:
+        """Remember a password that matches what is kept; whether the user may come from where he does."""
+        known = self._users.known(user)
+        known.remembered = self._digest(user, password)
         return loopback or not known.loopback_only
 
     def _digest(self, user: str, password: str) -> bytes:

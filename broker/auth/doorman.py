@@ -14,6 +14,7 @@ from typing import final
 
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import BackOff
+from broker.auth.passwords import Password, matches
 
 Answer = Callable[[bool], None]
 
@@ -87,13 +88,20 @@ class Doorman:
                 self._later(wait, partial(self._queue, check))
                 continue
             self._busy.add(address)
-            work = partial(self._authenticator.verify, check.user, check.password, check.loopback)
-            self._off_loop(work, partial(self._checked, check))
+            kept = self._authenticator.kept(check.user)
+            self._off_loop(partial(matches, kept, check.password), partial(self._checked, check, kept))
         if not line:
             self._lines.pop(address, None)
 
-    def _checked(self, check: Check, right: bool) -> None:
+    def _checked(self, check: Check, kept: Password, right: bool) -> None:
+        """Take the outcome of a check, unless it says nothing of the password that the user has now."""
         self._busy.discard(check.address)
+        if self._authenticator.kept(check.user) != kept:
+            self._lines.setdefault(check.address, deque()).appendleft(check)
+            self._next(check.address)
+            return
+        if right:
+            right = self._authenticator.passed(check.user, check.password, check.loopback)
         if right:
             self._backoff.succeeded(check.address, check.user)
         else:

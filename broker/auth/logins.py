@@ -102,6 +102,7 @@ class ScramLogin:
         self._origin = origin
         self._applicant = applicant
         self._exchange = scram.Exchange(base64.b64encode(secrets.token_bytes(NONCE_BYTES)).decode())
+        self._verifier = ""  # of the user when he was challenged
         self._steps = 0
         self._abandoned = False
 
@@ -126,7 +127,7 @@ class ScramLogin:
     def _challenge(self) -> None:
         if not self._abandoned:
             known = self._users.get(self._exchange.user)
-            text = known.password.verifier if known is not None else ""
+            text = self._verifier = known.password.verifier if known is not None else ""
             verifier = scram.read_verifier(text) if text else self._decoy.verifier(self._exchange.user)
             self._applicant.challenged(self._exchange.challenge(verifier))
 
@@ -139,7 +140,7 @@ class ScramLogin:
             return
         proof = self._exchange.final(response)
         known = self._users.get(user)
-        if proof is None or known is None:
+        if proof is None or known is None or known.password.verifier != self._verifier:
             self._backoff.failed(origin.address, user, now)
             self._applicant.refused(user, WRONG)
             return

@@ -50,10 +50,15 @@ def threads() -> Threads:
 
 
 @pytest.fixture
-def doorman(threads: Threads) -> Doorman:
+def users() -> Users:
     users = Users(MessageStore())
     for name in ("ann", "bob"):
         users.add(name, quick(name))
+    return users
+
+
+@pytest.fixture
+def doorman(users: Users, threads: Threads) -> Doorman:
     return Doorman(Authenticator(users), BackOff(), lambda: threads.now, threads.call_later, threads.run)
 
 
@@ -141,4 +146,44 @@ def test_nothing_is_kept_of_whoever_has_been_answered(doorman: Doorman, threads:
     for number in range(50):
         doorman.check("ann", "wrong", f"10.0.1.{number}", True, lambda right: None)
     threads.finish()
+    assert (doorman._lines, doorman._busy) == ({}, set())
+
+
+@pytest.mark.parametrize("password", ["ann", "new"])
+def test_a_password_that_changes_while_it_is_checked(
+    users: Users, doorman: Doorman, threads: Threads, password: str
+) -> None:
+    answers: list[bool] = []
+    doorman.check("ann", password, HERE, True, answers.append)
+    work, answer = threads.running.pop()
+    outcome = work()
+    users.change_password("ann", quick("new"))
+    answer(outcome)
+    assert answers == [], "it was another one that has been checked"
+    threads.finish()
+    assert answers == [password == "new"]
+    doorman.check("ann", password, HERE, True, answers.append)
+    assert len(answers) == (2 if password == "new" else 1), "only the right one is remembered"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda users: users.delete("ann"), False),
+        (lambda users: users.put("ann", None, (), loopback_only=True), False),
+        (lambda users: users.put("ann", None, ("monitoring",)), True),
+    ],
+    ids=["deleted", "loopback only", "tagged"],
+)
+def test_a_user_that_changes_while_the_password_is_checked(
+    users: Users, doorman: Doorman, threads: Threads, change: Callable[[Users], object], expected: bool
+) -> None:
+    answers: list[bool] = []
+    doorman.check("ann", "ann", HERE, False, answers.append)
+    work, answer = threads.running.pop()
+    outcome = work()
+    change(users)
+    answer(outcome)
+    threads.finish()
+    assert answers == [expected]
     assert (doorman._lines, doorman._busy) == ({}, set())

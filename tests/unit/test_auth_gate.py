@@ -168,6 +168,16 @@ def test_scram_from_outside_loopback(gate: Gate, users: Users) -> None:
     assert scram(gate, "guest", "guest", LOCAL).told[1] == ("accepted", "guest")
 
 
+def test_scram_with_a_password_that_was_replaced_after_the_challenge(gate: Gate, users: Users) -> None:
+    client = ScramClient("ann", "ann")
+    login, caller = begun(gate, "SCRAM-SHA-256", client.first())
+    challenge = caller.told[0][1]
+    assert isinstance(challenge, bytes)
+    users.change_password("ann", make_password("new", 4096))
+    login.respond(client.final(challenge))
+    assert caller.told[1:] == [("refused", "ann")]
+
+
 def test_scram_tells_nobody_which_users_there_are(gate: Gate) -> None:
     def salt(user: str) -> bytes:
         challenge = begun(gate, "SCRAM-SHA-256", f"n,,n={user},r=x".encode())[1].told[0][1]
