@@ -103,6 +103,7 @@ def test_taking_takes(api: Api, vhost: str, mode: str) -> None:
         ({"count": 0}, "count 0 is not from 1 to"),
         ({"count": "many"}, 'count is not a whole number: "many"'),
         ({"encoding": "rot13"}, "encoding 'rot13' is not known"),
+        ({"truncate": -1}, "truncate -1 is negative"),
     ],
 )
 def test_how_messages_cannot_be_taken(api: Api, vhost: str, wrong: dict[str, object], reason: str) -> None:

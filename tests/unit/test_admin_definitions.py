@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.admin.definitions.importing import DefinitionsError, clear_passwords
+from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
 from tests.definitions import Place, of_rabbitmq
 from tests.topology import routed
@@ -227,3 +227,15 @@ def test_with_a_log_that_has_stopped_nothing_is_imported() -> None:
     with pytest.raises(DefinitionsError, match="the log has stopped: disk full"):
         place.take({"queues": [{"name": "q", "vhost": "/"}]})
     assert place.broker.vhosts["/"].queues == {}
+
+
+def test_an_import_is_made_in_steps_that_are_short() -> None:
+    place = Place()
+    many = [{"name": f"q{number}", "vhost": "/"} for number in range(100)]
+    steps = import_steps({"queues": many}, place.broker, place.users, {})
+    before = 0
+    while not place.store.changes[1:]:
+        next(steps)
+        before += 1
+    assert before > 400, "each is looked at, copied, tried and counted in a step of its own"
+    assert len(list(steps)) == 99

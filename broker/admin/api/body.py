@@ -29,7 +29,7 @@ async def read_body(request: Request, most: int) -> bytes:
 
 async def _object(request: Request, most: int) -> Fields:
     content = await read_body(request, most)
-    if not content.strip():
+    if not content or content.isspace():
         return {}
     try:
         found = read_json(content)

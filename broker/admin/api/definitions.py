@@ -25,7 +25,7 @@ router = APIRouter(tags=["definitions"])
 
 async def _document(request: Request) -> Any:
     content = await read_body(request, BYTES_MAX)
-    if not content.strip():
+    if not content or content.isspace():
         return None
     try:
         return await Slices().drain(read_json_steps(content))

@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from broker.adapters.access import CONFIGURE, QUEUE, READ
+from broker.admin.api.clientless import channel_for, taker_of
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.messages import taker_of
 from broker.admin.api.paths import Name
-from broker.admin.api.publishing import channel_for, publish_message
+from broker.admin.api.publishing import publish_message
 from broker.admin.api.visitor import Asker
 
 FAILED: Final = 503

@@ -2,51 +2,48 @@
 
 import base64
 import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi.responses import StreamingResponse
 
 from broker.adapters.access import QUEUE, READ
 from broker.adapters.view091 import view_of
 from broker.admin.api.body import Body, number, text
+from broker.admin.api.clientless import taker_of
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
-from broker.admin.api.management import Managed, Management
+from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import existing_queue
+from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.json_values import shown
-from broker.core.connection import Connection, Scheduler
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.context import QueueContext
+from broker.core.entry import QueueEntry
+from broker.core.ports import MessageStore
 from broker.core.queue import Queue
-from broker.core.session import Session
 from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
 
 COUNT_MAX: Final = 10_000
-BYTES_MAX: Final = 32 * 2**20  # of bodies in one answer; the first one always fits
-SCANNED_MAX: Final = 100_000  # entries that are looked at to find some that are ready
+BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; the first one always fits
+PIECE: Final = 64  # messages that are sent at once
 SETTLES: Final = ("ack_requeue_false", "reject_requeue_false")
 LEAVES: Final = ("ack_requeue_true", "reject_requeue_true")
 
+Write = Callable[[QueueEntry, int], str]
+"""Writes a message as JSON, with how many are ready behind it."""
+
 router = APIRouter(tags=["messages"])
-
-
-class _NoTurns(Scheduler):
-    """Whoever takes messages one by one needs no turn."""
-
-    def schedule(self, connection: Connection) -> None:
-        """Nothing is to be delivered (Scheduler)."""
 
 
 @router.post("/queues/{vhost}/{name}/get")
 async def get_messages(
     management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
-) -> JSONResponse:
+) -> StreamingResponse:
     """Messages from the front of a queue.
 
     With ackmode `ack_requeue_true` or `reject_requeue_true` they are only looked at: order, counts and the
@@ -67,63 +64,86 @@ async def get_messages(
     if encoding not in ("auto", "base64"):
         raise bad_request(f"encoding '{encoding}' is not known, allowed: auto, base64")
     limit = number(body, "truncate") if body.get("truncate") is not None else None
+    if limit is not None and limit < 0:
+        raise bad_request(f"truncate {limit} is negative")
+
+    def write(entry: QueueEntry, left: int) -> str:
+        return json.dumps(_shown(management.store, entry, left, encoding, limit))
+
     if mode in LEAVES:
-        entries, left = _front(queue, count), int(queue.ready)
-        return JSONResponse(
-            [_shown(management, entry, left - i - 1, encoding, limit) for i, entry in enumerate(entries)]
-        )
-    taken = _take(management, queue, count, mode, encoding, limit)
-    await durable(management.store)
-    return JSONResponse(taken)
+        written = await look(queue, count, write)
+    else:
+        written = await take(queue, count, mode, write)
+        await durable(management.store)
+    return StreamingResponse(_joined(written), media_type="application/json")
 
 
-def taker_of(queue: Queue) -> QueueConsumer:
-    """Somebody who may own entries that are taken one by one."""
-    return QueueConsumer(ConsumerTarget(Session(Connection(_NoTurns())), Credit()), queue)
-
-
-def _front(queue: Queue, count: int) -> list[QueueEntry]:
-    found: list[QueueEntry] = []
-    size = 0
-    for scanned, entry in enumerate(queue.entries):
-        if entry.state == AVAILABLE:
-            size += entry.message.size
-            if found and size > BYTES_MAX:
+async def look(queue: Queue, count: int, write: Write) -> list[str]:
+    """The first `count` messages that are ready, each as `write` has it, for which they are browsed."""
+    slices = Slices()
+    cursor = QueueContext(queue.entries, sees_requeues=False)
+    queue.browser_contexts.append(cursor)
+    written: list[str] = []
+    size, ready = 0, int(queue.ready)
+    try:
+        while len(written) < count:
+            entry = cursor.get_next_available_entry()
+            if entry is not None:
+                size += int(entry.message.size)
+                if written and size > BYTES_MAX:
+                    break
+                cursor.passed(entry)
+                written.append(write(entry, max(0, ready - len(written) - 1)))
+            elif not cursor.more:
                 break
-            found.append(entry)
-        if len(found) >= count or scanned >= SCANNED_MAX:
-            break
-    return found
+            await slices.breathe()
+    finally:
+        queue.browser_contexts.remove(cursor)
+    return written
 
 
-def _take(
-    management: Management, queue: Queue, count: int, mode: str, encoding: str, limit: int | None
-) -> list[dict[str, Any]]:
-    consumer = taker_of(queue)
-    taken: list[dict[str, Any]] = []
+async def take(queue: Queue, count: int, mode: str, write: Write) -> list[str]:
+    """The same of messages that leave the queue: all of them when the last one has been written."""
+    slices = Slices()
+    taker = taker_of(queue)
+    taken: list[QueueEntry] = []
+    written: list[str] = []
     size = 0
-    while len(taken) < count and size < BYTES_MAX:
-        entry = queue.get_one(consumer)
-        if entry is None:
-            break
-        try:
-            taken.append(_shown(management, entry, int(queue.ready), encoding, limit))
-        except Exception:
-            queue.release([entry], consumer)
-            raise
-        size += int(entry.message.size)
-        if mode == "ack_requeue_false":
-            queue.settle(entry)
-        else:
-            queue.discard(entry)
-    return taken
+    try:
+        while len(taken) < count and size < BYTES_MAX:
+            entry = queue.get_one(taker)
+            if entry is None:
+                break
+            taken.append(entry)
+            size += int(entry.message.size)
+            written.append(write(entry, int(queue.ready)))
+            await slices.breathe()
+        for entry in taken:
+            if mode == "ack_requeue_false":
+                queue.settle(entry)
+            else:
+                queue.discard(entry)
+            await slices.breathe()
+    except BaseException:
+        queue.release(taken, taker)
+        raise
+    return written
+
+
+async def _joined(written: list[str]) -> AsyncIterator[str]:
+    """A list in pieces that are short to send."""
+    opening = "["
+    for start in range(0, len(written), PIECE):
+        yield opening + ",".join(written[start : start + PIECE])
+        opening = ","
+    yield "[]" if opening == "[" else "]"
 
 
 def _shown(
-    management: Management, entry: QueueEntry, left: int, encoding: str, limit: int | None
+    store: MessageStore, entry: QueueEntry, left: int, encoding: str, limit: int | None
 ) -> dict[str, Any]:
     message = entry.message
-    content = message.content if message.content is not None else management.store.load(message)
+    content = message.content if message.content is not None else store.load(message)
     payload = body_of(content)
     size = len(payload)
     payload = payload if limit is None else payload[:limit]
@@ -137,7 +157,7 @@ def _shown(
         "exchange": message.address.exchange,
         "routing_key": shown(message.address.routing_key),
         "message_count": left,
-        "properties": _properties(view_of(message, management.store)),
+        "properties": _properties(view_of(message, store)),
         "payload": what,
         "payload_encoding": how,
     }

@@ -11,13 +11,11 @@ from pamqp import commands, frame, header
 from pamqp import exceptions as pamqp_exceptions
 from pamqp.body import ContentBody
 
-from broker.adapters.access import Origin, Rights
 from broker.adapters.channel091 import Channel
-from broker.adapters.connection091 import Connection091
 from broker.adapters.publication import resolve
-from broker.adapters.server import Server
 from broker.adapters.special import publish_special
 from broker.admin.api.body import Fields, MessageBody, table, text
+from broker.admin.api.clientless import channel_for
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
 from broker.admin.api.exchanges import existing_exchange
@@ -25,12 +23,10 @@ from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
 from broker.admin.json_values import field_table
-from broker.core.connection import Connection, Scheduler
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
 from broker.core.publishing import REFUSED
-from broker.core.vhost import VirtualHost
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, scan
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Properties
@@ -56,42 +52,6 @@ NUMBERS: Final = {"delivery_mode": 2, "priority": 255, "timestamp": 253_402_300_
 router = APIRouter(tags=["messages"])
 
 
-class _NoTurns(Scheduler):
-    """Nothing is delivered to a channel that no client has."""
-
-    def schedule(self, connection: Connection) -> None:
-        """Ignored (Scheduler)."""
-
-
-class _NoSocket:
-    """The edge of a connection without a peer: nothing is sent (Edge)."""
-
-    def write(self, data: bytes) -> None:
-        """Ignored."""
-
-    def close(self) -> None:
-        """Ignored."""
-
-    def end_output(self) -> None:
-        """Ignored."""
-
-    def abort(self) -> None:
-        """Ignored."""
-
-    def is_closing(self) -> bool:
-        """There is nobody to write to."""
-        return True
-
-    def hold(self, reason: int) -> None:
-        """Ignored."""
-
-    def release(self, reason: int) -> None:
-        """Ignored."""
-
-    def closing(self, seconds: int) -> None:
-        """Ignored."""
-
-
 @router.post("/exchanges/{vhost}/{name}/publish")
 async def publish(
     management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: MessageBody
@@ -107,15 +67,6 @@ async def publish(
         raise bad_request(f"a queue is full and refuses messages from exchange '{name}' with key '{key}'")
     await durable(management.store)
     return JSONResponse({"routed": taken > 0})
-
-
-def channel_for(server: Server, rights: Rights, vhost: VirtualHost) -> Channel:
-    """A channel in a virtual host for a user with these rights."""
-    connection = Connection091(server, _NoTurns(), _NoSocket(), Origin("", 0, True))
-    connection.user = rights.user
-    connection.rights = rights
-    connection.virtual_host = vhost
-    return Channel(connection, 1, vhost)
 
 
 def publish_message(

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from broker.admin.definitions import items
 from broker.admin.definitions.items import Fields, Target
-from broker.admin.definitions.trial import trial_of
+from broker.admin.definitions.trial import trial_steps
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
@@ -47,7 +47,7 @@ class DefinitionsError(Exception):
         self.problems = problems
 
 
-def check_form(document: object, vhost: str | None) -> Mapping[str, list[Fields]]:
+def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Mapping[str, list[Fields]]]:
     """The objects of a document by category, in order. Raises DefinitionsError."""
     if not isinstance(document, Mapping):
         raise DefinitionsError(["definitions are a JSON object"])
@@ -56,10 +56,14 @@ def check_form(document: object, vhost: str | None) -> Mapping[str, list[Fields]
     found: dict[str, list[Fields]] = {}
     for category in wanted:
         entries = document.get(category, [])
-        if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        right = isinstance(entries, list)
+        for entry in entries if right else ():
+            right = right and isinstance(entry, Mapping)
+            yield
+        if right:
+            found[category] = entries
+        else:
             problems.append(f"'{category}' is not a list of objects")
-            continue
-        found[category] = entries
     for name in document:
         if name not in CATEGORIES and name not in IGNORED:
             problems.append(f"'{name}' is not known, allowed: {', '.join(CATEGORIES)}")
@@ -98,10 +102,11 @@ def import_steps(
         DefinitionsError: something is wrong with some objects. Also, with nothing wrong but in what others
             have changed between two steps, halfway through.
     """
-    found = check_form(document, vhost)
-    trial = Target(*trial_of(found, broker, users, vhost), passwords)
+    found = yield from _form_steps(document, vhost)
+    copies = yield from trial_steps(found, broker, users, vhost)
+    trial = Target(*copies, passwords)
     yield from _make_all(found, trial, vhost)
-    _check_queue_limits(trial.broker, broker)
+    yield from _check_queue_limits(trial.broker, broker)
     yield from _make_all(found, Target(broker, users, passwords), vhost)
 
 
@@ -121,13 +126,16 @@ def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | No
         raise DefinitionsError(problems)
 
 
-def _check_queue_limits(trial: Broker, broker: Broker) -> None:
+def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
     """The copy has only some of the queues, so it cannot tell how many there would be."""
     problems: list[str] = []
     for name, vhost in trial.vhosts.items():
         limit = vhost.queues_max
         there = broker.vhosts[name].queues if name in broker.vhosts else {}
-        added = sum(queue not in there for queue in vhost.queues)
+        added = 0
+        for queue in vhost.queues:
+            added += queue not in there
+            yield
         if limit is not None and added and len(there) + added > limit:
             problems.append(
                 f"vhost '{name}': {added} more queues would exceed the limit of {limit}, "

@@ -1,6 +1,6 @@
 """A copy of the part of the broker that definitions concern, on which they are tried."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from broker.admin.definitions.items import Fields
 from broker.auth.user import changes_of
@@ -15,27 +15,34 @@ from broker.core.vhost import VirtualHost
 _SOMEBODY = object()  # who owns the exclusive queues of the copy
 
 
-def trial_of(
+def trial_steps(
     found: Mapping[str, list[Fields]], broker: Broker, users: Users, vhost: str | None
-) -> tuple[Broker, Users]:
-    """All virtual hosts without contents, and of the users, exchanges and queues those that are named."""
+) -> Generator[None, None, tuple[Broker, Users]]:
+    """Copy all virtual hosts without contents, and the users, exchanges and queues that are named.
+
+    Each step is short.
+    """
     store = MessageStore()
     trial = Broker(store, Counters(), lambda: "", Schedule(lambda: 0, lambda: 0, lambda due: None))
-    for name, there in broker.vhosts.items():
+    for name, there in list(broker.vhosts.items()):
         copy = trial.declare_vhost(name)
         copy.connections_max = there.connections_max
         copy.queues_max = there.queues_max
+        yield
     for category, key in (("exchanges", "name"), ("bindings", "source"), ("bindings", "destination")):
         for fields in found.get(category, ()):
             _copy_exchange(broker, trial, fields.get("vhost", vhost), fields.get(key))
+            yield
     for category, key in (("queues", "name"), ("bindings", "destination")):
         for fields in found.get(category, ()):
             _copy_queue(broker, trial, fields.get("vhost", vhost), fields.get(key))
+            yield
     trial_users = Users(store)
     named = [(category, "user") for category in ("permissions", "topic_permissions")]
     for category, key in [("users", "name"), *named]:
         for fields in found.get(category, ()):
             _copy_user(users, trial_users, fields.get(key))
+            yield
     return trial, trial_users
 
 

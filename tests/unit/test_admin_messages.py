@@ -1,0 +1,96 @@
+"""Looking at messages and taking them, while the queue goes on living between two of them."""
+
+import asyncio
+
+import pytest
+
+from broker.admin.api import slices
+from broker.admin.api.messages import look, take
+from broker.core.context import SCAN_BUDGET
+from broker.core.entry import QueueEntry
+from broker.core.queue import Queue
+from tests.topology import add_queue, consume, new_vhost, publish
+
+
+@pytest.fixture
+def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A queue of ten messages; every step of what is done with it is a turn of its own."""
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    vhost = new_vhost()
+    queue = add_queue(vhost, "q")
+    for _ in range(10):
+        publish(vhost, "", "q")
+    return queue
+
+
+def write(entry: QueueEntry, left: int) -> str:
+    return f"{entry.order}:{left}"
+
+
+class Turns:
+    """Counts turns of the event loop, and does something in the third one."""
+
+    def __init__(self, act: object = None) -> None:
+        self.count = 0
+        self._act = act
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.count += 1
+            if self.count == 3 and callable(self._act):
+                self._act()
+
+    def stop(self) -> int:
+        """How many turns there were."""
+        self._task.cancel()
+        return self.count
+
+
+async def test_looking_gives_way_after_every_message(queue: Queue) -> None:
+    turns = Turns()
+    assert await look(queue, 7, write) == [f"{number}:{10 - number}" for number in range(1, 8)]
+    assert turns.stop() >= 6
+    assert (queue.ready, queue.unacked, queue.delivered, queue.browser_contexts) == (10, 0, 0, [])
+    assert not any(entry.redelivered or entry.delivery_count for entry in queue.entries)
+
+
+async def test_what_leaves_the_queue_meanwhile_is_not_looked_for(queue: Queue) -> None:
+    turns = Turns(queue.purge)
+    seen = await look(queue, 10, write)
+    turns.stop()
+    assert 0 < len(seen) < 10
+    assert queue.ready == 0
+
+
+async def test_what_is_ready_is_found_behind_what_is_not(queue: Queue) -> None:
+    taker, consumer = consume(queue)
+    for _ in range(2 * SCAN_BUDGET):
+        queue.enqueue(queue.entries.head.message)
+    for _ in range(9 + 2 * SCAN_BUDGET):
+        queue.deliver_single_message(consumer)
+    turns = Turns()
+    assert await look(queue, 5, write) == [f"{10 + 2 * SCAN_BUDGET}:0"]
+    assert len(taker.taken) == 9 + 2 * SCAN_BUDGET
+    assert turns.stop() >= 2
+
+
+async def test_taking_gives_way_and_settles_at_the_end(queue: Queue) -> None:
+    held: list[int] = []
+    turns = Turns(lambda: held.append(int(queue.unacked)))
+    assert len(await take(queue, 6, "ack_requeue_false", write)) == 6
+    assert turns.stop() >= 10
+    assert held[0] > 0
+    assert (queue.ready, queue.unacked, queue.acked) == (4, 0, 6)
+
+
+async def test_what_could_not_be_told_stays_in_the_queue(queue: Queue) -> None:
+    def fail(entry: QueueEntry, left: int) -> str:
+        if entry.order == 4:
+            raise OSError("the disk is gone")
+        return ""
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        await take(queue, 10, "ack_requeue_false", fail)
+    assert (queue.ready, queue.unacked) == (10, 0)
