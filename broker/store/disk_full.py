@@ -101,16 +101,17 @@ class Room:
             self._disown(following, 0)
             log.segments.remove(following)
         log.space.batches_failed(batch.number)
+        needs = segment.needs | following.needs
         if segment.good == 0:  # not even its first batch fitted: the reserve takes its place
             log.segments.remove(segment)
             log.files.close(segment)
             following = segment
-        else:
-            needs = segment.needs | following.needs
-            if following is segment:
-                following = log.files.new_segment(segment.number + 1)
-            following.needs = needs
-            following.needs.add(segment.number)
+        elif following is segment:
+            following = log.files.new_segment(segment.number + 1)
+        needs.add(segment.number)
+        needs.discard(following.number)
+        following.needs = needs
+        following.settles = 0  # what is salvaged is counted again, but counts are voided one by one
         following.end = 0
         filling.seal(0)
         log.fill(following, BytesWriter())

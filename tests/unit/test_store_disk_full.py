@@ -227,3 +227,41 @@ def test_the_reserve_is_not_taken_for_the_spare_whose_place_it_takes() -> None:
     assert log.filling.segment.number == number + 1
     assert log.filling.segment.room == 0
     log.let_go()
+
+
+def test_a_settle_saved_from_the_batch_behind_a_failed_segment_stays_saved() -> None:
+    """The first batch of a segment, longer than that, does not fit; the settle was to go to the next one."""
+    disk = BadDisk()
+    deferred = Deferred()
+    log, _ = open_log(FOLDER, disk, deferred=deferred, reserve_bytes=256 * 1024)
+    deferred.run_all()
+    queue = logged_queue(1)
+    settled = publish(log, [queue], content_of(1, 100))
+    kept = publish(log, [queue], content_of(2, 100_000))
+    log.commit()
+    deferred.run_all()
+    passing = publish(log, [queue], content_of(3, 70_000))
+    log.commit()
+    lost = publish(log, [queue], content_of(4, 1_200_000))
+    while log.sealed is None or log.sealed.segment is not log.segments.get(lost.segment):
+        deferred.step()
+    assert log.sealed.segment.good == 0
+    assert log.filling.segment.number == lost.segment + 1
+    log.append_settle(settled, queue)
+    log.append_settle(passing, queue)
+    disk.write_errors = [errno.ENOSPC]
+    while not log.full:
+        deferred.step()
+    reserve = log.segments.get(lost.segment)
+    assert reserve is not None
+    assert (reserve.needs, reserve.settles) == ({settled.segment, passing.segment}, 2)
+    deferred.run_all()
+    assert log.failure == "", "there was room for a new reserve at once"
+    for number in range(10, 20):
+        passing = publish(log, [queue], content_of(number, 60_000))
+        log.commit()
+        deferred.run_all()
+        log.append_settle(passing, queue)
+    log, sequences = reopened(disk)
+    assert sequences == [kept.sequence, passing.sequence]
+    log.let_go()
