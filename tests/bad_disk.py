@@ -1,5 +1,6 @@
 """A disk that can be made to fail, a log on it, and what is left of the log afterwards."""
 
+import errno
 import random
 from typing import final
 
@@ -12,13 +13,33 @@ FOLDER = "/log"
 
 @final
 class BadDisk(SimDisk):
-    """A disk whose next writes, or truncates, fail with an errno, and where one byte may read wrong."""
+    """A disk whose next writes, or truncates, fail with an errno, and where one byte may read wrong.
+
+    The process may have `descriptors` open at a time.
+    """
 
     def __init__(self) -> None:
         super().__init__(random.Random(7))
         self.write_errors: list[int] = []
         self.truncate_error = 0
         self.rotten_at = -1
+        self.descriptors = 1000
+
+    def open(self, path: str) -> int:
+        self._need_descriptor()
+        return super().open(path)
+
+    def create(self, path: str) -> int:
+        self._need_descriptor()
+        return super().create(path)
+
+    def duplicate(self, fd: int) -> int:
+        self._need_descriptor()
+        return super().duplicate(fd)
+
+    def _need_descriptor(self) -> None:
+        if len(self.opened) >= self.descriptors:
+            raise OSError(errno.EMFILE, "Too many open files")
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
         if self.write_errors:

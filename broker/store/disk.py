@@ -10,6 +10,7 @@ from mypy_extensions import mypyc_attr
 from broker.store.errors import LogLocked
 
 DISK_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))  # for now: others give theirs back
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -30,8 +30,8 @@ class Room:
         """Give a new segment its file, of the reserve if that is what it is for. Raises OSError."""
         files = self.log.files
         if self.use_reserve:
-            self.use_reserve = False
             files.make_of_reserve(segment)
+            self.use_reserve = False
         else:
             files.make(segment)
 

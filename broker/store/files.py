@@ -1,11 +1,12 @@
 """The files of a log's folder: segments, the spare for the next one, the reserve, the lock."""
 
 import os
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.store.disk import Disk
+from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.segment import Segment, segment_number
 from broker.store.syncer import Syncer
 
@@ -78,24 +79,40 @@ class Files:
         return segment
 
     def make(self, segment: Segment) -> None:
-        """Give a new segment its file. Raises OSError."""
-        path = self.path(segment.name)
+        """Give a new segment its file. Raises OSError, and nothing has changed then."""
         if self.spare == READY:
-            self.disk.rename(self.path(SPARE), path)
+            self._rename(SPARE, segment)
             self.spare = ABSENT
-            segment.fd = self.disk.open(path)
             segment.room = self.spare_bytes
         else:
-            segment.fd = self.disk.create(path)
+            segment.fd = self._with_descriptor(self.disk.create, self.path(segment.name))
 
     def make_of_reserve(self, segment: Segment) -> None:
-        """Make the reserve a segment. Raises OSError."""
-        path = self.path(segment.name)
+        """Make the reserve a segment. Raises OSError, and nothing has changed then."""
+        self._rename(RESERVE, segment)
         self.reserve = ABSENT
-        self.disk.rename(self.path(RESERVE), path)
-        segment.fd = self.disk.open(path)
         segment.limit = self.reserve_bytes
         segment.room = 0
+
+    def _rename(self, name: str, segment: Segment) -> None:
+        path = self.path(name)
+        fd = self._with_descriptor(self.disk.open, path)  # that can fail where a rename cannot
+        try:
+            self.disk.rename(path, self.path(segment.name))
+        except OSError:
+            self.disk.close(fd)
+            raise
+        segment.fd = fd
+
+    def _with_descriptor(self, opened: Callable[[str], int], path: str) -> int:
+        """Open or create a file; if no descriptor is left, old segments give back theirs first."""
+        while True:
+            try:
+                return opened(path)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTORS or not self.opened:
+                    raise
+                self.close(self.opened[0])
 
     def ask(self, spare: bool) -> None:
         """Have the reserve prepared, then the spare if it is wanted, unless it is there or on its way."""
@@ -137,7 +154,7 @@ class Files:
     def readable(self, segment: Segment) -> int:
         """A descriptor to read an old segment by. Raises OSError."""
         if segment.fd < 0:
-            segment.fd = self.disk.open(self.path(segment.name))
+            segment.fd = self._with_descriptor(self.disk.open, self.path(segment.name))
             self.retire(segment)
         return segment.fd
 

@@ -205,9 +205,10 @@ class Log(SegmentedCommit):
             self.files.ask(True)
 
     def tick(self) -> None:
-        """Try whether there is room again; to be called every second or so."""
+        """Try again what failed for want of room or descriptors; to be called every second or so."""
         if not self.stopped:
             self._ask_for_files()
+            self.commit()
 
     def close(self) -> None:
         """Write and sync what is left, mark a clean stop, let go of everything. Blocks.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import structlog
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.store.batch import Batch
-from broker.store.disk import Disk
+from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.files import Files
 from broker.store.group_commit import GroupCommit
 from broker.store.segment import Segment, SegmentTable
@@ -17,6 +18,8 @@ from broker.store.syncer import Syncer
 
 INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would take the loop too long
 WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
+
+_log = structlog.get_logger("amqpd.store")
 
 
 def do_nothing() -> None:
@@ -98,25 +101,41 @@ class SegmentedCommit(GroupCommit):
                 self.skip()
             return
         try:
-            self._write(self._seal())
+            self._send()
         except Exception as error:
             self.broken(error)
 
-    def _write(self, batch: Batch) -> None:
-        segment = batch.segment
-        inline = len(batch.payload) <= INLINE_WRITE_MAX
-        try:
-            if segment.fd < 0:
+    def _send(self) -> None:
+        segment = self.filling.segment
+        problem: OSError | None = None
+        if segment.fd < 0:
+            try:
                 self.make_file(segment)
-            if inline:
-                self.disk.write(segment.fd, batch.parts(), batch.offset)
+            except OSError as error:
+                if error.errno in NO_DESCRIPTORS:  # nothing has been written: `Log.tick` tries again
+                    _log.error("the log waits for a file descriptor", reason=error.strerror)
+                    return
+                problem = error
+        batch = self._seal()
+        if problem is None:
+            self._write(batch)
+        else:
+            self.written(problem)
+
+    def _write(self, batch: Batch) -> None:
+        fd = batch.segment.fd
+        if len(batch.payload) > INLINE_WRITE_MAX:
+            try:
+                self.syncer.write(fd, batch.parts(), batch.offset)
+                return
+            except OSError as error:  # no descriptor for another thread: the loop has to wait for this one
+                _log.warning("a large batch is written on the loop", reason=error.strerror)
+        try:
+            self.disk.write(fd, batch.parts(), batch.offset)
         except OSError as error:
             self.written(error)
             return
-        if inline:
-            self.written(None)
-        else:
-            self.syncer.write(segment.fd, batch.parts(), batch.offset)
+        self.written(None)
 
     def written(self, error: BaseException | None) -> None:
         """The batch in flight is in the file; it becomes durable by a sync."""

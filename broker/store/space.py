@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from broker.core.message import Message
 from broker.store.batch import Move, encode_queues
 from broker.store.counts import COUNT_BYTES
+from broker.store.disk import NO_DESCRIPTORS
 from broker.store.format import COUNT, END, MALFORMED, MESSAGE, SETTLE, Records
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment
@@ -140,6 +141,8 @@ class Space:
                     self._give_up(victim, f"{scanner.path} is damaged at offset {start}")
                     return
         except OSError as error:
+            if error.errno in NO_DESCRIPTORS:
+                return  # the next batch tries again
             self._give_up(victim, f"{log.files.path(victim.name)}: {error}")
 
     def _emptied(self, victim: Segment) -> None:

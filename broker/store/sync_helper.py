@@ -42,15 +42,6 @@ def answer(sock: socket.socket, kind: bytes, error: OSError | None, name: bytes 
         return
 
 
-def sync_folder(folder: str) -> None:
-    """Make created and deleted names durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def prepare(path: str, size: int) -> None:
     """Create a file of zeros that has its room on the disk."""
     if os.path.exists(path):
@@ -76,14 +67,14 @@ def recycle(path: str, new_path: str, size: int) -> None:
         os.close(fd)
 
 
-def remove(folder: str, path: str) -> None:
+def remove(path: str, folder_fd: int) -> None:
     """Delete a file for good."""
     if os.path.exists(path):
         os.unlink(path)
-    sync_folder(folder)
+    os.fsync(folder_fd)
 
 
-def serve_chores(folder: str, chores: socket.socket, answers: socket.socket) -> None:
+def serve_chores(folder: str, folder_fd: int, chores: socket.socket, answers: socket.socket) -> None:
     """Preallocate, recycle and delete files."""
     while True:
         request = chores.recv(PACKET_MAX)
@@ -100,13 +91,13 @@ def serve_chores(folder: str, chores: socket.socket, answers: socket.socket) -> 
             elif kind == b"C":
                 recycle(os.path.join(folder, old_name.decode()), path, size)
             else:
-                remove(folder, path)
+                remove(path, folder_fd)
         except OSError as error:
             problem = error
         answer(answers, b"R" if kind == b"R" else b"P", problem, name)
 
 
-def serve_syncs(folder: str, sock: socket.socket) -> None:
+def serve_syncs(folder_fd: int, sock: socket.socket) -> None:
     """Sync the current file whenever asked."""
     current = -1
     while True:
@@ -130,7 +121,7 @@ def serve_syncs(folder: str, sock: socket.socket) -> None:
                 current = attached.pop()
             os.fdatasync(current)
             if flags & FOLDER:
-                sync_folder(folder)
+                os.fsync(folder_fd)
         except OSError as error:
             answer(sock, b"S", error)
         else:
@@ -142,10 +133,11 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     folder = sys.argv[1]
+    folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # now, while there are descriptors
     sock = socket.socket(fileno=int(sys.argv[2]))
     chores = socket.socket(fileno=int(sys.argv[3]))
-    _thread.start_new_thread(serve_chores, (folder, chores, sock))
-    serve_syncs(folder, sock)
+    _thread.start_new_thread(serve_chores, (folder, folder_fd, chores, sock))
+    serve_syncs(folder_fd, sock)
 
 
 if __name__ == "__main__":

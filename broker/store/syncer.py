@@ -28,7 +28,7 @@ class Syncer:
         raise NotImplementedError
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
-        """Write a large batch; answered by `written`."""
+        """Write a large batch; answered by `written`. Raises OSError if that could not even begin."""
         raise NotImplementedError
 
     def start_sync(self, fd: int, directory: bool) -> None:
