@@ -93,29 +93,45 @@ def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[Que
 def recover_deliveries(channel: Channel, to_queue: bool) -> None:
     """Requeue everything unacked, or send it again to the consumers that have it.
 
-    What has no consumer any more (basic.get, cancelled) is requeued in either case.
+    What has no consumer any more (basic.get, cancelled) is requeued in either case, and so is what the client
+    does not take now: much can be asked for by few bytes, and must not pile up while nobody reads it.
     """
     unacked = channel.unacked
     tags = unacked.up_to(0)
     if to_queue:
         requeue(unacked, tags)
         return
-    again: list[tuple[Target091, QueueConsumer, QueueEntry]] = []
-    orphaned: list[i64] = []
+    requeue(unacked, [tag for tag in tags if _target(unacked, tag) is None])
+    connection = channel.connection
     for tag in tags:
-        entry = unacked.find(tag)
-        consumer = unacked.holder
-        if entry is None or consumer is None:
+        target = _target(unacked, tag)
+        if target is None:
             continue
-        target = consumer.target
-        if isinstance(target, Target091) and target.consumer is consumer:
-            unacked.take(tag)
-            again.append((target, consumer, entry))
-        else:
-            orphaned.append(tag)
-    requeue(unacked, orphaned)
-    for target, consumer, entry in again:
-        if not consumer.acquires or deliver_again(consumer.queue, entry):
-            target.deliver(consumer, entry)
-        else:
-            target.restore_credit(entry.message.size)
+        if connection.blocked:
+            requeue(unacked, [later for later in tags if later >= tag])
+            return
+        _send_again(unacked, tag, target)
+        if connection.full:
+            connection.full = False
+            connection.answer()
+
+
+def _target(unacked: Unacked, tag: i64) -> Target091 | None:
+    """Where an outstanding delivery went, None if nothing is delivered there any more, or it is not one."""
+    entry = unacked.find(tag)
+    consumer = unacked.holder
+    if entry is None or consumer is None:
+        return None
+    target = consumer.target
+    return target if isinstance(target, Target091) and target.consumer is consumer else None
+
+
+def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
+    entry = unacked.take(tag)
+    consumer = unacked.holder
+    if entry is None or consumer is None:
+        return
+    if not consumer.acquires or deliver_again(consumer.queue, entry):
+        target.deliver(consumer, entry)
+    else:
+        target.restore_credit(entry.message.size)

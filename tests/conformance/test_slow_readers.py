@@ -61,3 +61,31 @@ def test_a_client_that_asks_and_never_reads_takes_little_memory(
     assert resident_bytes(daemon) - before < 64 * MIB
     for number in range(1, 201):  # what was asked for comes all the same, in order
         assert channel.peer.expect_content(channel.expect(Basic.GetOk), 1).tag == number
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.amqpd_only("RabbitMQ does not implement basic.recover with requeue=false")
+def test_a_client_that_recovers_and_never_reads_takes_little_memory(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    daemon = start_daemon()
+    channel = connect(daemon.address).channel()
+    channel.declare("q")
+    for _ in range(4):
+        channel.publish(bytes(MIB), "q")
+    channel.consume("q", "c")
+    for _ in range(4):
+        channel.delivery()
+    before = resident_bytes(daemon)
+    channel.peer.send(method_bytes(Basic.Recover(False), 1) * 150)
+    other = connect(daemon.address).channel()
+    for _ in range(20):
+        other.round_trip()
+    assert resident_bytes(daemon) - before < 64 * MIB
+    channel.write(Basic.Cancel("c"))
+    expected = (Basic.Deliver, Basic.RecoverOk, Basic.CancelOk)
+    while not isinstance(command := channel.peer.expect_any(expected, 1), Basic.CancelOk):
+        if isinstance(command, Basic.Deliver):
+            channel.peer.expect_content(command, 1)
+    channel.peer.close()
+    assert other.counts("q") == (4, 0)

@@ -5,6 +5,7 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.connection091 import UNREAD_BYTES_MAX
 from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_REPLY
+from broker.adapters.target091 import OUTPUT_BYTES_MAX
 from tests.frames import frame_bytes, header_bytes, method_bytes
 from tests.wired import House, Wired, publish_bytes
 
@@ -275,6 +276,53 @@ def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: House) -> No
     closed = client.frames()[-1]
     assert isinstance(closed, Channel.Close)
     assert closed.reply_code == 406
+
+
+def test_what_a_client_that_does_not_read_has_recovered_goes_back_to_the_queue(house: House) -> None:
+    client = house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+    client.send(Basic.Consume(queue="q"), 1)
+    for _ in range(8):
+        client.publish("q", bytes(OUTPUT_BYTES_MAX))
+    house.turns.run()
+    client.frames()
+    client.edge.room = 2 * OUTPUT_BYTES_MAX  # the second is one too many
+    for _ in range(50):
+        client.send(Basic.Recover(False), 1)
+    assert len(client.edge.written) < 3 * OUTPUT_BYTES_MAX
+    queue = house.broker.vhosts["/"].queues["q"]
+    assert (queue.ready, queue.unacked) == (8, 0)
+    assert tags(client) == [9, 10]
+    client.edge.room = 1 << 40
+    client.connection.set_blocked(False)
+    house.turns.run()
+    assert tags(client) == list(range(11, 19))
+    client.send(Basic.Ack(18, multiple=True), 1)
+    assert (queue.ready, queue.unacked) == (0, 0)
+
+
+def tags(client: Wired) -> list[int | None]:
+    """Of the deliveries since the last call, which have all come before."""
+    deliveries = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
+    assert all(delivery.redelivered for delivery in deliveries)
+    return [delivery.delivery_tag for delivery in deliveries]
+
+
+def test_a_disk_that_fails_while_deliveries_are_recovered_loses_none(house: House) -> None:
+    client = house.open()
+    client.send(Queue.Declare(queue="q", durable=True), 1)
+    house.store.complete()
+    client.send(Basic.Consume(queue="q"), 1)
+    for _ in range(3):
+        client.publish("q", b"x", persistent=True)
+    house.turns.run()
+    house.store.complete()
+    house.store.drop_contents()
+    house.store.unreadable = True
+    client.send(Basic.Recover(False), 1)
+    assert isinstance(client.frames()[-1], Connection.Close)
+    queue = house.broker.vhosts["/"].queues["q"]
+    assert (queue.ready, queue.unacked) == (3, 0)
 
 
 def test_a_window_for_the_channel_counts_what_is_out_already(house: House) -> None:
