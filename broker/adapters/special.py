@@ -31,6 +31,8 @@ def publish_special(channel: Channel, publication: Publication, message: Message
     publisher may not set so; ProtocolError for one that does not decode.
     """
     route = publication.route
+    if route.epoch != channel.virtual_host.epoch:  # a transaction must not hold what is refused now
+        channel.virtual_host.refresh(route)
     keys: list[str] = []
     view: View091 | None = None
     if traits & REPLIES != 0:

@@ -1,0 +1,109 @@
+"""Exchanges that go, or become others, while a transaction holds what was published to them.
+
+A publish is routed when it is committed, to the exchange for which its publisher was asked. [README]
+"""
+
+import pytest
+from pamqp.commands import Basic, Exchange, Queue, Tx
+
+from tests.peer import Connector
+from tests.peer_channel import PeerChannel
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ routes when it takes a publish")
+
+
+@pytest.fixture
+def tx(connect: Connector) -> PeerChannel:
+    """A channel in transactional mode."""
+    channel = connect().channel()
+    channel.call(Tx.Select(), Tx.SelectOk)
+    return channel
+
+
+@pytest.fixture
+def queue(channel: PeerChannel, exchange: str) -> str:
+    """A queue bound to a direct exchange with the key k, with one message."""
+    queue = channel.declare()
+    become(channel, exchange, "direct", queue)
+    channel.publish(b"held", queue)
+    channel.round_trip()
+    return queue
+
+
+def become(channel: PeerChannel, exchange: str, kind: str, queue: str, internal: bool = False) -> None:
+    """Delete an exchange, if it is there, and declare another one of its name, bound to the queue."""
+    channel.call(Exchange.Delete(exchange=exchange), Exchange.DeleteOk)
+    declare = Exchange.Declare(exchange=exchange, exchange_type=kind, internal=internal)
+    channel.call(declare, Exchange.DeclareOk)
+    channel.call(Queue.Bind(queue=queue, exchange=exchange, routing_key="k"), Queue.BindOk)
+
+
+def hold(tx: PeerChannel, exchange: str, queue: str) -> None:
+    """Have a transaction hold an ack, and two publishes of which the second is to the exchange."""
+    tx.ack(tx.take(queue).tag)
+    tx.publish(b"first", queue)
+    tx.publish(b"second", "k", exchange=exchange)
+    tx.round_trip()
+
+
+def expect_nothing_done(channel: PeerChannel, queue: str) -> None:
+    """The queue has what it had, given back."""
+    back = channel.take(queue)
+    assert (back.body, back.redelivered) == (b"held", True)
+    assert channel.get(queue) is None
+    channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_one_that_is_deleted_before_the_commit(
+    tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
+) -> None:
+    hold(tx, exchange, queue)
+    channel.call(Exchange.Delete(exchange=exchange), Exchange.DeleteOk)
+    why = f"publish 2 of 2 in the transaction: no exchange '{exchange}' in vhost '/'"
+    assert tx.refused(Tx.Commit(), 404) == f"NOT_FOUND - {why}"
+    expect_nothing_done(channel, queue)
+
+
+@pytest.mark.parametrize("kind", ["direct", "fanout", "headers"])
+def test_another_one_of_its_name_was_not_asked_for(
+    tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str, kind: str
+) -> None:
+    hold(tx, exchange, queue)
+    become(channel, exchange, kind, queue)
+    why = f"publish 2 of 2 in the transaction: exchange '{exchange}' in vhost '/' is another one now"
+    assert tx.refused(Tx.Commit(), 406) == f"PRECONDITION_FAILED - {why}"
+    expect_nothing_done(channel, queue)
+
+
+def test_another_one_of_its_name_that_takes_no_publishes(
+    tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
+) -> None:
+    hold(tx, exchange, queue)
+    become(channel, exchange, "direct", queue, internal=True)
+    why = f"publish 2 of 2 in the transaction: cannot publish to internal exchange '{exchange}' in vhost '/'"
+    assert tx.refused(Tx.Commit(), 403) == f"ACCESS_REFUSED - {why}"
+    expect_nothing_done(channel, queue)
+
+
+@pytest.mark.parametrize("properties", [None, Basic.Properties(headers={"CC": ["k2"]})], ids=["key", "CC"])
+def test_what_is_published_to_the_other_one_goes_there(
+    tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str, properties: Basic.Properties | None
+) -> None:
+    tx.publish(b"before", "k", exchange=exchange, properties=properties)
+    tx.call(Tx.Commit(), Tx.CommitOk)
+    become(channel, exchange, "fanout", queue)
+    tx.publish(b"after", "k", exchange=exchange, properties=properties)
+    tx.call(Tx.Commit(), Tx.CommitOk)
+    assert [channel.take(queue).body for _ in range(3)] == [b"held", b"before", b"after"]
+    channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_what_is_published_to_one_that_is_gone_is_refused_at_once(
+    tx: PeerChannel, channel: PeerChannel, exchange: str, queue: str
+) -> None:
+    tx.publish(b"before", "k", exchange=exchange)
+    tx.call(Tx.Commit(), Tx.CommitOk)
+    channel.call(Exchange.Delete(exchange=exchange), Exchange.DeleteOk)
+    tx.publish(b"after", "k", exchange=exchange)
+    assert tx.expect_close(404) == f"NOT_FOUND - no exchange '{exchange}' in vhost '/'"
+    channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
