@@ -7,7 +7,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments import QUEUE_TYPE, queue_argument_objection
 from broker.core.counters import Counters
 from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
 from broker.core.delivery_limit import give_up_exhausted
@@ -24,6 +23,7 @@ from broker.core.vhost_changes import (
     VHOST,
     apply_to,
     changes_of,
+    check_queue_type,
     limits_change,
     metadata_change,
     vhost_change,
@@ -144,12 +144,7 @@ class Broker:
             StoreFailed: the log has stopped.
         """
         vhost = self._existing(name)
-        if default_queue_type is not None:
-            allowed = queue_argument_objection(QUEUE_TYPE, default_queue_type)
-            if allowed:
-                raise PreconditionFailed(
-                    f"default_queue_type '{default_queue_type}' of vhost '{name}' is not {allowed}"
-                )
+        check_queue_type(name, default_queue_type)
         if (vhost.description, vhost.tags, vhost.default_queue_type) == (
             description,
             tags,

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.core.arguments import QUEUE_TYPE, queue_argument_objection
 from broker.core.definitions import Change, number_of, text_of
+from broker.core.errors import PreconditionFailed
 from broker.core.vhost import VirtualHost
 
 VHOST: Final = "vhost"
 VHOST_LIMITS: Final = "vhost.limits"
 VHOST_METADATA: Final = "vhost.metadata"
+
+
+def check_queue_type(vhost: str, default_queue_type: str | None) -> None:
+    """Refuse a default for the type of queues that is no type. Raises PreconditionFailed."""
+    if default_queue_type is not None:
+        allowed = queue_argument_objection(QUEUE_TYPE, default_queue_type)
+        if allowed:
+            raise PreconditionFailed(
+                f"default_queue_type '{default_queue_type}' of vhost '{vhost}' is not {allowed}"
+            )
 
 
 def vhost_change(name: str) -> Change:

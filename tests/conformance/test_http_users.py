@@ -150,6 +150,22 @@ def test_a_virtual_host(api: Api, name: str) -> None:
     assert not [found for found in api.get("permissions") if found["vhost"] == name]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"description": 1},
+        {"tags": 1},
+        {"tags": [1]},
+        {"default_queue_type": "shoes"},
+        {"default_queue_type": 1},
+        {"tracing": True},
+    ],
+)
+def test_a_virtual_host_that_is_refused_is_not_made(api: Api, name: str, wrong: dict[str, object]) -> None:
+    api.refused(400, "PUT", "vhosts", name, body=wrong)
+    api.refused(404, "GET", "vhosts", name)
+
+
 def test_what_a_deleted_user_or_virtual_host_had_open_is_closed(
     api: Api, vhost: str, user: Callable[..., Api], address: Address
 ) -> None:

@@ -15,6 +15,7 @@ from broker.admin.api.slices import Slices
 from broker.admin.api.users import tags_of
 from broker.admin.api.visitor import Administrator, Asker, Visitor
 from broker.core.vhost import VirtualHost
+from broker.core.vhost_changes import check_queue_type
 
 CREATED: Final = 201
 CHANGED: Final = 204
@@ -83,20 +84,22 @@ async def put_vhost(management: Managed, visitor: Administrator, vhost: Name, bo
     if flag(body, "tracing"):
         raise bad_request("tracing is not known here")
     broker = management.broker
-    existed = vhost in broker.vhosts
+    there = broker.vhosts.get(vhost)
+    description = text(body, "description", "" if there is None else there.description)
+    tags = tags_of(body) if "tags" in body or there is None else there.tags
     queue_type = body.get("default_queue_type", body.get("defaultqueuetype"))
+    if queue_type is None and there is not None:
+        queue_type = there.default_queue_type
     if queue_type is not None and not isinstance(queue_type, str):
         raise bad_request("default_queue_type is not a string")
-    found = broker.declare_vhost(vhost)
-    description = text(body, "description", found.description)
-    tags = tags_of(body) if "tags" in body else found.tags
-    if queue_type is None:
-        queue_type = found.default_queue_type
-    broker.describe_vhost(vhost, description, tags, None if queue_type == "undefined" else queue_type)
-    if not existed:
+    queue_type = None if queue_type == "undefined" else queue_type
+    check_queue_type(vhost, queue_type)
+    broker.declare_vhost(vhost)
+    broker.describe_vhost(vhost, description, tags, queue_type)
+    if there is None:
         management.users.permit(visitor.name, vhost, ".*", ".*", ".*")
     await durable(management.store)
-    return Response(status_code=CHANGED if existed else CREATED)
+    return Response(status_code=CREATED if there is None else CHANGED)
 
 
 @router.delete("/vhosts/{vhost}", status_code=CHANGED)
