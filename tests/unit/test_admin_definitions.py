@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from broker.admin.definitions.exporting import export_pieces
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
+from broker.core.policy import Policy
 from tests.definitions import Place, of_rabbitmq
 from tests.topology import routed
 
@@ -239,3 +241,31 @@ def test_an_import_is_made_in_steps_that_are_short() -> None:
         before += 1
     assert before > 400, "each is looked at, copied, tried and counted in a step of its own"
     assert len(list(steps)) == 99
+
+
+def test_what_changes_during_an_export_does_not_break_it_off() -> None:
+    place = Place()
+    place.take(of_rabbitmq())
+    vhost = place.broker.vhosts["shop"]
+    pieces: list[str] = []
+    for number, piece in enumerate(export_pieces(place.broker, place.users, "1")):
+        pieces.append(piece)
+        name = f"new{number}"
+        if number == 5:
+            vhost.delete_queue("audit", False, False)
+        place.broker.declare_vhost(name)
+        for user in place.users.names():
+            place.users.permit(user, name, "", "", "")
+            place.users.permit_topic(user, name, "x", "", "")
+        vhost.declare_queue(name, True, None, False, {})
+        vhost.declare_exchange(name, "fanout", True, False, False, {})
+        vhost.bind_queue(name, "shop.events", "k", {})
+        vhost.bind_exchange(name, "shop.events", "k", {})
+        vhost.bind_exchange("amq.fanout", name, "k", {})
+        place.broker.parameters.set(name, 1)
+        vhost.policies.set(Policy(name, "", {"expires": 1}))
+    document = json.loads("".join(pieces))
+    assert {queue["name"] for queue in document["queues"]} >= {"orders", "live"}
+    other = Place()
+    other.take(document)
+    assert set(other.broker.vhosts) == {"/", "shop"}

@@ -16,9 +16,9 @@ from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.queues import existing_queue
-from broker.admin.api.shapes import BINDING_ORDER, Shown, default_binding, properties_key, shown_binding
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.json_values import field_table
+from broker.admin.shapes import BINDING_ORDER, Shown, default_binding, properties_key, shown_binding
 from broker.core.binding import Binding
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
 from broker.core.queue import Queue

@@ -12,9 +12,9 @@ from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
-from broker.admin.api.shapes import Shown, default_binding, shown_binding, shown_effective, shown_exchange
 from broker.admin.api.visitor import Asker
 from broker.admin.json_values import field_table
+from broker.admin.shapes import Shown, default_binding, shown_binding, shown_effective, shown_exchange
 from broker.core.arguments import ALTERNATE_EXCHANGE
 from broker.core.exchange import Exchange
 from broker.core.names import DEFAULT_EXCHANGE

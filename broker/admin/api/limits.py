@@ -11,8 +11,8 @@ from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
-from broker.admin.api.shapes import Shown
 from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.shapes import Shown
 from broker.auth.user import USER_LIMITS
 from broker.core.broker import Broker
 from broker.core.vhost import VirtualHost

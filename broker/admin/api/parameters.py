@@ -12,8 +12,8 @@ from broker.admin.api.limits import set_vhost_limits, vhost_limits
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied, policy_of
-from broker.admin.api.shapes import shown_policy
 from broker.admin.api.visitor import Asker
+from broker.admin.shapes import described_policy
 from broker.auth.user import checked_limits
 from broker.core.vhost import VirtualHost
 
@@ -35,8 +35,8 @@ def _of(vhost: VirtualHost, component: str | None = None) -> list[Shown]:
     if limits:
         found.append({"vhost": vhost.name, "component": VHOST_LIMITS, "name": LIMITS, "value": limits})
     for policy in vhost.policies.operator_policies.values():
-        value = shown_policy(policy, vhost.name)
-        del value["vhost"], value["name"]
+        value = described_policy(policy)
+        del value["name"]
         found.append({"vhost": vhost.name, "component": OPERATOR_POLICY, "name": policy.name, "value": value})
     return [shown for shown in found if component in (None, shown["component"])]
 

@@ -10,30 +10,13 @@ from broker.admin.api.durable import durable
 from broker.admin.api.errors import not_found
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
-from broker.admin.api.shapes import Shown
 from broker.admin.api.visitor import Administrator
-from broker.auth.permissions import Permission, TopicPermission
+from broker.admin.shapes import Shown, shown_permission, shown_topic
 
 CREATED: Final = 201
 CHANGED: Final = 204
 
 router = APIRouter(tags=["permissions"])
-
-
-def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
-    """What a user may do in a virtual host."""
-    return {
-        "user": user,
-        "vhost": vhost,
-        "configure": permission.configure,
-        "write": permission.write,
-        "read": permission.read,
-    }
-
-
-def shown_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) -> Shown:
-    """Which routing keys a user may use at a topic exchange."""
-    return {"user": user, "vhost": vhost, "exchange": exchange, "write": topic.write, "read": topic.read}
 
 
 def permissions_of(management: Management, name: str) -> list[Shown]:

@@ -12,8 +12,8 @@ from broker.admin.api.errors import not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
-from broker.admin.api.shapes import shown_policy
 from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.shapes import shown_policy
 from broker.core.policy import ALL, Policy, checked_policy
 from broker.core.vhost import VirtualHost
 

@@ -13,7 +13,9 @@ from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list, reduced
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
-from broker.admin.api.shapes import (
+from broker.admin.api.visitor import Asker
+from broker.admin.json_values import field_table
+from broker.admin.shapes import (
     Shown,
     default_binding,
     queue_counters,
@@ -21,8 +23,6 @@ from broker.admin.api.shapes import (
     shown_effective,
     shown_queue,
 )
-from broker.admin.api.visitor import Asker
-from broker.admin.json_values import field_table
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost

@@ -11,8 +11,8 @@ from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
-from broker.admin.api.shapes import Shown
 from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.shapes import shown_user
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import User
 
@@ -20,17 +20,6 @@ CREATED: Final = 201
 CHANGED: Final = 204
 
 router = APIRouter(tags=["users"])
-
-
-def shown_user(user: User) -> Shown:
-    """A user with the hash of the password, which definitions need."""
-    return {
-        "name": user.name,
-        "password_hash": user.password.hash,
-        "hashing_algorithm": user.password.hashing,
-        "tags": list(user.tags),
-        "limits": user.limits,
-    }
 
 
 def tags_of(fields: Fields) -> tuple[str, ...]:

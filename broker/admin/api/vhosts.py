@@ -1,6 +1,6 @@
 """Virtual hosts: shown, made, described, deleted."""
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
@@ -14,14 +14,13 @@ from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.users import tags_of
 from broker.admin.api.visitor import Administrator, Asker, Visitor
+from broker.admin.shapes import Shown, described_vhost
 from broker.core.vhost import VirtualHost
 from broker.core.vhost_changes import check_queue_type
 
 CREATED: Final = 201
 CHANGED: Final = 204
 SUMMED_AT_ONCE: Final = 500
-
-Shown = dict[str, Any]
 
 router = APIRouter(tags=["vhosts"])
 
@@ -40,15 +39,8 @@ async def totals(vhost: VirtualHost, slices: Slices) -> tuple[int, int]:
 
 async def _shown(management: Management, vhost: VirtualHost, slices: Slices) -> Shown:
     ready, unacked = await totals(vhost, slices)
-    metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
-    if vhost.default_queue_type is not None:
-        metadata["default_queue_type"] = vhost.default_queue_type
-    return {
-        "name": vhost.name,
-        "description": vhost.description,
-        "tags": list(vhost.tags),
+    return described_vhost(vhost) | {
         "default_queue_type": vhost.default_queue_type or "classic",
-        "metadata": metadata,
         "tracing": False,
         "cluster_state": {management.node: "running"},
         "messages": ready + unacked,

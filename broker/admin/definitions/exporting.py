@@ -7,12 +7,14 @@ from typing import Any, Final
 from broker.admin.api.limits import vhost_limits
 from broker.admin.definitions.items import OPERATOR_POLICY, VHOST_LIMITS
 from broker.admin.json_values import shown
+from broker.admin.shapes import described_policy, described_vhost, shown_permission, shown_topic, shown_user
 from broker.auth.passwords import ARGON2ID
 from broker.auth.user import User
 from broker.auth.users import Users
+from broker.core.binding import Binding
 from broker.core.broker import Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
-from broker.core.policy import Policy
+from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 
 INTERNAL: Final = "internal"
@@ -21,42 +23,67 @@ INTERNAL: Final = "internal"
 Shown = dict[str, Any]
 
 
+class Contents:
+    """What was in a virtual host when an export began."""
+
+    def __init__(self, vhost: VirtualHost) -> None:
+        self.vhost = vhost
+        self.queues = dict(vhost.queues)
+        self.exchanges = dict(vhost.exchanges)
+
+    def tells_of(self, queue: Queue) -> bool:
+        """Whether a queue was there, and is not one that others cannot have."""
+        there = self.queues.get(queue.name) is queue
+        return there and queue.exclusive_owner is None and not queue.name.startswith(RESERVED_PREFIX)
+
+    def tells_of_end(self, binding: Binding) -> bool:
+        """The same of what a binding leads to."""
+        if binding.queue is not None:
+            return self.tells_of(binding.queue)
+        return self.exchanges.get(binding.destination_name) is binding.exchange
+
+
 def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
-    """The definitions of everything, as pieces of one JSON text."""
-    vhosts = list(broker.vhosts.values())
-    names = users.names()
-    everybody = [user for user in map(users.get, names) if user is not None]
+    """The definitions of everything, as pieces of one JSON text.
+
+    It may take its time, while others change things: what it tells of is what was there at the beginning, and
+    nothing in it is about something that it does not tell of.
+    """
+    contents = [Contents(vhost) for vhost in broker.vhosts.values()]
+    there = frozenset(broker.vhosts)
+    everybody = [users.known(name) for name in users.names()]
     yield from _document(
         {"product_name": "amqpd", "product_version": version},
         {
             "users": map(_user, everybody),
-            "vhosts": map(_vhost, vhosts),
-            "permissions": _permissions(everybody),
-            "topic_permissions": _topic_permissions(everybody),
-            "parameters": (found for vhost in vhosts for found in _parameters(vhost, True)),
+            "vhosts": (described_vhost(found.vhost) for found in contents),
+            "permissions": _permissions(everybody, there),
+            "topic_permissions": _topic_permissions(everybody, there),
+            "parameters": (shown for found in contents for shown in _parameters(found, True)),
             "global_parameters": (
                 {"name": name, "value": value}
                 for name, value in broker.parameters.items()
                 if not name.startswith(INTERNAL)
             ),
-            "policies": (found for vhost in vhosts for found in _policies(vhost, True)),
-            "queues": (found for vhost in vhosts for found in _queues(vhost, True)),
-            "exchanges": (found for vhost in vhosts for found in _exchanges(vhost, True)),
-            "bindings": (found for vhost in vhosts for found in _bindings(vhost, True)),
+            "policies": (shown for found in contents for shown in _policies(found, True)),
+            "queues": (shown for found in contents for shown in _queues(found, True)),
+            "exchanges": (shown for found in contents for shown in _exchanges(found, True)),
+            "bindings": (shown for found in contents for shown in _bindings(found, True)),
         },
     )
 
 
 def export_vhost_pieces(vhost: VirtualHost, version: str) -> Iterator[str]:
     """The definitions of one virtual host, without its name, as pieces of one JSON text."""
+    contents = Contents(vhost)
     yield from _document(
         {"product_name": "amqpd", "product_version": version},
         {
-            "parameters": _parameters(vhost, False),
-            "policies": _policies(vhost, False),
-            "queues": _queues(vhost, False),
-            "exchanges": _exchanges(vhost, False),
-            "bindings": _bindings(vhost, False),
+            "parameters": _parameters(contents, False),
+            "policies": _policies(contents, False),
+            "queues": _queues(contents, False),
+            "exchanges": _exchanges(contents, False),
+            "bindings": _bindings(contents, False),
         },
     )
 
@@ -74,13 +101,7 @@ def _document(head: Shown, categories: dict[str, Iterable[Shown]]) -> Iterator[s
 
 
 def _user(user: User) -> Shown:
-    found: Shown = {
-        "name": user.name,
-        "password_hash": user.password.hash,
-        "hashing_algorithm": user.password.hashing,
-        "tags": list(user.tags),
-        "limits": user.limits,
-    }
+    found = shown_user(user)
     if user.password.hashing == ARGON2ID and user.password.verifier:
         found["scram_verifier"] = user.password.verifier
     if user.loopback_only:
@@ -88,70 +109,39 @@ def _user(user: User) -> Shown:
     return found
 
 
-def _vhost(vhost: VirtualHost) -> Shown:
-    metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
-    if vhost.default_queue_type is not None:
-        metadata["default_queue_type"] = vhost.default_queue_type
-    return {
-        "name": vhost.name,
-        "description": vhost.description,
-        "tags": list(vhost.tags),
-        "metadata": metadata,
-    }
-
-
-def _permissions(users: list[User]) -> Iterator[Shown]:
+def _permissions(users: list[User], vhosts: frozenset[str]) -> Iterator[Shown]:
     for user in users:
-        for vhost, found in user.permissions.items():
-            yield {
-                "user": user.name,
-                "vhost": vhost,
-                "configure": found.configure,
-                "write": found.write,
-                "read": found.read,
-            }
+        for vhost, found in list(user.permissions.items()):
+            if vhost in vhosts:
+                yield shown_permission(user.name, vhost, found)
 
 
-def _topic_permissions(users: list[User]) -> Iterator[Shown]:
+def _topic_permissions(users: list[User], vhosts: frozenset[str]) -> Iterator[Shown]:
     for user in users:
-        for (vhost, exchange), found in user.topics.items():
-            yield {
-                "user": user.name,
-                "vhost": vhost,
-                "exchange": exchange,
-                "write": found.write,
-                "read": found.read,
-            }
+        for (vhost, exchange), found in list(user.topics.items()):
+            if vhost in vhosts:
+                yield shown_topic(user.name, vhost, exchange, found)
 
 
-def _parameters(vhost: VirtualHost, named: bool) -> Iterator[Shown]:
+def _parameters(contents: Contents, named: bool) -> Iterator[Shown]:
+    vhost = contents.vhost
     limits = vhost_limits(vhost)
     if limits:
         yield _of(vhost, named) | {"component": VHOST_LIMITS, "name": "limits", "value": limits}
     for policy in list(vhost.policies.operator_policies.values()):
-        value = _policy(policy)
+        value = described_policy(policy)
         yield _of(vhost, named) | {"component": OPERATOR_POLICY, "name": value.pop("name"), "value": value}
 
 
-def _policies(vhost: VirtualHost, named: bool) -> Iterator[Shown]:
-    for policy in list(vhost.policies.policies.values()):
-        yield _of(vhost, named) | _policy(policy)
+def _policies(contents: Contents, named: bool) -> Iterator[Shown]:
+    for policy in list(contents.vhost.policies.policies.values()):
+        yield _of(contents.vhost, named) | described_policy(policy)
 
 
-def _policy(policy: Policy) -> Shown:
-    return {
-        "name": policy.name,
-        "pattern": policy.pattern,
-        "apply-to": policy.apply_to,
-        "definition": policy.definition,
-        "priority": policy.priority,
-    }
-
-
-def _queues(vhost: VirtualHost, named: bool) -> Iterator[Shown]:
-    for queue in list(vhost.queues.values()):
-        if queue.exclusive_owner is None and not queue.name.startswith(RESERVED_PREFIX):
-            yield _of(vhost, named) | {
+def _queues(contents: Contents, named: bool) -> Iterator[Shown]:
+    for queue in contents.queues.values():
+        if contents.tells_of(queue):
+            yield _of(contents.vhost, named) | {
                 "name": queue.name,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
@@ -159,10 +149,10 @@ def _queues(vhost: VirtualHost, named: bool) -> Iterator[Shown]:
             }
 
 
-def _exchanges(vhost: VirtualHost, named: bool) -> Iterator[Shown]:
-    for exchange in list(vhost.exchanges.values()):
+def _exchanges(contents: Contents, named: bool) -> Iterator[Shown]:
+    for exchange in contents.exchanges.values():
         if exchange.name != DEFAULT_EXCHANGE and not exchange.name.startswith(RESERVED_PREFIX):
-            yield _of(vhost, named) | {
+            yield _of(contents.vhost, named) | {
                 "name": exchange.name,
                 "type": exchange.kind,
                 "durable": exchange.durable,
@@ -172,13 +162,11 @@ def _exchanges(vhost: VirtualHost, named: bool) -> Iterator[Shown]:
             }
 
 
-def _bindings(vhost: VirtualHost, named: bool) -> Iterator[Shown]:
-    for exchange in list(vhost.exchanges.values()):
+def _bindings(contents: Contents, named: bool) -> Iterator[Shown]:
+    for exchange in contents.exchanges.values():
         for binding in list(exchange.bindings.values()):
-            queue = binding.queue
-            exclusive = queue is not None and queue.exclusive_owner is not None
-            if not exclusive and not binding.destination_name.startswith("amq.gen-"):
-                yield _of(vhost, named) | {
+            if contents.tells_of_end(binding):
+                yield _of(contents.vhost, named) | {
                     "source": exchange.name,
                     "destination": binding.destination_name,
                     "destination_type": binding.destination_type,

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from broker.admin.json_values import shown
+from broker.auth.permissions import Permission, TopicPermission
+from broker.auth.user import User
 from broker.core.binding import Binding
 from broker.core.delayed import DelayedExchange
 from broker.core.effect import Claim, Effect, Effective
@@ -14,6 +16,7 @@ from broker.core.field_values import fingerprint
 from broker.core.policy import Policy
 from broker.core.policy_keys import type_of
 from broker.core.queue import Queue
+from broker.core.vhost import VirtualHost
 
 Shown = dict[str, Any]
 
@@ -126,10 +129,54 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     return f"{key}~{base64.urlsafe_b64encode(digest).decode()}"
 
 
+def described_vhost(vhost: VirtualHost) -> Shown:
+    """What is said of a virtual host."""
+    metadata: Shown = {"description": vhost.description, "tags": list(vhost.tags)}
+    if vhost.default_queue_type is not None:
+        metadata["default_queue_type"] = vhost.default_queue_type
+    return {
+        "name": vhost.name,
+        "description": vhost.description,
+        "tags": list(vhost.tags),
+        "metadata": metadata,
+    }
+
+
+def shown_user(user: User) -> Shown:
+    """A user with the hash of the password, which definitions need."""
+    return {
+        "name": user.name,
+        "password_hash": user.password.hash,
+        "hashing_algorithm": user.password.hashing,
+        "tags": list(user.tags),
+        "limits": user.limits,
+    }
+
+
+def shown_permission(user: str, vhost: str, permission: Permission) -> Shown:
+    """What a user may do in a virtual host."""
+    return {
+        "user": user,
+        "vhost": vhost,
+        "configure": permission.configure,
+        "write": permission.write,
+        "read": permission.read,
+    }
+
+
+def shown_topic(user: str, vhost: str, exchange: str, topic: TopicPermission) -> Shown:
+    """Which routing keys a user may use at a topic exchange."""
+    return {"user": user, "vhost": vhost, "exchange": exchange, "write": topic.write, "read": topic.read}
+
+
 def shown_policy(policy: Policy, vhost: str) -> Shown:
+    """A policy, or an operator policy, in its virtual host."""
+    return {"vhost": vhost} | described_policy(policy)
+
+
+def described_policy(policy: Policy) -> Shown:
     """A policy, or an operator policy."""
     return {
-        "vhost": vhost,
         "name": policy.name,
         "pattern": policy.pattern,
         "apply-to": policy.apply_to,
