@@ -11,6 +11,12 @@ from broker.core.names import check_length
 PARAMETER: Final = "parameter"
 _DELETED: Final = PARAMETER + ".delete"
 
+INTERNAL: Final = "internal"
+"""How the names of parameters begin that are about this one broker and no other. [RabbitMQ]"""
+
+CLUSTER_NAME: Final = "cluster_name"
+"""The parameter that names the broker. [RabbitMQ]"""
+
 Change = dict[str, object]
 
 

@@ -133,6 +133,23 @@ def test_policies_are_for_policymakers(api: Api, vhost: str, user: Callable[...,
     manager.refused(401, "GET", "parameters")
 
 
+def test_what_the_broker_says_of_itself_is_not_for_policymakers(
+    api: Api, vhost: str, user: Callable[..., Api]
+) -> None:
+    maker = user("policymaker")
+    named = ("global-parameters", "cluster_name")
+    api.put(*named, value="lab")
+    assert maker.refused(401, "PUT", *named, body={"value": "x"})["reason"] == "Not administrator user"
+    maker.refused(401, "DELETE", *named)
+    api.delete(*named)
+    own = ("global-parameters", "internal_loaded_definitions")
+    for somebody in (maker, api):
+        assert "the broker's own" in somebody.refused(400, "PUT", *own, body={"value": "x"})["reason"]
+        somebody.refused(400, "DELETE", *own)
+    api.post("definitions", status=204, body={"global_parameters": [{"name": own[1], "value": "x"}]})
+    api.refused(404, "GET", *own)
+
+
 def test_nodes_are_for_those_who_watch(user: Callable[..., Api]) -> None:
     assert user("management").refused(401, "GET", "nodes")["reason"] == "Not monitor user"
     assert user("monitoring").get("nodes")[0]["running"] is True

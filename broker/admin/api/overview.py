@@ -19,11 +19,11 @@ from broker.admin.api.slices import Slices
 from broker.admin.api.vhosts import SUMMED_AT_ONCE
 from broker.admin.api.visitor import Administrator, Asker, Visitor
 from broker.core.exchange_kinds import KINDS
+from broker.core.parameters import CLUSTER_NAME
 
 COMPATIBLE_WITH: Final = "3.13.0"
 """The version of RabbitMQ whose API this is: tools choose by it what they ask for."""
 
-CLUSTER_NAME: Final = "cluster_name"
 CHANGED: Final = 204
 
 Shown = dict[str, Any]

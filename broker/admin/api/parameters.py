@@ -12,9 +12,10 @@ from broker.admin.api.limits import set_vhost_limits, vhost_limits
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied, policy_of
-from broker.admin.api.visitor import Asker
+from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.shapes import described_policy
 from broker.auth.user import checked_limits
+from broker.core.parameters import CLUSTER_NAME, INTERNAL
 from broker.core.vhost import VirtualHost
 
 CREATED: Final = 201
@@ -130,7 +131,7 @@ async def get_global_parameter(management: Managed, visitor: Asker, name: Name) 
 @router.put("/global-parameters/{name}", status_code=CREATED)
 async def put_global_parameter(management: Managed, visitor: Asker, name: Name, body: Body) -> Response:
     """Set a global parameter."""
-    visitor.require_policymaker()
+    _require_global(visitor, name)
     existed = name in management.broker.parameters
     management.broker.parameters.set(name, required(body, "value"))
     await durable(management.store)
@@ -140,11 +141,23 @@ async def put_global_parameter(management: Managed, visitor: Asker, name: Name, 
 @router.delete("/global-parameters/{name}", status_code=CHANGED)
 async def delete_global_parameter(management: Managed, visitor: Asker, name: Name) -> Response:
     """Delete a global parameter."""
-    visitor.require_policymaker()
+    _require_global(visitor, name)
     _global(management, name)
     management.broker.parameters.delete(name)
     await durable(management.store)
     return Response(status_code=CHANGED)
+
+
+def _require_global(visitor: Visitor, name: str) -> None:
+    """Refuse who may not change a global parameter: the broker's own are its own, its name is for those who run it.
+
+    Raises ApiError.
+    """
+    visitor.require_policymaker()
+    if name.startswith(INTERNAL):
+        raise bad_request(f"global parameter '{name}' is the broker's own: its name begins with '{INTERNAL}'")
+    if name == CLUSTER_NAME:
+        visitor.require_administrator()
 
 
 def _global(management: Managed, name: str) -> Any:

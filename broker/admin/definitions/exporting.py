@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from broker.admin.api.limits import vhost_limits
 from broker.admin.definitions.items import OPERATOR_POLICY, VHOST_LIMITS
@@ -14,11 +14,9 @@ from broker.auth.users import Users
 from broker.core.binding import Binding
 from broker.core.broker import Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
+from broker.core.parameters import INTERNAL
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
-
-INTERNAL: Final = "internal"
-"""How the names of parameters begin that are about this one broker and no other. [RabbitMQ]"""
 
 Shown = dict[str, Any]
 

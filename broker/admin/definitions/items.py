@@ -15,6 +15,7 @@ from broker.core.broker import Broker
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.field_values import show
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
+from broker.core.parameters import INTERNAL
 from broker.core.policy import ALL, checked_policy
 from broker.core.vhost import VirtualHost
 
@@ -202,10 +203,12 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
 
 
 def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
-    """A parameter of the whole broker: any value under any name."""
+    """A parameter of the whole broker: any value. What another broker keeps about itself is left out."""
     name = text(fields, "name")
     if "value" not in fields:
         raise PreconditionFailed("'value' is missing")
+    if name.startswith(INTERNAL):
+        return
     target.broker.parameters.set(name, fields["value"])
 
 
