@@ -84,7 +84,8 @@ def test_listeners_are_checked(api: Api, address: Address) -> None:
     assert (refused.status_code, refused.json()["missing"]) == (503, 1)
     refused = api.ask("GET", "health", "checks", "protocol-listener", "mqtt")
     assert (refused.status_code, refused.json()["status"]) == (503, "failed")
-    api.refused(400, "GET", "health", "checks", "port-listener", "x")
+    for wrong in ("x", "9" * 5000, "123456"):
+        api.refused(400, "GET", "health", "checks", "port-listener", wrong)
 
 
 def test_aliveness(api: Api, vhost: str) -> None:

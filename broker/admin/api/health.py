@@ -98,7 +98,7 @@ async def node_is_mirror_sync_critical(management: Managed, visitor: Asker) -> J
 @router.get("/port-listener/{port}")
 async def port_listener(management: Managed, visitor: Asker, port: Name) -> JSONResponse:
     """Whether something listens on a port."""
-    if not port.isascii() or not port.isdigit():
+    if not port.isascii() or not port.isdigit() or len(port) > 5:
         raise bad_request(f"'{port}' is not a port")
     ports = sorted({listener[2] for listener in management.listeners})
     if int(port) in ports:

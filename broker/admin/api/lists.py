@@ -20,6 +20,7 @@ from broker.admin.api.slices import Slices
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
 FILTER_MAX: Final = 1024
+DIGITS_MAX: Final = 18  # of a number in a query
 RUN: Final = 1000  # items that are sorted at once
 PIECE: Final = 64  # items that are sent at once
 MATCH_SECONDS: Final = 0.01  # what one name may cost a filter that is a regular expression
@@ -232,7 +233,7 @@ def _comparable(value: object) -> tuple[int, Any]:
 
 
 def _positive(name: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and int(value) > 0):
+    if not (value.isascii() and value.isdigit() and len(value) <= DIGITS_MAX and int(value) > 0):
         raise _invalid(f"{name} is '{value}'")
     return int(value)
 

@@ -149,10 +149,7 @@ async def delete_global_parameter(management: Managed, visitor: Asker, name: Nam
 
 
 def _require_global(visitor: Visitor, name: str) -> None:
-    """Refuse who may not change a global parameter: the broker's own are its own, its name is for those who run it.
-
-    Raises ApiError.
-    """
+    """Refuse the broker's own parameters, and its name to all but administrators. Raises ApiError."""
     visitor.require_policymaker()
     if name.startswith(INTERNAL):
         raise bad_request(f"global parameter '{name}' is the broker's own: its name begins with '{INTERNAL}'")
