@@ -14,6 +14,7 @@ from protocol.errors import PRECONDITION_FAILED
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
 
+SWEEP_MIN: Final = 16  # so many leases are kept, used or not
 TELL_INTERVAL: Final = 60_000  # milliseconds between lines of the log about one channel
 
 _log = structlog.get_logger("amqpd.channel")
@@ -26,6 +27,7 @@ class Leases(LeaseHolder):
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._by_length: dict[int, Lease] = {}
+        self._sweep_at: i64 = SWEEP_MIN
         self._untold: i64 = 0
         self._tell_at: i64 = 0
 
@@ -34,9 +36,20 @@ class Leases(LeaseHolder):
         length: int = milliseconds
         lease = self._by_length.get(length)
         if lease is None:
+            if len(self._by_length) >= self._sweep_at:
+                self._sweep()
             lease = Lease(self._channel.virtual_host.schedule, self, milliseconds)
             self._by_length[length] = lease
         return lease
+
+    def _sweep(self) -> None:
+        """Forget the leases that no consumer and no delivery has: there is no end of different lengths."""
+        consumers = [target.consumer for target in self._channel.targets.values()]
+        used = {consumer.lease for consumer in consumers if consumer is not None}
+        self._by_length = {
+            length: lease for length, lease in self._by_length.items() if lease in used or not lease.is_idle()
+        }
+        self._sweep_at = 2 * len(self._by_length) + SWEEP_MIN
 
     def is_unsettled(self, number: i64) -> bool:
         """Whether the delivery with this tag is still to be settled (LeaseHolder)."""

@@ -78,6 +78,15 @@ class Lease(Alarm):
         if ended:
             holder.leases_ended(ended)
 
+    def is_idle(self) -> bool:
+        """Whether no delivery is on lease any more."""
+        ends = self._ends
+        while ends and not self._holder.is_unsettled(ends[0][1]):
+            ends.popleft()
+        if not ends:
+            self._schedule.cancel(self)
+        return not ends
+
     def stop(self) -> None:
         """The holder has settled or released everything."""
         self._schedule.cancel(self)

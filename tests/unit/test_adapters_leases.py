@@ -160,6 +160,27 @@ def test_nothing_is_left_of_a_channel_that_has_ended(house: House, client: Wired
     assert house.clock.schedule._set == 0
 
 
+def test_lengths_that_nobody_has_any_more_are_forgotten(house: House, client: Wired) -> None:
+    for tag, milliseconds in (("holder", 100), ("idle", 200)):
+        consume(client, milliseconds, tag=tag, prefetch=1)
+    client.publish("q")
+    assert told(client) == [(1, False)]
+    leases = client.connection.wire.channels[1].leases  # type: ignore[union-attr]
+    consume(client, 300, tag="gone", prefetch=1)
+    client.publish("q")
+    client.publish("q")
+    assert told(client) == [(2, False), (3, False)]
+    client.send(Basic.Cancel("gone"), 1)
+    client.send(Basic.Ack(2), 1)
+    for milliseconds in range(1000, 1500):
+        consume(client, milliseconds, tag="t")
+        client.send(Basic.Cancel("t"), 1)
+    assert len(leases._by_length) < 50
+    assert {100, 200, 300} <= set(leases._by_length)
+    house.clock.advance(300)
+    assert house.broker.counters.timed_out == 2
+
+
 def test_a_queue_that_is_gone_meanwhile(house: House, client: Wired) -> None:
     client.send(Basic.Qos(prefetch_count=1, global_=True), 1)
     consume(client, 100)
