@@ -8,7 +8,7 @@ from pamqp import base, commands, encode
 
 from protocol.amqp091 import constants as c
 from protocol.amqp091.fields import Reader
-from protocol.errors import COMMAND_INVALID, NOT_IMPLEMENTED, SYNTAX_ERROR, ProtocolError
+from protocol.errors import COMMAND_INVALID, SYNTAX_ERROR, ProtocolError
 
 _FRAME: Final = struct.Struct(">BHI")
 
@@ -22,16 +22,14 @@ class AccessRequest(base.Frame):
 def decode_method(method: int, payload: bytes) -> base.Frame:
     """The method in `payload`, which begins with class and method id.
 
-    Raises ProtocolError: NOT_IMPLEMENTED for a class that 0-9-1 does not know, COMMAND_INVALID for an unknown
-    method of a known class, SYNTAX_ERROR when the arguments do not decode.
+    Raises ProtocolError: COMMAND_INVALID for a method that there is not, SYNTAX_ERROR when the arguments do
+    not decode.
     """
     if method == c.ACCESS_REQUEST:
         return AccessRequest()
     kind: type[base.Frame] | None = commands.INDEX_MAPPING.get(method & 0xFFFFFFFF)
     if kind is None:
         class_id, method_id = method >> 16 & 0xFFFF, method & 0xFFFF
-        if not any(known >> 16 == class_id for known in commands.INDEX_MAPPING):
-            raise ProtocolError(NOT_IMPLEMENTED, f"unknown class {class_id}")
         raise ProtocolError(COMMAND_INVALID, f"unknown method {method_id} of class {class_id}", method)
     frame = kind()
     try:

@@ -57,6 +57,26 @@ def test_bodies_of_every_size_between_every_frame_max(
     assert consumer.delivery().body == b"next"
 
 
+@pytest.mark.spec("amqp-0-9-1", "4.2.3")
+@pytest.mark.parametrize("apart", [False, True], ids=["one-frame", "two-frames"])
+@pytest.mark.parametrize("frame_max", [4096, 131072])
+def test_a_client_that_does_not_count_the_eight_bytes_around_a_payload(
+    connect: Connector, durable_queue: str, frame_max: int, apart: bool
+) -> None:
+    publisher = connect(frame_max=frame_max).channel()
+    body = body_of(frame_max * (2 if apart else 1))
+    publisher.peer.send(
+        method_bytes(Basic.Publish(routing_key=durable_queue), 1)
+        + header_bytes(len(body), None, 1)
+        + b"".join(frame_bytes(BODY, 1, body[at : at + frame_max]) for at in range(0, len(body), frame_max))
+    )
+    publisher.round_trip()
+    consumer = connect(frame_max=frame_max).channel()
+    message = consumer.take(durable_queue)
+    assert message.body == body
+    assert max(message.body_frames) <= frame_max - 8
+
+
 @pytest.mark.spec("amqp-0-9-1", "4.2.6.2")
 def test_empty_and_tiny_body_frames_make_one_body(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True)
