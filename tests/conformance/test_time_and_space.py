@@ -1,7 +1,7 @@
 """Expiration, x-message-ttl, x-expires, x-max-length and x-overflow on the wire."""
 
 import pytest
-from pamqp.commands import Basic, Queue
+from pamqp.commands import Basic, Queue, Tx
 
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
@@ -14,17 +14,35 @@ from tests.peer_channel import PeerChannel
         ("", "no_integer"),
         ("soon", "no_integer"),
         ("-", "no_integer"),
+        (" 10", "no_integer"),
+        ("0x10", '{leftover_string,"x10"}'),
         ("10 ms", '{leftover_string," ms"}'),
+        ('1"2\\', '{leftover_string,"\\"2\\\\"}'),
+        ("1e3", '{leftover_string,"e3"}'),
         ("1.5", '{leftover_string,".5"}'),
         ("-1", "{value_negative,-1}"),
         ("315360000001", "{value_too_large,315360000001}"),
+        ("9" * 200, f"{{value_too_large,{'9' * 200}}}"),
     ],
 )
-def test_a_bad_expiration_is_refused(channel: PeerChannel, expiration: str, why: str) -> None:
+@pytest.mark.parametrize("transacted", [False, True])
+def test_a_bad_expiration_is_refused_at_once(
+    channel: PeerChannel, expiration: str, why: str, transacted: bool
+) -> None:
+    if transacted:
+        channel.call(Tx.Select(), Tx.SelectOk)
     properties = Basic.Properties(expiration=expiration)
     raw = properties if expiration else b"\x01\x00\x00"  # present and empty
     channel.publish(b"x", "nowhere", properties=raw)
-    assert channel.expect_close(406) == f"PRECONDITION_FAILED - invalid expiration '{expiration}': {why}"
+    text = f"PRECONDITION_FAILED - invalid expiration '{expiration}': {why}"
+    assert channel.expect_close(406) == text[:255]
+
+
+@pytest.mark.spec("rabbitmq-extensions", "per-message TTL")
+def test_the_longest_expiration_is_ten_years(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    channel.publish(b"x", queue, properties=Basic.Properties(expiration="315360000000"))
+    assert channel.take(queue).properties.expiration == "315360000000"
 
 
 @pytest.mark.spec("rabbitmq-extensions", "per-message TTL")
