@@ -135,6 +135,19 @@ def test_messages_that_are_refused(api: Api, vhost: str, wrong: dict[str, object
     assert api.get("queues", vhost, "q")["messages"] == 0
 
 
+def test_requeue_does_for_ackmode(api: Api, vhost: str) -> None:
+    fill(api, vhost, 1)
+    messages, old = ("queues", vhost, "q", "get"), {"count": 1, "encoding": "auto"}
+    for requeue, left in ((True, 1), (False, 0)):
+        (message,) = api.post(*messages, status=200, body=old | {"requeue": requeue})
+        assert message["payload"] == "0"
+        assert api.get("queues", vhost, "q")["messages"] == left
+    refusal = api.refused(400, "POST", *messages, body=old | {"requeue": "perhaps"})
+    assert "requeue is not a boolean" in refusal["reason"]
+    refusal = api.refused(400, "POST", *messages, body=old)
+    assert "key_missing: ackmode" in refusal["reason"]
+
+
 def test_unroutable_and_copied_messages(api: Api, vhost: str) -> None:
     fill(api, vhost, 0)
     body = {"properties": {}, "routing_key": "nowhere", "payload": "x", "payload_encoding": "string"}

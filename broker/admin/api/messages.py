@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from broker.adapters.access import QUEUE, READ
 from broker.adapters.view091 import view_of
-from broker.admin.api.body import Body, number, text
+from broker.admin.api.body import Body, Fields, flag, number, text
 from broker.admin.api.clientless import taker_of
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
@@ -48,13 +48,13 @@ async def get_messages(
 
     With ackmode `ack_requeue_true` or `reject_requeue_true` they are only looked at: order, counts and the
     mark `redelivered` stay as they are. With the other two they leave the queue, and it is on disk when this
-    is answered.
+    is answered. Instead of ackmode there may be `requeue`, true or false, as in RabbitMQ up to 3.6.
     """
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
     found.check_owner(queue, None)
-    mode = text(body, "ackmode")
+    mode = _ackmode(body)
     if mode not in SETTLES + LEAVES:
         raise bad_request(f"ackmode '{mode}' is not known, allowed: {', '.join(LEAVES + SETTLES)}")
     count = number(body, "count")
@@ -76,6 +76,12 @@ async def get_messages(
         written = await take(queue, count, mode, write)
         await durable(management.store)
     return StreamingResponse(_joined(written), media_type="application/json")
+
+
+def _ackmode(body: Fields) -> str:
+    if "requeue" in body and "ackmode" not in body:
+        return "ack_requeue_true" if flag(body, "requeue") else "ack_requeue_false"
+    return text(body, "ackmode")
 
 
 async def look(queue: Queue, count: int, write: Write) -> list[str]:
