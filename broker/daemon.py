@@ -33,10 +33,12 @@ from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.flavour import FLAVOUR
 from broker.net.alarm_clock import AlarmClock
+from broker.net.descriptors import for_connections, raise_limit
 from broker.net.doormen import Doormen
 from broker.net.listener import Listener, ListenError
 from broker.net.pump import Pump
 from broker.net.resources import Resources
+from broker.net.strangers import Strangers
 from broker.net.tls import TlsError, tls_of
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
@@ -127,7 +129,8 @@ class Daemon:
         self.users.deleted = self.server.connections.user_deleted
         self.broker.leaving += [self.server.connections.vhost_deleted, self.users.forget_vhost]
         self.pump = Pump(loop.call_soon, time.monotonic)
-        self.listener = Listener(self.server, self.pump, loop, settings.strangers_max, tls_of(settings))
+        strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
+        self.listener = Listener(self.server, self.pump, loop, strangers, tls_of(settings))
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )

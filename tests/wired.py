@@ -126,6 +126,7 @@ class Wall:
     def __init__(self) -> None:
         self.written = bytearray()
         self.holds = 0
+        self.known = False
         self.closed = False
         self.room = 1 << 40  # bytes after which a socket is full
         self.connection: Connection091 | None = None
@@ -152,6 +153,10 @@ class Wall:
 
     def release(self, reason: int) -> None:
         self.holds &= ~reason
+
+    def logged_in(self) -> None:
+        assert not self.known
+        self.known = True
 
     def closing(self, seconds: int) -> None:
         assert seconds > 0

@@ -78,10 +78,6 @@ class Connection091(Connection):
         """Whether the handshake is over."""
         return self.state == OPEN
 
-    def is_stranger(self) -> bool:
-        """Whether nobody has logged in yet."""
-        return self._handshake is not None and not self._handshake.authenticated
-
     def start(self) -> None:
         """Send connection.start. [amqp-0-9-1 1.4.2.1]"""
         if self._handshake is not None:

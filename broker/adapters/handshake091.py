@@ -113,6 +113,7 @@ class Handshake:
         server = connection.server
         server.counters.logins_accepted += 1
         self.authenticated = True
+        connection.edge.logged_in()
         connection.user = user
         connection.state = advance(connection.state, AUTHENTICATED)
         connection.out.write(methods.connection_tune(server.channel_max, server.frame_max, server.heartbeat))

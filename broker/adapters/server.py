@@ -48,6 +48,9 @@ class Edge(Protocol):
     def release(self, reason: int) -> None:
         """Take back one or more reasons for not reading."""
 
+    def logged_in(self) -> None:
+        """The peer is no stranger any more."""
+
     def closing(self, seconds: int) -> None:
         """Close-ok is awaited; give up after `seconds`."""
 

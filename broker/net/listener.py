@@ -13,6 +13,7 @@ import structlog
 from broker.adapters.server import Server
 from broker.logs import endpoints
 from broker.net.pump import Pump
+from broker.net.strangers import Stranger, Strangers
 from broker.net.tls import NameIn, Tls, TlsError
 from broker.net.tls_listener import TlsListener
 from broker.net.transport import TICKS_PER_SECOND, Transport
@@ -47,16 +48,15 @@ class Listener:
         server: Server,
         pump: Pump,
         loop: asyncio.AbstractEventLoop,
-        strangers_max: int = 1024,
+        strangers: Strangers,
         tls: Tls | None = None,
     ) -> None:
         self._server = server
-        self._strangers_max = strangers_max
-        self._strangers: dict[Transport, None] = {}  # in the order in which they came; some have logged in
+        self._strangers = strangers
         self._tls: TlsListener | None = None
         if tls is not None:
             make = partial(self._accept, tls.name_in)
-            self._tls = TlsListener(tls, loop, make, strangers_max, server.handshake_seconds)
+            self._tls = TlsListener(tls, loop, make, strangers, server.handshake_seconds)
         self.bound: list[tuple[str, int]] = []
         self.bound_tls: list[tuple[str, int]] = []
         self._pump = pump
@@ -146,21 +146,21 @@ class Listener:
             self._timer.cancel()
 
     def _accept(self, name_in: NameIn | None = None) -> Transport:
-        return Transport(self._server, self._pump, self._loop, self._arrived, self._gone, name_in)
+        return Transport(self._server, self._pump, self._loop, self, name_in)
 
-    def _arrived(self, transport: Transport) -> None:
+    def arrived(self, transport: Transport) -> None:
+        """A peer has connected (Watcher)."""
         self.transports.add(transport)
-        self._strangers[transport] = None
-        while len(self._strangers) > self._strangers_max:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            if oldest.is_stranger():
-                _log.warning("too many connections that have not logged in", closed=oldest.peer)
-                oldest.abort()
+        self._strangers.arrived(transport, Stranger(transport.peer, 1, transport.abort))
 
-    def _gone(self, transport: Transport) -> None:
+    def logged_in(self, transport: Transport) -> None:
+        """It has logged in (Watcher)."""
+        self._strangers.logged_in(transport)
+
+    def gone(self, transport: Transport) -> None:
+        """It has disconnected (Watcher)."""
         self.transports.discard(transport)
-        self._strangers.pop(transport, None)
+        self._strangers.gone(transport)
         if self._empty is not None and not self.transports:
             self._empty.set()
 

@@ -11,15 +11,19 @@ import contextlib
 import errno
 import socket
 from collections.abc import Callable
-from typing import Any, Final, final
+from functools import partial
+from typing import Final, final
 
 import structlog
 
 from broker.adapters.access import Origin
+from broker.net.strangers import Stranger, Strangers
 from broker.net.tls import HandshakeFailed, Tls
+from broker.net.transport import Transport
 
 BACKLOG: Final = 1024
 PAUSE_SECONDS: Final = 1.0  # when there are no descriptors left; it is the listener that must not spin
+DESCRIPTORS: Final = 2  # of a handshake: see `_shake_hands`
 SHUTDOWN_SECONDS: Final = 5.0  # for a peer to say goodbye in TLS too
 UNREAD_BYTES: Final = 4096  # read at once of what nobody wants
 
@@ -32,26 +36,26 @@ _log = structlog.get_logger("amqpd.net")
 class TlsListener:
     """Listening sockets, and the handshakes that are under way on them.
 
-    `make` gives the protocol (see Transport) for a connection whose handshake is done; at most
-    `handshakes_max` are under way, the oldest gives way to a new one; none takes longer than `seconds`.
+    `make` gives the transport that a connection will have when its handshake is done; until then it stands
+    for the peer among the `strangers`. No handshake takes longer than `seconds`.
     """
 
     def __init__(
         self,
         tls: Tls,
         loop: asyncio.AbstractEventLoop,
-        make: Callable[[], Any],
-        handshakes_max: int,
+        make: Callable[[], Transport],
+        strangers: Strangers,
         seconds: float,
     ) -> None:
         self.tls = tls
         self._loop = loop
         self._make = make
-        self._handshakes_max = handshakes_max
+        self._strangers = strangers
         self._seconds = seconds
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._handshakes: set[asyncio.Task[bool]] = set()
 
     async def open(self, host: str, port: int) -> Address:
         """Accept connections on every address of `host`. Returns what was bound first. Raises OSError."""
@@ -90,24 +94,23 @@ class TlsListener:
                     await asyncio.sleep(PAUSE_SECONDS)
                 continue  # or the client left before it was accepted
             peer = Origin(str(address[0]), int(address[1]), False).peer
-            task = self._loop.create_task(self._shake_hands(client, peer))
-            self._handshakes[task] = None
-            task.add_done_callback(self._done)
-            if len(self._handshakes) > self._handshakes_max:
-                oldest = next(iter(self._handshakes))
-                del self._handshakes[oldest]
-                oldest.cancel()
+            transport = self._make()
+            task = self._loop.create_task(self._shake_hands(client, peer, transport))
+            self._handshakes.add(task)
+            task.add_done_callback(partial(self._done, client, transport))
+            self._strangers.arrived(transport, Stranger(peer, DESCRIPTORS, task.cancel))
 
-    async def _shake_hands(self, client: socket.socket, peer: str) -> None:
+    async def _shake_hands(self, client: socket.socket, peer: str, transport: Transport) -> bool:
+        """Returns whether the transport has the connection now."""
         try:
             spare = client.dup()  # the event loop closes the other one as soon as a handshake fails
         except OSError as error:
             _log.error("TLS handshake failed", peer=peer, reason=error.strerror)
             client.close()
-            return
+            return False
         try:
-            await self._loop.connect_accepted_socket(
-                self._make,
+            await self._loop.connect_accepted_socket(  # type: ignore[type-var]  # duck-typed, see Transport
+                lambda: transport,
                 client,
                 ssl=self.tls.context,
                 ssl_handshake_timeout=self._seconds,
@@ -120,11 +123,11 @@ class TlsListener:
         except OSError as error:
             _log.warning("TLS handshake failed", peer=peer, reason=str(error) or "closed")
             client.close()
-        except asyncio.CancelledError:
-            client.close()
-            raise
+        else:
+            return True
         finally:
             spare.close()
+        return False
 
     async def _tell(self, client: socket.socket, alert: bytes) -> None:
         """Say why the handshake failed, and take what the peer sends until it has heard that.
@@ -138,7 +141,12 @@ class TlsListener:
                 while await self._loop.sock_recv(client, UNREAD_BYTES):
                     pass
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._handshakes.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
+    def _done(self, client: socket.socket, transport: Transport, task: asyncio.Task[bool]) -> None:
+        self._handshakes.discard(task)
+        if task.cancelled():
+            client.close()  # here, as it may not even have begun
+        elif task.exception() is not None:
             _log.error("TLS handshake failed", reason=repr(task.exception()))
+        elif task.result():
+            return
+        self._strangers.gone(transport)

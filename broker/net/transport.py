@@ -7,10 +7,9 @@ a subclass would lose its native layout when compiled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from socket import SO_SNDBUF, SOL_SOCKET
-from typing import Final, final
+from typing import Final, Protocol, final
 
 import structlog
 from mypy_extensions import i64
@@ -39,6 +38,19 @@ EXCUSED: Final = PAUSED_FULL | HELD_FOR_PEER  # a peer is to be heard of all the
 _log = structlog.get_logger("amqpd.net")
 
 
+class Watcher(Protocol):
+    """Who knows all transports."""
+
+    def arrived(self, transport: Transport) -> None:
+        """A peer has connected, and has shaken hands if that is over TLS."""
+
+    def logged_in(self, transport: Transport) -> None:
+        """Its peer has proved who it is."""
+
+    def gone(self, transport: Transport) -> None:
+        """Its socket is closed."""
+
+
 @final
 class Transport:
     """What uvloop calls, and what the connection writes to. Created for each accepted socket."""
@@ -48,15 +60,13 @@ class Transport:
         server: Server,
         scheduler: Scheduler,
         loop: asyncio.AbstractEventLoop,
-        arrived: Callable[[Transport], None],
-        gone: Callable[[Transport], None],
+        watcher: Watcher,
         name_in: NameIn | None = None,
     ) -> None:
         self._server = server
         self._scheduler = scheduler
         self._loop = loop
-        self._arrived = arrived
-        self._gone = gone
+        self._watcher = watcher
         self._name_in = name_in
         self._socket: asyncio.Transport | None = None
         self._head = b""
@@ -84,7 +94,7 @@ class Transport:
             with suppress(OSError):  # some systems refuse it for a socket that is gone already
                 socket.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, LOOPBACK_SEND_BYTES)
         self._server.counters.connections_opened += 1
-        self._arrived(self)
+        self._watcher.arrived(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
         """Where the loop may put what it reads."""
@@ -126,7 +136,7 @@ class Transport:
         self._socket = None
         self.connection = None
         self._server.counters.connections_closed += 1
-        self._gone(self)
+        self._watcher.gone(self)
 
     # -- called by the connection
 
@@ -170,6 +180,10 @@ class Transport:
         """Take back one or more reasons for not reading."""
         self._unpause(reason)
 
+    def logged_in(self) -> None:
+        """The peer has proved who it is."""
+        self._watcher.logged_in(self)
+
     def closing(self, seconds: int) -> None:
         """The connection waits for close-ok; give up after `seconds`."""
         self._closing_ticks = seconds * TICKS_PER_SECOND
@@ -178,10 +192,6 @@ class Transport:
     def peer(self) -> str:
         """The peer, as the log names it."""
         return self._origin.peer
-
-    def is_stranger(self) -> bool:
-        """Whether nobody has logged in here yet."""
-        return self.connection is None or self.connection.is_stranger()
 
     # -- called by the listener's timer
 

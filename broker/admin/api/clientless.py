@@ -45,6 +45,9 @@ class _NoSocket:
     def release(self, reason: int) -> None:
         """Ignored."""
 
+    def logged_in(self) -> None:
+        """Ignored."""
+
     def closing(self, seconds: int) -> None:
         """Ignored."""
 
