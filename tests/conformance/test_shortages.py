@@ -6,6 +6,7 @@ import httpx
 import pytest
 from pamqp.commands import Connection
 
+from tests.api import Api
 from tests.daemon import Daemon, DaemonStarter
 from tests.peer import Connector, Peer
 
@@ -63,6 +64,18 @@ def test_too_little_space_holds_publishers_and_nobody_else(
     peer.close()  # is answered, and what was sent before it is not lost
     assert consumer.delivery().body == b"2"
     assert metric(daemon, "amqpd_publishers_held") == 0
+
+
+def test_publishing_over_http_is_refused_meanwhile(start_daemon: DaemonStarter) -> None:
+    daemon = start_daemon(*NEVER_FREE)
+    daemon.log.wait_for("publishers are held back")
+    api = Api(daemon.admin)
+    api.put("queues", "/", "q")
+    body = {"properties": {}, "routing_key": "q", "payload": "x", "payload_encoding": "string"}
+    refused = api.refused(503, "POST", "exchanges", "/", "amq.default", "publish", body=body)
+    assert refused["reason"] == "publishers wait: the broker is low on disk"
+    assert api.get("queues", "/", "q")["messages"] == 0
+    api.close()
 
 
 def test_a_held_publisher_lives_on_heartbeats(start_daemon: DaemonStarter, connect: Connector) -> None:

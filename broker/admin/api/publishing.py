@@ -17,7 +17,7 @@ from broker.adapters.special import publish_special
 from broker.admin.api.body import Fields, MessageBody, table, text
 from broker.admin.api.clientless import channel_for
 from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request
+from broker.admin.api.errors import ApiError, bad_request
 from broker.admin.api.exchanges import existing_exchange
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
@@ -56,11 +56,17 @@ router = APIRouter(tags=["messages"])
 async def publish(
     management: Managed, visitor: Asker, vhost: Name, name: ExchangeName, body: MessageBody
 ) -> JSONResponse:
-    """Publish one message. `routed` tells whether a queue took it; a persistent one is on disk then."""
+    """Publish one message. `routed` tells whether a queue took it; a persistent one is on disk then.
+
+    While publishers wait for memory or space this is refused with 503: nobody would want to wait that long.
+    """
     found = visitor.vhost(vhost)
     existing_exchange(found, name)
     payload = _payload(body, int(management.server.body_bytes_max))
     key = text(body, "routing_key")
+    shortage = management.server.shortage.reason
+    if shortage:
+        raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
     channel = channel_for(management.server, visitor.rights(found), found)
     taken = publish_message(channel, name, key, _properties(table(body, "properties")), payload)
     if taken == REFUSED:
