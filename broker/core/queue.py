@@ -52,6 +52,7 @@ class Queue:
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
     `election`: who is served, if only one consumer is at a time; set before there are consumers.
     `rules`: what limits it in time and space, if anything does. `topology`: where it is.
+    `sample`: what whoever shows its counters noted of them last, for rates.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Queue:
         self.rules: Rules | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
+        self.sample: object | None = None
 
     @property
     def consumer_count(self) -> int:

@@ -1,6 +1,7 @@
 """What is running, and whether it is well."""
 
 import re
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -30,6 +31,32 @@ def test_the_overview_counts(api: Api, vhost: str, address: Address) -> None:
     assert {"topic", "headers"} <= {kind["name"] for kind in after["exchange_types"]}
     listened = {(listener["protocol"], listener["port"]) for listener in after["listeners"]}
     assert ("amqp", address.port) in listened
+
+
+def test_the_overview_tells_everybody_what_they_may_see(
+    api: Api, vhost: str, user: Callable[..., Api], address: Address
+) -> None:
+    insider, outsider, monitor = (
+        user("management"),
+        user("management", permitted=False),
+        user("monitoring", permitted=False),
+    )
+    with amqp(address, vhost, f"{vhost}.0", "secret") as channel, amqp(address, "/") as foreign:
+        channel.queue_declare("q")
+        channel.basic_publish("", "q", b"x")
+        foreign.queue_declare("", exclusive=True)
+        shown = insider.get("overview")
+        objects = {"queues": 1, "exchanges": 6, "consumers": 0, "connections": 1, "channels": 1}
+        assert shown["object_totals"] == objects | {"exchanges": len(api.get("exchanges", vhost))}
+        assert (shown["queue_totals"]["messages"], shown["message_stats"]["publish"]) == (1, 1)
+        assert "confirm" not in shown["message_stats"]
+        assert "listeners" not in shown
+        nothing = outsider.get("overview")
+        assert set(nothing["object_totals"].values()) == {0}
+        assert nothing["message_stats"]["publish"] == nothing["queue_totals"]["messages"] == 0
+        everything, same = api.get("overview"), monitor.get("overview")
+        for part in ("object_totals", "message_stats", "queue_totals", "listeners"):
+            assert everything[part] == same[part]
 
 
 def test_the_node(api: Api) -> None:

@@ -11,15 +11,18 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from broker.admin.api.body import Body, text
+from broker.admin.api.connections import open_connections
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import not_found
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.vhosts import SUMMED_AT_ONCE
-from broker.admin.api.visitor import Administrator, Asker, Visitor
+from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.shapes import queue_counters
 from broker.core.exchange_kinds import KINDS
 from broker.core.parameters import CLUSTER_NAME
+from broker.core.vhost import VirtualHost
 
 COMPATIBLE_WITH: Final = "3.13.0"
 """The version of RabbitMQ whose API this is: tools choose by it what they ask for."""
@@ -37,26 +40,37 @@ def cluster_name(management: Management) -> str:
     return name if isinstance(name, str) else management.node
 
 
-async def _totals(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
-    """Objects, and messages, in the virtual hosts whose contents the user is shown."""
-    slices = Slices()
-    objects = {"queues": 0, "exchanges": 0, "consumers": 0}
-    ready = unacked = 0
-    for vhost in visitor.vhosts():
-        objects["exchanges"] += len(vhost.exchanges)
+class _Sums:
+    """What is in some virtual hosts, added up."""
+
+    def __init__(self) -> None:
+        self.objects = {"queues": 0, "exchanges": 0, "consumers": 0}
+        self.ready = 0
+        self.unacked = 0
+        self.counters = {"publish": 0, "deliver_get": 0, "redeliver": 0, "ack": 0}
+
+    @property
+    def messages(self) -> dict[str, int]:
+        """How many messages there are."""
+        return {
+            "messages": self.ready + self.unacked,
+            "messages_ready": self.ready,
+            "messages_unacknowledged": self.unacked,
+        }
+
+    async def add(self, vhost: VirtualHost, slices: Slices) -> None:
+        """Add all of a virtual host."""
+        self.objects["exchanges"] += len(vhost.exchanges)
         queues = list(vhost.queues.values())
-        objects["queues"] += len(queues)
+        self.objects["queues"] += len(queues)
         for start in range(0, len(queues), SUMMED_AT_ONCE):
             for queue in queues[start : start + SUMMED_AT_ONCE]:
-                ready += int(queue.ready)
-                unacked += int(queue.unacked)
-                objects["consumers"] += queue.consumer_count
+                self.ready += int(queue.ready)
+                self.unacked += int(queue.unacked)
+                self.objects["consumers"] += queue.consumer_count
+                for name, count in queue_counters(queue).items():
+                    self.counters[name] += count
             await slices.breathe()
-    return objects, {
-        "messages": ready + unacked,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
-    }
 
 
 def _counters(management: Management) -> Mapping[str, int]:
@@ -74,34 +88,40 @@ def _counters(management: Management) -> Mapping[str, int]:
 
 @router.get("/overview")
 async def overview(management: Managed, visitor: Asker) -> JSONResponse:
-    """The broker as a whole."""
-    objects, messages = await _totals(visitor)
-    counters = management.broker.counters
-    state = management.state
-    return JSONResponse(
-        {
-            "management_version": COMPATIBLE_WITH,
-            "rabbitmq_version": COMPATIBLE_WITH,
-            "product_name": "amqpd",
-            "product_version": state.version,
-            "flavour": state.flavour,
-            "cluster_name": cluster_name(management),
-            "node": management.node,
-            "rates_mode": "basic",
-            "exchange_types": [{"name": kind, "description": "", "enabled": True} for kind in KINDS],
-            "object_totals": objects
-            | {
-                "connections": int(counters.connections_opened - counters.connections_closed),
-                "channels": int(counters.channels_opened - counters.channels_closed),
-            },
-            "queue_totals": management.rates.stats("messages", messages),
-            "message_stats": management.rates.stats("broker", _counters(management)),
-            "listeners": [
-                {"node": management.node, "protocol": protocol, "ip_address": host, "port": port}
-                for protocol, host, port in management.listeners
-            ],
-        }
-    )
+    """The broker as a whole. Those who may not see everything see their virtual hosts and connections."""
+    broker, state, rates = management.broker, management.state, management.rates
+    vhosts = list(broker.vhosts.values()) if visitor.monitors else visitor.vhosts()
+    sums, slices = _Sums(), Slices()
+    for vhost in vhosts:
+        await sums.add(vhost, slices)
+    seen: object = "all" if visitor.monitors else frozenset(vhost.name for vhost in vhosts)
+    shown: Shown = {
+        "management_version": COMPATIBLE_WITH,
+        "rabbitmq_version": COMPATIBLE_WITH,
+        "product_name": "amqpd",
+        "product_version": state.version,
+        "flavour": state.flavour,
+        "cluster_name": cluster_name(management),
+        "node": management.node,
+        "rates_mode": "basic",
+        "exchange_types": [{"name": kind, "description": "", "enabled": True} for kind in KINDS],
+        "queue_totals": rates.of_sum(("messages", seen), sums.messages),
+    }
+    if visitor.monitors:
+        counters = broker.counters
+        connections = int(counters.connections_opened - counters.connections_closed)
+        channels = int(counters.channels_opened - counters.channels_closed)
+        shown["message_stats"] = rates.of_sum("broker", _counters(management))
+        shown["listeners"] = [
+            {"node": management.node, "protocol": protocol, "ip_address": host, "port": port}
+            for protocol, host, port in management.listeners
+        ]
+    else:
+        own = open_connections(management, visitor)
+        connections, channels = len(own), sum(int(each.channel_count) for each in own)
+        shown["message_stats"] = rates.of_sum(("queues", seen), sums.counters)
+    shown["object_totals"] = sums.objects | {"connections": connections, "channels": channels}
+    return JSONResponse(shown)
 
 
 @router.get("/version")

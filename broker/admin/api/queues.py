@@ -37,7 +37,7 @@ async def _list(management: Management, vhosts: list[VirtualHost], options: Opti
     queues = [queue for vhost in vhosts for queue in vhost.queues.values()]
 
     def show(queue: Queue) -> Shown:
-        return shown_queue(queue, management.node, management.rates.stats(queue, queue_counters(queue)))
+        return shown_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
 
     return await answer_list(
         queues, show, options, lambda queue: (queue.vhost, queue.name), lambda queue: queue.name
@@ -72,7 +72,7 @@ async def get_queue(
 ) -> JSONResponse:
     """One queue, with its consumers."""
     queue = existing_queue(visitor.vhost(vhost), name)
-    shown = shown_queue(queue, management.node, management.rates.stats(queue, queue_counters(queue)))
+    shown = shown_queue(queue, management.node, management.rates.of_queue(queue, queue_counters(queue)))
     shown["consumer_details"] = shown_consumers(queue)
     wanted = [tuple(column.split(".")) for column in columns.split(",") if column]
     return JSONResponse(reduced(shown, wanted))

@@ -3,50 +3,68 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from typing import Final
+from typing import Final, final
+
+from broker.core.queue import Queue
 
 INTERVAL_SECONDS: Final = 5.0  # looks that follow one another sooner see the same rates
-REMEMBERED_MAX: Final = 20_000
+SUMS_MAX: Final = 1000  # one for each set of virtual hosts that somebody may see
 
-_Sample = tuple[float, dict[str, int], dict[str, float]]
+Shown = dict[str, object]
+
+
+@final
+class Sample:
+    """Counters as they were at a time, in seconds, and how they had grown per second since the one before."""
+
+    __slots__ = ("counters", "rates", "time")
+
+    def __init__(self, time: float, counters: tuple[int, ...], rates: tuple[float, ...]) -> None:
+        self.time = time
+        self.counters = counters
+        self.rates = rates
 
 
 class Rates:
-    """For each object that was looked at lately: its counters then, and their rates.
+    """Counters with their rates. The first look sees 0.0.
 
-    The first look sees 0.0. Sampling 100,000 queues on the chance that somebody looks would cost more than
-    routing messages; so whoever wants rates looks twice, and monitors do.
+    Sampling 100,000 queues on the chance that somebody looks would cost more than routing messages; so
+    whoever wants rates looks twice, and monitors do. A queue keeps its sample itself, as long as it lives.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._samples: OrderedDict[Hashable, _Sample] = OrderedDict()
+        self._sums: OrderedDict[Hashable, Sample] = OrderedDict()
 
-    def of(self, key: Hashable, counters: Mapping[str, int]) -> dict[str, float]:
-        """What each of `counters` has grown by per second."""
-        now = self._clock()
-        known = self._samples.get(key)
-        if known is None:
-            rates = dict.fromkeys(counters, 0.0)
-        elif now - known[0] < INTERVAL_SECONDS:
-            return known[2]
-        else:
-            then, before, _ = known
-            rates = {
-                name: max(0.0, round((value - before.get(name, value)) / (now - then), 1))
-                for name, value in counters.items()
-            }
-        self._samples[key] = (now, dict(counters), rates)
-        self._samples.move_to_end(key)
-        if len(self._samples) > REMEMBERED_MAX:
-            self._samples.popitem(last=False)
-        return rates
+    def of_queue(self, queue: Queue, counters: Mapping[str, int]) -> Shown:
+        """The counters of a queue as RabbitMQ shows them: each with its rate beside it."""
+        before = queue.sample
+        sample = self._next(before if isinstance(before, Sample) else None, counters)
+        queue.sample = sample
+        return _shown(counters, sample)
 
-    def stats(self, key: Hashable, counters: Mapping[str, int]) -> dict[str, object]:
-        """Counters as RabbitMQ shows them: each with its rate beside it."""
-        rates = self.of(key, counters)
-        shown: dict[str, object] = {}
-        for name, value in counters.items():
-            shown[name] = value
-            shown[f"{name}_details"] = {"rate": rates.get(name, 0.0)}
-        return shown
+    def of_sum(self, key: Hashable, counters: Mapping[str, int]) -> Shown:
+        """The same of counters that were added up; `key` tells what has gone into the sum."""
+        sample = self._next(self._sums.pop(key, None), counters)
+        self._sums[key] = sample
+        if len(self._sums) > SUMS_MAX:
+            self._sums.popitem(last=False)
+        return _shown(counters, sample)
+
+    def _next(self, before: Sample | None, counters: Mapping[str, int]) -> Sample:
+        now, values = self._clock(), tuple(counters.values())
+        if before is None:
+            return Sample(now, values, (0.0,) * len(values))
+        seconds = now - before.time
+        if seconds < INTERVAL_SECONDS:
+            return before
+        grown = zip(values, before.counters, strict=True)
+        return Sample(now, values, tuple(max(0.0, round((new - old) / seconds, 1)) for new, old in grown))
+
+
+def _shown(counters: Mapping[str, int], sample: Sample) -> Shown:
+    shown: Shown = {}
+    for (name, value), rate in zip(counters.items(), sample.rates, strict=True):
+        shown[name] = value
+        shown[f"{name}_details"] = {"rate": rate}
+    return shown
