@@ -1,0 +1,29 @@
+"""A pytest plugin for aiormq's suite: the fixtures that start a broker, which its source distribution lacks.
+
+The broker runs already. The environment says where: AIORMQ_URL is where it speaks AMQP, AIORMQ_TLS_PORT the
+port of the same host on which it does over TLS.
+"""
+
+import os
+from typing import NamedTuple
+
+import pytest
+from yarl import URL
+
+
+class Container(NamedTuple):
+    """What the suite asks of the container that the broker would be in: which ports lead to it."""
+
+    ports: dict[str, int]
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_container() -> Container:
+    """Where RabbitMQ's two ports have gone."""
+    return Container({"5671/tcp": int(os.environ["AIORMQ_TLS_PORT"])})
+
+
+@pytest.fixture(scope="session")
+def amqp_direct_url() -> URL:
+    """Where AMQP is spoken without TLS."""
+    return URL(os.environ["AIORMQ_URL"])
