@@ -92,8 +92,6 @@ class Connection091(Connection):
             ending.await_close_ok(self, self._close_watch.feed(data))
             return
         self._take(data)
-        if self.held is not None:
-            self.held.listen()
         if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.braked = True
             self.edge.hold(HELD_FOR_LOG)
@@ -113,6 +111,8 @@ class Connection091(Connection):
         except Exception:
             self._internal_error()
         self.end_turn()
+        if self.held is not None:
+            self.held.listen()
 
     def _internal_error(self) -> None:
         """The broker's own mistake costs this connection and no other."""

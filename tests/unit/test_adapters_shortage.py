@@ -79,6 +79,24 @@ def test_a_publisher_that_comes_later_is_held_too(house: House) -> None:
     assert ready(house) == 2
 
 
+def test_a_close_that_was_kept_back_for_another_reason_first_is_heard(house: House) -> None:
+    short(house)
+    client = client_of(house)
+    declare = method_bytes(Queue.Declare(queue="durable", durable=True), 1)
+    client.connection.receive(
+        declare + publish_bytes("q") * 2 + method_bytes(Connection.Close(200, "", 0, 0), 0)
+    )
+    assert client.frames() == []
+    house.store.complete()
+    assert [type(frame) for frame in client.frames()] == [
+        Queue.DeclareOk,
+        Connection.Blocked,
+        Connection.CloseOk,
+    ]
+    assert ready(house) == 2
+    assert len(house.server.shortage.held) == 0
+
+
 def test_every_shortage_holds(house: House) -> None:
     client = client_of(house)
     for number in range(3):
