@@ -6,7 +6,7 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 from broker.adapters.connection091 import UNREAD_BYTES_MAX
 from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_REPLY
 from tests.frames import frame_bytes, header_bytes, method_bytes
-from tests.wired import House, Wired, publish_bytes
+from tests.wired import House, publish_bytes
 
 
 @pytest.fixture
