@@ -11,6 +11,7 @@ from broker.core.keeper import Keeper
 from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.rules import Rules
+from broker.core.twin import unlogged_twin
 
 if TYPE_CHECKING:
     from broker.core.ports import MessageStore
@@ -85,7 +86,9 @@ class Passage:
     def put(self, topology: Topology) -> None:
         """Put the message, which has been appended, where it goes."""
         topology.counters.discarded[MAXLEN] += self.dropped
+        message = self.message
+        twin = unlogged_twin(message, self.queues, self.keepers)
         for keeper in self.keepers:
-            keeper.add(self.message)
+            keeper.add(message if keeper.queue.logged else twin)
         for queue in self.queues:
-            queue.enqueue(self.message)
+            queue.enqueue(message if queue.logged else twin)

@@ -14,8 +14,10 @@ from broker.core.exchange import Exchange
 from broker.core.keeper import Keeper
 from broker.core.message import Address, Message
 from broker.core.names import check_length
+from broker.core.passage import Passage
 from broker.core.queue import Queue
 from broker.core.route import NO_QUEUES, Resolution, Route
+from broker.core.twin import unlogged_twin
 from broker.core.view import MessageView
 
 # answers of `publish` instead of a number of queues
@@ -76,7 +78,7 @@ class Publishing(Declarations):
             self._append(message, route.logged)
         queues = route.queues
         if immediate:
-            return self._deliver_now(queues, message)
+            return self._deliver_now(queues, message, message)
         for queue in queues:
             queue.enqueue(message)
         taken: i64 = len(queues)
@@ -133,17 +135,19 @@ class Publishing(Declarations):
 
     def put(self, message: Message, queues: list[Queue], keepers: list[Keeper], immediate: bool) -> i64:
         """Put a message that has been appended where it goes; returns what `publish` does."""
+        twin = unlogged_twin(message, queues, keepers)
         kept: i64 = 0
         for keeper in keepers:
-            keeper.add(message)
+            keeper.add(message if keeper.queue.logged else twin)
             kept += keeper.takes
         if immediate and kept == 0:
-            return self._deliver_now(queues, message)
+            return self._deliver_now(queues, message, twin)
         for queue in queues:
+            given = message if queue.logged else twin
             if immediate:
-                queue.enqueue_immediate(message)
+                queue.enqueue_immediate(given)
             else:
-                queue.enqueue(message)
+                queue.enqueue(given)
         if not queues and kept == 0:
             self.counters.unroutable += 1
         return kept + len(queues)
@@ -187,10 +191,7 @@ class Publishing(Declarations):
         set_date(self, message, queues)
         found.delay_message(message, self.schedule)
         self._append_to(message, queues, found.keepers)
-        for kept in found.keepers:
-            kept.add(message)
-        for queue in queues:
-            queue.enqueue(message)
+        Passage(message, queues, found.keepers).put(self)
 
     def _append_to(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
         """Append a message, if it is persistent, for those of the queues and keepers that are logged."""
@@ -216,11 +217,11 @@ class Publishing(Declarations):
             raise StoreFailed(f"the log has stopped: {store.failure}")
         store.append_message(message, logged)
 
-    def _deliver_now(self, queues: list[Queue], message: Message) -> i64:
+    def _deliver_now(self, queues: list[Queue], message: Message, twin: Message) -> i64:
         """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
         taken: i64 = 0
         for queue in queues:
-            if queue.enqueue_immediate(message):
+            if queue.enqueue_immediate(message if queue.logged else twin):
                 taken += 1
         if taken != 0:
             return taken
@@ -245,7 +246,11 @@ class Publishing(Declarations):
             if queue.rules is not None and queue.rules.careful:
                 careful = True
         route.queues = queues
-        route.logged = queues if len(logged) == len(queues) else logged if logged else NO_QUEUES
+        if len(logged) == len(queues):
+            route.logged = queues
+        else:
+            route.logged = logged or NO_QUEUES
+            careful = careful or bool(logged)
         route.by_message = found.by_message
         route.careful = careful
         route.epoch = self.epoch

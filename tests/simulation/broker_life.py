@@ -23,7 +23,7 @@ FOLDER = "/data"
 class Life:
     """One process of the broker; the disk lives on."""
 
-    def __init__(self, disk: SimDisk) -> None:
+    def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30) -> None:
         self.deferred = Deferred()
         self.log = Log(
             FOLDER,
@@ -34,6 +34,7 @@ class Life:
             segment_bytes=8192,
             first_segment_bytes=8192,
             reserve_bytes=8192,
+            memory_budget=memory_budget,
         )
         names = itertools.count(1)
         self.clock = HandClock()

@@ -1,0 +1,169 @@
+"""Messages in queues that the log knows and in others, while memory keeps no content that is on disk."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from broker.core.message import Message
+from broker.core.queue import Queue
+from broker.core.transaction import HeldPublish, Transaction
+from tests.simulation.broker_life import Life
+from tests.simulation.sim_disk import SimDisk
+from tests.storing import content_of
+
+CONTENT = content_of(1, 600)
+
+
+class Held(HeldPublish):
+    """A publish whose sender asks nothing."""
+
+    def taken(self, count: int) -> None:
+        pass
+
+
+class Commit(Transaction):
+    """A commit whose outcome nobody waits for."""
+
+    def committed(self) -> None:
+        pass
+
+
+def fan_out(life: Life) -> None:
+    """Published to both at once."""
+    publish(life)
+
+
+def transact(life: Life) -> None:
+    """Published to both by a transaction."""
+    route = life.vhost.route("amq.fanout", "k")
+    commit = Commit(life.vhost)
+    commit.publishes.append(Held(route, new_message(life), [], False))
+    commit.commit()
+
+
+def die(life: Life) -> None:
+    """Dead-lettered to both."""
+    life.declare("dying", message_ttl=0, dead_letter_exchange="amq.fanout")
+    publish(life, "", "dying")
+
+
+def expire(life: Life) -> None:
+    """Published with an expiration, which no route knows beforehand."""
+    message = new_message(life)
+    message.expiration = 1000
+    life.vhost.publish_carefully(life.vhost.route("amq.fanout", "k"), message)
+
+
+def replay(life: Life) -> None:
+    """Out of a history, along a binding to an exchange that leads to both."""
+    life.vhost.declare_exchange("recent", "x-recent-history", True, False, False, {})
+    publish_by_message(life, "recent")
+    life.vhost.bind_exchange("amq.fanout", "recent", "", {})
+    life.vhost.delete_exchange("recent", False)  # the history itself would keep the segment
+
+
+def new_message(life: Life) -> Message:
+    return Message(life.vhost.route("amq.fanout", "k").address, CONTENT, len(CONTENT), True, 0)
+
+
+def publish(life: Life, exchange: str = "amq.fanout", key: str = "k") -> None:
+    life.vhost.publish(life.vhost.route(exchange, key), new_message(life))
+
+
+def publish_by_message(life: Life, exchange: str) -> None:
+    message = new_message(life)
+    route = life.vhost.route(exchange, "k")
+    life.vhost.publish_by_message(route, message, ["k"], life.vhost.views(message, life.log))
+
+
+def both(life: Life) -> tuple[Queue, Queue]:
+    """A queue that the log knows and one that it does not, bound to the same exchange."""
+    life.declare("kept")
+    life.vhost.declare_queue("fleeting", False, None, False, {})
+    life.vhost.bind_queue("fleeting", "amq.fanout", "", {})
+    life.vhost.bind_queue("kept", "amq.fanout", "", {})
+    return life.vhost.queues["kept"], life.vhost.queues["fleeting"]
+
+
+def let_go(life: Life, queue: Queue) -> None:
+    """Settle what a queue has, and fill segments until what it had is not on disk any more."""
+    consumer, entries = life.take(queue.name)
+    for entry in entries:
+        queue.settle(entry)
+    queue.remove_consumer(consumer, [])
+    segments = {segment.number for segment in life.log.segments.all()}
+    life.declare("filler")
+    for _ in range(20):
+        life.publish("filler", content_of(9, 3000))
+        filler, more = life.take("filler")
+        for entry in more:
+            life.vhost.queues["filler"].settle(entry)
+        life.vhost.queues["filler"].remove_consumer(filler, [])
+        life.tidy()
+        if not segments & {segment.number for segment in life.log.segments.all()}:
+            return
+    raise AssertionError("the segments do not go")
+
+
+@pytest.mark.parametrize("arrive", [fan_out, transact, die, expire, replay])
+def test_a_queue_that_is_not_logged_has_its_messages_when_the_log_has_let_go_of_them(
+    arrive: Callable[[Life], None],
+) -> None:
+    life = Life(SimDisk(random.Random(1)), memory_budget=0)
+    kept, fleeting = both(life)
+    arrive(life)
+    life.commit()
+    life.tidy()
+    (entry,) = kept.entries
+    assert entry.message.content is None, "it is on disk only"
+    (entry,) = fleeting.entries
+    assert entry.message.date == next(iter(kept.entries)).message.date
+    let_go(life, kept)
+    assert life.held()["fleeting"] == [CONTENT]
+    _, (entry,) = life.take("fleeting")
+    assert entry.message.content == CONTENT
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_what_an_immediate_message_was_given_to(immediate: bool) -> None:
+    life = Life(SimDisk(random.Random(1)), memory_budget=0)
+    kept, fleeting = both(life)
+    consumer, taken = life.take("fleeting")
+    other, others = life.take("kept")
+    life.vhost.publish(life.vhost.route("amq.fanout", "k"), new_message(life), immediate)
+    while fleeting.deliver_single_message(consumer) or kept.deliver_single_message(other):
+        pass
+    life.commit()
+    life.tidy()
+    kept.release(others, other)
+    kept.remove_consumer(other, [])
+    let_go(life, kept)
+    fleeting.release(taken, consumer)
+    assert life.held()["fleeting"] == [CONTENT]
+
+
+def test_a_history_that_is_not_logged_has_its_messages_too() -> None:
+    life = Life(SimDisk(random.Random(1)), memory_budget=0)
+    kept, _ = both(life)
+    life.vhost.declare_exchange("recent", "x-recent-history", False, False, False, {})
+    life.vhost.bind_exchange("amq.fanout", "recent", "", {})
+    publish_by_message(life, "recent")
+    life.commit()
+    life.tidy()
+    let_go(life, kept)
+    life.vhost.declare_queue("late", False, None, False, {})
+    life.vhost.bind_queue("late", "recent", "", {})
+    assert life.held()["late"] == [CONTENT]
+
+
+def test_what_the_log_knows_for_all_or_for_none_is_one_message() -> None:
+    life = Life(SimDisk(random.Random(1)), memory_budget=0)
+    _, fleeting = both(life)
+    life.vhost.declare_queue("other", False, None, False, {})
+    life.vhost.bind_queue("other", "amq.direct", "k", {})
+    life.vhost.bind_queue("fleeting", "amq.direct", "k", {})
+    assert not life.vhost.route("amq.direct", "k").careful
+    assert life.vhost.route("amq.fanout", "k").careful
+    publish(life, "amq.direct")
+    assert next(iter(fleeting.entries)).message is next(iter(life.vhost.queues["other"].entries)).message
