@@ -45,7 +45,7 @@ from broker.store.errors import StoreError
 from broker.store.helper import HelperSyncer
 from broker.store.latency import Latency
 from broker.store.log import Log
-from broker.store.recovery import RecoveryReport
+from broker.store.reading import RecoveryReport
 from broker.store.restore import Recovered, close
 from config.settings import Settings
 

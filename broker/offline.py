@@ -18,7 +18,7 @@ from broker.core.definitions import Change
 from broker.core.schedule import Schedule
 from broker.store.disk import RealDisk
 from broker.store.log import Log
-from broker.store.recovery import Reading
+from broker.store.reading import Reading
 from broker.store.restore import Recovered, close
 from broker.store.segment import SUFFIX
 from broker.store.syncer import DiskSyncer

@@ -4,6 +4,7 @@ import errno
 import random
 from typing import final
 
+from broker.core.message import Message
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Deferred, Sink, open_log
@@ -60,12 +61,18 @@ class BadDisk(SimDisk):
         super().truncate(fd, length)
 
 
-def reopened(disk: SimDisk) -> tuple[Log, list[int]]:
-    """The log after its process was killed, and the sequences of the messages that came back."""
+def reopened_log(disk: SimDisk) -> tuple[Log, list[Message]]:
+    """The log after its process was killed, and the messages that came back."""
     disk.kill()
     sink = Sink()
     log, _ = open_log(FOLDER, disk, sink)
-    return log, [message.sequence for message, _, _ in sink.messages]
+    return log, [message for message, _, _ in sink.messages]
+
+
+def reopened(disk: SimDisk) -> tuple[Log, list[int]]:
+    """The same, with the sequences of the messages."""
+    log, messages = reopened_log(disk)
+    return log, [message.sequence for message in messages]
 
 
 def log_on_bad_disk() -> tuple[BadDisk, Log, Deferred]:

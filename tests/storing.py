@@ -9,7 +9,7 @@ from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queue import Queue
 from broker.store.disk import Disk
 from broker.store.log import Log
-from broker.store.recovery import RecoveryReport, RecoverySink
+from broker.store.reading import RecoveryReport, RecoverySink
 from broker.store.syncer import DiskSyncer, Done, Work
 
 ADDRESS = Address("logs", "error.disk")

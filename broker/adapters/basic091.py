@@ -155,7 +155,7 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
     connection = channel.connection
     if entry.redelivered and queue.counts:
         content = with_counts(content, entry, connection.frame_max)
-    write_message(connection.out, channel, content)
+    write_message(channel, message, content)
     if frame.no_ack:
         unacked.skip()
         queue.settle(entry)

@@ -15,11 +15,12 @@ from broker.adapters import basic091, direct_reply, topology091, transaction091
 from broker.adapters.confirms import Confirms
 from broker.adapters.direct_reply import ReplyConsumer
 from broker.adapters.held_publisher import hold_publisher
+from broker.adapters.large_bodies import take_piece
 from broker.adapters.leases import Leases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
 from broker.adapters.returning import not_taken
-from broker.adapters.settling import hold_ack, known, take_back
+from broker.adapters.settling import give_everything_back, hold_ack, known
 from broker.adapters.special import publish_special
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import Handler
@@ -27,14 +28,14 @@ from broker.adapters.transaction091 import Transaction091
 from broker.adapters.unacked import Unacked
 from broker.core.credit import Credit
 from broker.core.errors import BrokerError, ExchangeReplaced, StoreFailed
-from broker.core.message import Message
+from broker.core.message import Body, Message
 from broker.core.publishing import BY_MESSAGE, REFUSED
 from broker.core.session import Session
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, SPECIAL
-from protocol.amqp091.incoming import DISCARD, IncomingChannel
+from protocol.amqp091.incoming import DISCARD, WHOLE_BYTES_MAX, IncomingChannel
 from protocol.errors import (
     COMMAND_INVALID,
     PRECONDITION_FAILED,
@@ -76,6 +77,7 @@ class Channel(IncomingChannel):
         self.replies: ReplyConsumer | None = None
         self.last_queue = ""  # the latest declared on this channel: what an empty name means
         self._get_target: Target091 | None = None
+        self._body: Body | None = None  # of the content that is coming, if it is large
         self._publications: dict[bytes, Publication] = {}
 
     def is_open(self) -> bool:
@@ -93,6 +95,9 @@ class Channel(IncomingChannel):
                 return
         route = publication.route
         message = Message(route.address, content, size, traits & PERSISTENT != 0, traits >> PRIORITY_SHIFT)
+        if size > WHOLE_BYTES_MAX:
+            message.body = self._body
+            self._body = None
         try:
             if publication.special or traits & SPECIAL != 0:
                 taken = publish_special(self, publication, message, traits)
@@ -100,6 +105,7 @@ class Channel(IncomingChannel):
                 taken = self.virtual_host.publish(route, message)
         except ExchangeReplaced:
             del self._publications[arguments]
+            self._body = message.body
             self.on_publish(arguments, content, size, traits)
             return
         except BrokerError as error:
@@ -108,6 +114,7 @@ class Channel(IncomingChannel):
         if taken <= 0:
             if taken == BY_MESSAGE:  # a binding made since asks for more than the key
                 publication.special = True
+                self._body = message.body
                 self.on_publish(arguments, content, size, traits)
                 return
             if taken == REFUSED:
@@ -117,6 +124,12 @@ class Channel(IncomingChannel):
             not_taken(self, publication, message, taken)
         if self.confirms is not None:
             self.confirms.add(message)
+
+    def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
+        """Take a part of a large body (IncomingChannel)."""
+        if self._body is None:
+            self._body = self.server.store.new_body()
+        take_piece(self.connection, self._body, frames, size, traits & PERSISTENT != 0)
 
     def _resolve(self, arguments: bytes) -> Publication | None:
         """What these arguments mean; None when the channel ended over them."""
@@ -186,7 +199,8 @@ class Channel(IncomingChannel):
             frame = methods.decode_method(method, payload)
             handler = HANDLERS.get(method)
             if handler is None:
-                raise _not_for_us(method, frame.name)
+                text = f"{frame.name} is no method for a client on a channel"
+                raise ProtocolError(COMMAND_INVALID, text, method)
             try:
                 handler(self, frame)
             except BrokerError as error:
@@ -255,19 +269,7 @@ class Channel(IncomingChannel):
         if self.transaction is not None:
             self.transaction.roll_back()
             self.transaction = None
-        held = take_back(self.unacked, self.unacked.up_to(0))
-        targets = self.targets
-        self.targets = {}
-        for target in targets.values():
-            consumer = target.consumer
-            if consumer is not None:
-                target.consumer = None
-                entries = held.pop(consumer, [])
-                consumer.queue.remove_consumer(consumer, entries if consumer.acquires else [])
-                self.virtual_host.consumer_gone(consumer.queue)
-        for consumer, entries in held.items():  # cancelled before, or basic.get
-            if consumer.acquires:
-                consumer.queue.release(entries, consumer)
+        give_everything_back(self)
         if self.leases is not None:
             self.leases.stop()
             self.leases = None
@@ -276,6 +278,7 @@ class Channel(IncomingChannel):
             self.replies = None
         self._get_target = None  # it and the confirms refer back to here
         self.confirms = None
+        self._body = None
         self._publications = {}
 
     def forget_publications(self) -> None:
@@ -291,8 +294,3 @@ class Channel(IncomingChannel):
     def forget_target(self, target: Target091) -> None:
         """Its queue was deleted: the tag is free again."""
         self.targets.pop(target.tag, None)
-
-
-def _not_for_us(method: int, name: str) -> ProtocolError:
-    """A method that clients do not send on channels."""
-    return ProtocolError(COMMAND_INVALID, f"{name} is no method for a client on a channel", method)

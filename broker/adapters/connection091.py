@@ -18,6 +18,7 @@ from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
 from broker.adapters.held_publisher import HeldPublisher
+from broker.adapters.large_bodies import LargeBodies, send_on, take_out
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, LogBrake
 from broker.adapters.opening import open_channel, renew_secret
 from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, Edge, Server
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 CLOSING_SECONDS: Final = 5
 FLUSH_BYTES_MIN: Final = 262144
-OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one huge message made larger is not kept
 UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond it nothing more is asked
 
 _log = structlog.get_logger("amqpd.connection")
@@ -63,6 +63,7 @@ class Connection091(Connection):
         self.heartbeat: i64 = 0
         self.channel_count: i64 = 0
         self.out = BytesWriter()
+        self.bodies: LargeBodies | None = None  # while there are any on their way: `out` waits behind them
         self.wire = Wire(self, FRAME_BYTES_MAX)
         self.owing: list[Confirms] = []  # channels that owe their publisher an answer at the turn's end
         self._handshake: Handshake | None = Handshake(self)
@@ -109,12 +110,12 @@ class Connection091(Connection):
         except ProtocolError as error:
             self.fail(error)
         except Exception:
-            self._internal_error()
+            self.internal_error()
         self.end_turn()
         if self.held is not None:
             self.held.listen()
 
-    def _internal_error(self) -> None:
+    def internal_error(self) -> None:
         """The broker's own mistake costs this connection and no other."""
         _log.exception("internal error", peer=self.peer)
         self.fail(ProtocolError(INTERNAL_ERROR, "internal error, see the broker's log"))
@@ -193,12 +194,14 @@ class Connection091(Connection):
         """Deliver to this client, and write what that produced."""
         if self._dead or self.edge.is_closing():
             self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
+        if self.bodies is not None:
+            self.full = True
         try:
             super().pump(budget)
         except Exception:  # a message that cannot be read back, say
-            self._internal_error()
+            self.internal_error()
         self.full = False
-        if not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
+        if not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN or self.bodies is not None:
             self.flush()  # else another turn follows at once, and one write will do for both
 
     def set_blocked(self, blocked: bool) -> None:
@@ -211,13 +214,10 @@ class Connection091(Connection):
 
     def flush(self) -> None:
         """Write what the turn has produced, once."""
-        size: i64 = len(self.out)
-        if size > 0:
-            self.edge.write(self.out.getvalue())
-            if size > OUTPUT_KEPT_MAX:
-                self.out = BytesWriter()
-            else:
-                self.out.truncate(0)
+        if self.bodies is not None and not send_on(self, self.bodies):
+            return
+        if len(self.out) > 0:
+            self.edge.write(take_out(self))
 
     def answer(self) -> None:
         """Flush answers. A peer that asks on and reads nothing is not listened to until it reads.
@@ -227,7 +227,7 @@ class Connection091(Connection):
         size: i64 = len(self.out)
         self.flush()
         if self.blocked and size > 0:
-            self._unread += size
+            self._unread = size if self.bodies is not None else self._unread + size
             if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
                 self.hold(HELD_FOR_PEER)
 

@@ -43,23 +43,21 @@ class ReplyConsumer:
         tag_end = DELIVER_TAG_AT + len(methods.short_string(tag))
         self._prefix = deliver[:tag_end]
         self._suffix = deliver[tag_end + 8 :]
-        self._kept: list[bytes] = []  # while the client has stopped deliveries
+        self._kept: list[Message] = []  # while the client has stopped deliveries
         self._kept_bytes: i64 = 0
 
     def deliver(self, message: Message, counters: Counters) -> i64:
         """Send a reply, or drop it if nobody takes it; it counts as routed in either case."""
         counters.published += 1
-        content = message.content
-        assert content is not None
         channel = self.channel
         if channel is None:
             counters.replies_dropped += 1
         elif not channel.session.flow:
-            self._keep(content, counters)
+            self._keep(message, counters)
         elif channel.connection.blocked and len(channel.connection.out) > UNREAD_BYTES_MAX:
             counters.replies_dropped += 1
         else:
-            self._write(channel, content)
+            self._write(channel, message)
         return 1
 
     def resume(self) -> None:
@@ -68,8 +66,8 @@ class ReplyConsumer:
         self._kept = []
         self._kept_bytes = 0
         if self.channel is not None:
-            for content in kept:
-                self._write(self.channel, content)
+            for message in kept:
+                self._write(self.channel, message)
 
     def close(self) -> None:
         """The consumer is cancelled, or gone with its channel."""
@@ -79,20 +77,22 @@ class ReplyConsumer:
             self.channel = None
             self._kept = []
 
-    def _keep(self, content: bytes, counters: Counters) -> None:
+    def _keep(self, message: Message, counters: Counters) -> None:
         if self._kept_bytes > UNREAD_BYTES_MAX:
             counters.replies_dropped += 1
         else:
-            self._kept_bytes += len(content)
-            self._kept.append(content)
+            self._kept_bytes += message.size
+            self._kept.append(message)
 
-    def _write(self, channel: Channel, content: bytes) -> None:
+    def _write(self, channel: Channel, message: Message) -> None:
+        content = message.content
+        assert content is not None, "a reply is never logged"
         connection = channel.connection
         out = connection.out
         out.write(self._prefix)
         write_i64_be(out, channel.unacked.skip())
         out.write(self._suffix)
-        write_message(out, channel, content)
+        write_message(channel, message, content)
         channel.server.counters.delivered += 1
         connection.schedule()  # it is not its turn, but somebody has to flush
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from broker.adapters.channel091 import Channel
+from broker.adapters.large_bodies import cut_bodies
 from broker.adapters.server import HELD
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -71,6 +72,7 @@ def let_go(connection: Connection091) -> None:
     Otherwise the first channel's messages would go to the second channel of the same dying connection.
     """
     channels = channels_of(connection)
+    cut_bodies(connection)
     for channel in channels:
         channel.silence()
     for channel in channels:

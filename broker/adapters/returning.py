@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from broker.adapters.publication import Publication
+from broker.adapters.target091 import write_message
 from broker.core.message import Message
 from broker.core.publishing import NOT_NOW
 from protocol.amqp091 import methods
@@ -28,4 +29,4 @@ def not_taken(channel: Channel, publication: Publication, message: Message, take
     channel.server.counters.returned += 1
     out = channel.connection.out
     out.write(methods.basic_return(channel.number, code, REPLY_NAMES[code], message.address.encoded))
-    out.write(message.content)
+    write_message(channel, message, message.content)

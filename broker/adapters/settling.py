@@ -135,3 +135,20 @@ def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
         target.deliver(consumer, entry)
     else:
         target.restore_credit(entry.message.size)
+
+
+def give_everything_back(channel: Channel) -> None:
+    """The channel ends: return what is out, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
+    held = take_back(channel.unacked, channel.unacked.up_to(0))
+    targets = channel.targets
+    channel.targets = {}
+    for target in targets.values():
+        consumer = target.consumer
+        if consumer is not None:
+            target.consumer = None
+            entries = held.pop(consumer, [])
+            consumer.queue.remove_consumer(consumer, entries if consumer.acquires else [])
+            channel.virtual_host.consumer_gone(consumer.queue)
+    for consumer, entries in held.items():  # cancelled before, or basic.get
+        if consumer.acquires:
+            consumer.queue.release(entries, consumer)

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
+from broker.adapters.large_bodies import send_body
 from broker.adapters.redelivery import with_counts
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.message import Address
+from broker.core.message import Address, Message
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
 from protocol.amqp091.content import largest_frame, write_content, write_split
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
@@ -74,7 +76,9 @@ class Target091(ConsumerTarget):
         ):
             out.write(content)  # as received, on the same channel number
         else:
-            write_message(out, channel, content)
+            write_content_for(channel, content)
+        if message.size > WHOLE_BYTES_MAX and message.body is not None:
+            send_body(channel.connection, message.body, channel.number)
         if len(out) >= OUTPUT_BYTES_MAX:
             channel.connection.full = True
 
@@ -122,8 +126,16 @@ class Target091(ConsumerTarget):
         self._suffix_redelivered = b"\x01" + address.encoded + bytes([FRAME_END])
 
 
-def write_message(out: BytesWriter, channel: Channel, content: bytes) -> None:
-    """Write a message's content for `channel`, as received or split anew for a smaller frame_max."""
+def write_message(channel: Channel, message: Message, content: bytes) -> None:
+    """Write a message for `channel`, with this content of it."""
+    write_content_for(channel, content)
+    if message.body is not None:
+        send_body(channel.connection, message.body, channel.number)
+
+
+def write_content_for(channel: Channel, content: bytes) -> None:
+    """Write content for `channel`, as received or split anew for a smaller frame_max."""
+    out = channel.connection.out
     frame_max = channel.connection.frame_max
     if len(content) > FRAME_MIN_SIZE and len(content) > frame_max and largest_frame(content) > frame_max:
         write_split(out, content, channel.number, frame_max)

@@ -69,7 +69,7 @@ class Transaction091(Transaction):
         """
         content = message.content
         assert content is not None
-        self.bytes += len(content) + PUBLISH_OVERHEAD
+        self.bytes += max(len(content), message.size) + PUBLISH_OVERHEAD
         limit = self.channel.server.transaction_bytes_max
         if self.bytes > limit:
             raise PreconditionFailed(

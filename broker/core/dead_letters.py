@@ -104,6 +104,7 @@ class DeadLetters:
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date
         copy.died = True
+        copy.body = old.body
         found.delay_message(copy, topology.schedule)
         passage = Passage(copy, queues, found.keepers)
         passage.leave_out_full()

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.keeper import Keeper
 from broker.core.leaving import drop
-from broker.core.message import Message
+from broker.core.message import Message, copy_of
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -42,10 +42,8 @@ class History(Keeper):
         content = message.content
         if content is None:
             content = self.queue.store.load(message)
-        copy = Message(message.address, content, message.size, message.persistent, message.priority)
+        copy = copy_of(message, content)
         copy.date = message.date
-        copy.expiration = message.expiration
-        copy.died = message.died
         return copy
 
     def _trim(self) -> None:

@@ -34,6 +34,7 @@ class Message:
 
     `content` is the content header and body frames as the publisher sent them, one slice; None once the log
     holds them and memory does not (`MessageStore.load` brings them back). `size` is the body in bytes.
+    `body`: a body that is too large for that; then `content` is the content header alone.
     `date`: from when on its time is counted, in milliseconds since 1970; 0: nobody needs it.
     `expiration`: how many milliseconds it may wait in a queue; NEVER: its publisher does not say.
     `died`: it has been dead-lettered, and what its headers say of that is the broker's own word.
@@ -53,6 +54,7 @@ class Message:
     date: i64 = 0
     expiration: i64 = NEVER
     died: bool = False
+    body: Body | None = None
 
     def __init__(
         self, address: Address, content: bytes | None, size: i64, persistent: bool, priority: i64
@@ -64,9 +66,40 @@ class Message:
         self.priority = priority
 
 
+@final
+@mypyc_attr(acyclic=True)
+class Body:
+    """A large body in pieces, so that it need not be in memory as a whole.
+
+    It is shared by the message that it came with, by copies and dead letters of that, and by whoever is about
+    to send it. `pieces` are messages that are in no queue; their content is body frames, as the publisher
+    sent them. When nobody refers to the body any more, its pieces are added to `orphans`: whoever holds them
+    on disk can let go of them.
+    """
+
+    def __init__(self, orphans: list[Message]) -> None:
+        self.pieces: list[Message] = []
+        self.orphans = orphans
+
+    def __del__(self) -> None:
+        # may be called from anywhere: nothing is done here but to note it
+        self.orphans.extend(self.pieces)
+
+
 def copy_of(message: Message, content: bytes | None) -> Message:
     """The same message, but to queues and log a new one, with this content and without a date."""
     copy = Message(message.address, content, message.size, message.persistent, message.priority)
     copy.expiration = message.expiration
     copy.died = message.died
+    copy.body = message.body
     return copy
+
+
+def piece_of(body: Body, frames: bytes, size: i64) -> Message:
+    """Add a piece to a body: these frames, which carry `size` bytes of it."""
+    piece = Message(NOWHERE, frames, size, True, 0)
+    body.pieces.append(piece)
+    return piece
+
+
+NOWHERE: Final = Address("", "")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.message import Message
+from broker.core.message import Body, Message
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -50,6 +50,16 @@ class MessageStore:
         The caller has checked that `failure` is empty.
         """
 
+    def append_piece(self, piece: Message) -> None:
+        """Append a piece of a body, ahead of the message that it belongs to; sets the piece's log fields.
+
+        Recovery brings it back with its message only. While the log accepts no appends it stays in memory.
+        """
+
+    def new_body(self) -> Body:
+        """A large body without pieces yet. When nobody refers to it any more, its pieces are dropped."""
+        return Body([])
+
     def append_settle(self, message: Message, queue: Queue) -> None:
         """Append that `queue` no longer holds `message`. Ignored after a failure (it will be redelivered)."""
 
@@ -83,7 +93,7 @@ class MessageStore:
         """Append a change of the durable topology, a JSON-able dict with a `kind`; see `Broker.apply`."""
 
     def load(self, message: Message) -> bytes:
-        """The content of a logged message whose `content` is None."""
+        """The content of a logged message, or of a piece, whose `content` is None."""
         raise NotImplementedError
 
     def wait(self, waiter: DurableWaiter) -> None:

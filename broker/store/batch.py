@@ -8,7 +8,7 @@ from typing import final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
-from broker.core.message import Message
+from broker.core.message import Body, Message
 from broker.store.deaths import Burial
 from broker.store.format import (
     BLANK,
@@ -20,6 +20,7 @@ from broker.store.format import (
     DELIVERED,
     DIED,
     HEADER_BYTES,
+    LARGE,
     MESSAGE,
     REMOVED,
     SETTLE,
@@ -34,7 +35,7 @@ def encode_json(value: object) -> bytes:
 
 
 def encode_queues(numbers: list[int]) -> bytes:
-    """How many queues and their numbers, as a message record has them."""
+    """How many queues and their numbers, as a message record has them. None: the message is a piece."""
     return b"".join([len(numbers).to_bytes(2, "big"), *[number.to_bytes(8, "big") for number in numbers]])
 
 
@@ -110,6 +111,8 @@ class Batch:
         """
         writer = self.writer
         self.count += 1
+        if message.body is not None:
+            self._name_pieces(message.body)
         if message.date == 0:
             writer.append(MESSAGE)
         else:
@@ -125,6 +128,13 @@ class Batch:
         message.offset = self.offset + HEADER_BYTES + len(writer)
         message.length = length
         writer.write(content)
+
+    def _name_pieces(self, body: Body) -> None:
+        writer = self.writer
+        writer.append(LARGE)
+        write_i32_be(writer, len(body.pieces))
+        for piece in body.pieces:
+            write_i64_be(writer, piece.sequence)
 
     def add_settle(self, sequence: i64, queue: i64) -> None:
         """Append that the queue no longer holds the message."""

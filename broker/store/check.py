@@ -10,7 +10,8 @@ from mypy_extensions import mypyc_attr
 from broker.core.message import Message
 from broker.store.disk import Disk
 from broker.store.log import Log
-from broker.store.recovery import RecoverySink, begin
+from broker.store.reading import RecoverySink
+from broker.store.recovery import begin
 from broker.store.salvage import Damage, Loss, Salvage
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, segment_name

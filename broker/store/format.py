@@ -1,4 +1,4 @@
-"""The bytes of the log, format version 2. All integers are unsigned and big-endian.
+"""The bytes of the log, format version 3. All integers are unsigned and big-endian.
 
 A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
 there (less if the file ends within it): the file may be longer, preallocated or with old batches of the dead
@@ -25,13 +25,19 @@ later batch may have.
                   a message with a date, ms since 1970; expiration in ms, all bits 1: none;
                   mark 1: it has been dead-lettered
     9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer
+    10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
+                  is the header frame alone, the body frames are the content of the pieces
+
+A message record without queues is a piece of a large body: nothing until a record names it, which is in the
+same batch or a later one. Copies of a piece and of the record that names it are independent of each other.
 
 A later message record with the same sequence is a copy and replaces the earlier one; its counts go on, and of
 several counts the highest is the one. Every segment begins with a checkpoint; the newest one decides which
 older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
-Version 1 has no kinds 8 and 9. Every segment is of one version, a log may have segments of several.
+Version 1 has no kinds 8 and 9, version 2 no kind 10 and no pieces. Every segment is of one version, a log
+may have segments of several.
 """
 
 from struct import Struct
@@ -47,7 +53,7 @@ try:  # the same CRC-32, five times as fast
 except ImportError:  # no wheel for this machine
     from zlib import crc32
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 MAGIC: Final = b"AMQL"
 HEADER_BYTES: Final = 44
 BLANK: Final = bytes(HEADER_BYTES)
@@ -61,6 +67,7 @@ REMOVED: Final = 6
 CLOSED: Final = 7
 DATED: Final = 8
 COUNT: Final = 9
+LARGE: Final = 10
 
 DIED: Final = 1  # a mark of a dated message
 
@@ -128,6 +135,8 @@ class Records:
         self.date: i64 = 0
         self.expiration: i64 = NEVER
         self.died = False
+        self.pieces: i64 = 0  # how many numbers of pieces stand
+        self.pieces_at: i64 = 0  # from here
         self.queue: i64 = 0  # of a settle, delivered or count record
         self.count: i64 = 0  # of a count record
         self.queues: i64 = 0  # how many queue numbers stand
@@ -149,9 +158,12 @@ class Records:
         """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense.
 
         The kind of a dated message is MESSAGE too; `date` is 0 for one without. `expiration` and `died` are
-        void without a date.
+        void without a date. So is that of a large one; `pieces` is 0 for all others.
         """
-        at = self.position
+        self.pieces = 0
+        return self._next(self.position)
+
+    def _next(self, at: i64) -> i64:
         room = self.end - at
         if room <= 0:
             return END
@@ -193,6 +205,15 @@ class Records:
             self.expiration = read_i64_be(self.data, at + 9)
             self.died = self.data[at + 17] & DIED != 0
             return self._message(at + 17)
+        if kind == LARGE and room >= 5 and self.pieces == 0:
+            self.pieces = i64(read_i32_be(self.data, at + 1)) & 0xFFFFFFFF
+            self.pieces_at = at + 5
+            if (
+                self.pieces > 0
+                and self.pieces <= (room - 5) // 8
+                and self._next(at + 5 + self.pieces * 8) == MESSAGE
+            ):
+                return MESSAGE
         return MALFORMED
 
     def _message(self, at: i64) -> i64:
@@ -224,9 +245,15 @@ class Records:
 
     def queue_numbers(self) -> list[int]:
         """The queues of a message record."""
+        return self._numbers(self.queues_at, self.queues)
+
+    def piece_numbers(self) -> list[int]:
+        """The sequences of the pieces that a message record names."""
+        return self._numbers(self.pieces_at, self.pieces)
+
+    def _numbers(self, at: i64, count: i64) -> list[int]:
         numbers: list[int] = []
-        at = self.queues_at
-        for _ in range(self.queues):
+        for _ in range(count):
             numbers.append(read_i64_be(self.data, at))
             at += 8
         return numbers

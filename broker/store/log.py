@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.errors import StoreFailed
-from broker.core.message import Address, Message
+from broker.core.message import NOWHERE, Address, Body, Message
 from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader, drop_contents
 from broker.store.counts import Counts
@@ -16,7 +15,8 @@ from broker.store.deaths import STANDS_IN, StandIns
 from broker.store.disk import Disk
 from broker.store.disk_full import Room
 from broker.store.files import Files
-from broker.store.recovery import RecoveryReport, RecoverySink, recover
+from broker.store.reading import RecoveryReport, RecoverySink
+from broker.store.recovery import recover
 from broker.store.segment import Segment
 from broker.store.segmented_commit import SegmentedCommit
 from broker.store.space import Space
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 MIB: Final = 1024 * 1024
+PIECE: Final = encode_queues([]) + NOWHERE.encoded  # where a piece goes: nowhere by itself
 
 
 @final
@@ -68,6 +69,7 @@ class Log(SegmentedCommit):
         self.destination = b""  # as a message record has those two
         self.full = False
         self.stand_ins = StandIns(self)
+        self.orphans: list[Message] = []  # pieces of bodies that nobody refers to any more
         self.space = Space(self)
         self.room = Room(self)
 
@@ -77,20 +79,40 @@ class Log(SegmentedCommit):
         """Append an enqueue of `message` on `queues`; its content must be in memory."""
         if self.failure:
             return
-        batch = self.filling
-        if batch.count == 0:
-            self.wants_commit()
-        message.sequence = self.next_sequence
-        self.next_sequence += 1
+        if message.body is not None:
+            self._append_body(message.body)
         message.references = len(queues)
         address = message.address
         if queues is not self.last_queues or address is not self.last_address:  # a route has its own of each
             self.last_queues = queues
             self.last_address = address
             self.destination = encode_queues([queue.number for queue in queues]) + address.encoded
+        self._append(message, self.destination)
+
+    def append_piece(self, piece: Message) -> None:
+        """Append a piece of a body; `append_message` for a message with that body follows."""
+        if not self.failure:
+            piece.references = 1  # to be let go of as an orphan
+            self._append(piece, PIECE)
+
+    def _append_body(self, body: Body) -> None:
+        for piece in body.pieces:
+            if piece.sequence == 0:  # it came when the log accepted nothing, or its batch has failed
+                self.append_piece(piece)
+
+    def new_body(self) -> Body:
+        """A large body without pieces yet."""
+        return Body(self.orphans)
+
+    def _append(self, message: Message, destination: bytes) -> None:
+        batch = self.filling
+        if batch.count == 0:
+            self.wants_commit()
+        message.sequence = self.next_sequence
+        self.next_sequence += 1
         content = message.content
         assert content is not None, "only the content of durable messages leaves memory"
-        batch.add_message(message, content, self.destination)
+        batch.add_message(message, content, destination)
         batch.segment.link(message)
         self.content_bytes += message.length
 
@@ -146,12 +168,6 @@ class Log(SegmentedCommit):
             if message.references == 0:
                 self._drop(message)
 
-    def append_delivered(self, message: Message, queue: Queue) -> None:
-        """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
-        if message.sequence > 0 and not self.stopped:
-            self._touch()
-            self.filling.add_delivered(message.sequence, queue.number)
-
     def append_count(self, message: Message, queue: Queue, count: i64) -> None:
         """Append that `queue` gives `message` to a consumer for the `count`th time.
 
@@ -168,15 +184,8 @@ class Log(SegmentedCommit):
             self.last_needed = message.segment
             segment.needs.add(message.segment)
 
-    def append_definition(self, change: dict[str, object]) -> None:
-        """Append a change of the durable topology. Raises TypeError if it cannot be JSON."""
-        if not self.stopped:
-            self.definitions_cache = None
-            self._touch()
-            self.filling.add_definition(change)
-
     def load(self, message: Message) -> bytes:
-        """The content of a message whose `content` is None. The caller leaves `message.content` as it is.
+        """The content of a message, or a piece, whose `content` is None. The caller leaves that as it is.
 
         Raises OSError or LogDamaged if the disk does not give it back.
         """
@@ -208,29 +217,10 @@ class Log(SegmentedCommit):
         """Try again what failed for want of room or descriptors; to be called every second or so."""
         if not self.stopped:
             self._ask_for_files()
+            if self.orphans:
+                self._drop_orphans()
+                self.space.step()
             self.commit()
-
-    def close(self) -> None:
-        """Write and sync what is left, mark a clean stop, let go of everything. Blocks.
-
-        Raises StoreFailed if the last batch did not reach the disk: then it is as after a crash.
-        """
-        try:
-            while self.in_flight and not self.stopped:
-                self.syncer.finish()
-            if not self.stopped:
-                self.closing = True
-                segment = self.filling.segment
-                self.filling.add_last_words()
-                self.filling.add_closed()
-                self.commit_now()
-                self.disk.truncate(segment.fd, segment.good)
-        except Exception as error:
-            self.stop(f"the log could not be closed: {error}")
-        failure = self.failure if self.stopped else ""
-        self.let_go()
-        if failure:
-            raise StoreFailed(failure)
 
     # --- hooks
 
@@ -263,6 +253,7 @@ class Log(SegmentedCommit):
             self.content_bytes -= drop_contents(segment, batch.offset, batch.end)
         if self.closing:
             return
+        self._drop_orphans()
         if segment is not self.filling.segment:
             self.files.retire(segment)
         self.space.step()
@@ -287,6 +278,14 @@ class Log(SegmentedCommit):
             self.settled.pop(message.sequence, None)
         if self.counts.first:
             self.counts.drop(message.sequence)
+
+    def _drop_orphans(self) -> None:
+        orphans = self.orphans
+        while orphans:
+            piece = orphans.pop()
+            if piece.sequence > 0:
+                piece.references = 0
+                self._drop(piece)
 
     def let_go(self) -> None:
         """Close every file and the syncer, and let the next daemon in."""

@@ -6,6 +6,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.message import Address, Message
+from broker.store.bodies import Bodies
 from broker.store.counts import Counts
 from broker.store.errors import LogDamaged
 from broker.store.format import (
@@ -63,6 +64,7 @@ class Replay:
         self.addresses: dict[bytes, Address] = {}
         self.queue_bytes = b""
         self.queue_list: list[int] = []
+        self.bodies = Bodies()
 
     def batch(self, scanner: SegmentScanner, segment: Segment) -> None:
         """Replay the batch that the scanner stands on. Raises LogDamaged if a record makes no sense."""
@@ -140,8 +142,14 @@ class Replay:
             if message.references > 0:
                 self.segments.holding(message).unlink(message)
             self.settled.pop(sequence, None)
+        if records.queues == 0:
+            message.references = 1  # until it is known who names it
+            self.bodies.pieces[sequence] = message
+        else:
+            message.references = records.queues
+            if records.pieces > 0:
+                self.bodies.named[sequence] = records.piece_numbers()
         self.page.queues[slot] = self._queues()
-        message.references = records.queues
         message.offset = shift + records.content_at
         message.length = records.length
         segment.link(message)
@@ -219,6 +227,12 @@ class Replay:
         """The message with this sequence, dead or alive."""
         page = self.pages.get(sequence // PAGE)
         return None if page is None else page.messages[sequence % PAGE]
+
+    def holders(self, message: Message) -> list[int]:
+        """The queues that hold a living message."""
+        queues = self.pages[message.sequence // PAGE].queues[message.sequence % PAGE]
+        done = self.settled.get(message.sequence, ())
+        return [queue for queue in queues if queue not in done]
 
     def definitions(self) -> list[dict[str, object]]:
         """The changes that rebuild the durable topology, in order."""

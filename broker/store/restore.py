@@ -8,7 +8,7 @@ from broker.core.broker import Broker
 from broker.core.message import Message
 from broker.core.restoring import restore
 from broker.store.log import Log
-from broker.store.recovery import RecoverySink
+from broker.store.reading import RecoverySink
 
 
 def close(broker: Broker, log: Log) -> None:

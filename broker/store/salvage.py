@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
-from broker.store.recovery import Reading
+from broker.store.reading import Reading
 from broker.store.replay import Replay
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable, segment_name
@@ -49,6 +49,7 @@ class Salvage(Reading):
         self.loss = Loss()
         self.lost: dict[int, list[int]] = {}  # by sequence: the queues, [] if not known
         self.recognised: dict[int, list[int]] = {}  # in the damage before the next batch
+        self.lost_pieces: set[int] = set()
         self.lost_settles: list[tuple[int, int]] = []
         self.lost_counts: list[tuple[int, int, int]] = []
         self.base: i64 = 0  # the segment whose checkpoint counts
@@ -155,7 +156,10 @@ class Salvage(Reading):
         while True:
             kind = records.next()
             if kind == MESSAGE:
-                self.recognised[records.sequence] = records.queue_numbers()
+                if records.queues > 0:
+                    self.recognised[records.sequence] = records.queue_numbers()
+                else:  # what is lost with a piece is the message that names it
+                    self.lost_pieces.add(records.sequence)
             elif kind == SETTLE:
                 self.lost_settles.append((records.sequence, records.queue))
             elif kind == COUNT:
@@ -195,6 +199,7 @@ class Salvage(Reading):
         for number in self.numbers:
             if self.segments.get(number) is not None and self.lost:
                 self._forgive(number)
+        self._give_up_incomplete()
         loss = self.loss
         for sequence, queues in self.lost.items():
             if self._is_alive(sequence):
@@ -212,6 +217,22 @@ class Salvage(Reading):
             if self._is_alive(sequence) and self.replay.counts.by_queue(sequence).get(queue, 0) < count
         }
         loss.counts = len(higher)
+
+    def _give_up_incomplete(self) -> None:
+        """A message whose body has lost a piece is lost. The piece alone is no loss."""
+        replay = self.replay
+        for piece in self.lost_pieces:
+            self.lost.pop(piece, None)
+        for sequence, pieces in replay.bodies.named.items():
+            for piece in pieces:
+                self.lost.pop(piece, None)
+            message = replay.find(sequence)
+            if message is not None and message.references > 0 and replay.bodies.missing(sequence):
+                self.lost[sequence] = replay.holders(message)
+                message.references = 0
+                self.segments.holding(message).unlink(message)
+                replay.settled.pop(sequence, None)
+                replay.counts.drop(sequence)
 
     def _forgive(self, number: int) -> None:
         """Look for settles of what was lost."""

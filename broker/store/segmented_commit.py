@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from broker.core.errors import StoreFailed
+from broker.core.message import Message
 from broker.store.batch import Batch
 from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.files import Files
 from broker.store.group_commit import GroupCommit
 from broker.store.segment import Segment, SegmentTable
 from broker.store.syncer import Syncer
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
 
 INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would take the loop too long
 WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
@@ -71,6 +76,10 @@ class SegmentedCommit(GroupCommit):
         """The first batch could not be written; raises the error unless another try makes sense."""
         raise NotImplementedError
 
+    def let_go(self) -> None:
+        """Close every file and the syncer, and let the next daemon in."""
+        raise NotImplementedError
+
     @property
     def unsynced_bytes(self) -> i64:
         """Bytes appended that are not on disk yet."""
@@ -86,6 +95,19 @@ class SegmentedCommit(GroupCommit):
     def segment_count(self) -> int:
         """How many segment files there are."""
         return self.segments.count
+
+    def append_delivered(self, message: Message, queue: Queue) -> None:
+        """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
+        if message.sequence > 0 and not self.stopped:
+            self._touch()
+            self.filling.add_delivered(message.sequence, queue.number)
+
+    def append_definition(self, change: dict[str, object]) -> None:
+        """Append a change of the durable topology. Raises TypeError if it cannot be JSON."""
+        if not self.stopped:
+            self.definitions_cache = None
+            self._touch()
+            self.filling.add_definition(change)
 
     def _touch(self) -> None:
         """Something that is not a message is about to be appended."""
@@ -225,3 +247,25 @@ class SegmentedCommit(GroupCommit):
     def on_stopped(self) -> None:
         """Nothing is on its way any more."""
         self.sealed = None
+
+    def close(self) -> None:
+        """Write and sync what is left, mark a clean stop, let go of everything. Blocks.
+
+        Raises StoreFailed if the last batch did not reach the disk: then it is as after a crash.
+        """
+        try:
+            while self.in_flight and not self.stopped:
+                self.syncer.finish()
+            if not self.stopped:
+                self.closing = True
+                segment = self.filling.segment
+                self.filling.add_last_words()
+                self.filling.add_closed()
+                self.commit_now()
+                self.disk.truncate(segment.fd, segment.good)
+        except Exception as error:
+            self.stop(f"the log could not be closed: {error}")
+        failure = self.failure if self.stopped else ""
+        self.let_go()
+        if failure:
+            raise StoreFailed(failure)

@@ -181,6 +181,11 @@ def body(content: bytes) -> bytes:
     return _payloads(content, header_frame_bytes(content))
 
 
+def body_of_frames(frames: bytes) -> bytes:
+    """What some body frames carry, joined."""
+    return _payloads(frames, 0)
+
+
 def _payloads(frames: bytes, p: i64) -> bytes:
     """What the frames from offset `p` on carry, joined."""
     parts: list[bytes] = []
@@ -212,6 +217,14 @@ def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) 
     out.write(content[:head])
     set_channel(out, start, channel)
     _write_body(out, _payloads(content, head), channel, frame_max)
+
+
+def write_frames(out: BytesWriter, frames: bytes, channel: i64, frame_max: i64) -> None:
+    """Write some body frames for `channel`, as received or split anew for a smaller `frame_max`."""
+    if len(frames) > frame_max and largest_frame(frames) > frame_max:
+        _write_body(out, _payloads(frames, 0), channel, frame_max)
+    else:
+        write_content(out, frames, channel)
 
 
 def _write_body(out: BytesWriter, payload: bytes, channel: i64, frame_max: i64) -> None:

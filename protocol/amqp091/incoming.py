@@ -13,6 +13,7 @@ EXPECT_HEADER: Final = 1
 EXPECT_BODY: Final = 2
 DISCARD: Final = 3  # this end has closed the channel: everything but close and close-ok is dropped
 
+WHOLE_BYTES_MAX: Final = 1048576  # a larger body is handed on in pieces of about that size, as they come
 PARTS_MAX: Final = 1024  # so many frames of one content are looked at together:
 SMALL_BYTES: Final = 256  # if they have fewer bytes on average, they are merged
 
@@ -27,10 +28,13 @@ class IncomingChannel:
     def __init__(self, body_bytes_max: i64) -> None:
         self.expecting: i64 = EXPECT_METHOD
         self.body_bytes_max: i64 = body_bytes_max
+        self.whole_bytes_max: i64 = min(body_bytes_max, WHOLE_BYTES_MAX)
         self._arguments: bytes = b""
         self._parts: list[bytes] = []
         self._tidy: i64 = 0  # parts before it are not looked at again
         self._missing: i64 = 0
+        self._gathered: i64 = 0  # bytes of a large body that are in the parts
+        self._head: bytes = b""  # of a large body: the header frame
         self._size: i64 = 0
         self._traits: i64 = 0
 
@@ -38,7 +42,15 @@ class IncomingChannel:
         """Take one whole message.
 
         `arguments` are basic.publish's as sent, `content` its header and body frames, `size` the body in
-        bytes, `traits` as `content.scan` returns them.
+        bytes, `traits` as `content.scan` returns them. Of a body of more than WHOLE_BYTES_MAX bytes all
+        frames have been given to `on_piece` before, and `content` is the header frame alone.
+        """
+        raise NotImplementedError
+
+    def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
+        """Take some body frames of a large body, which carry `size` bytes of it; `on_publish` follows.
+
+        So do the other pieces, in order; or `discard`, if the channel ends before.
         """
         raise NotImplementedError
 
@@ -66,6 +78,10 @@ class IncomingChannel:
         self._parts = [data[start : start + size + FRAME_OVERHEAD]]
         self._tidy = 1
         self._missing = self._size
+        if self._size > WHOLE_BYTES_MAX:
+            self._head = self._parts.pop()
+            self._tidy = 0
+            self._gathered = 0
         self.expecting = EXPECT_BODY
         if self._missing == 0:
             self._complete()
@@ -81,6 +97,8 @@ class IncomingChannel:
             self._parts.append(data[start : start + size + FRAME_OVERHEAD])
             if len(self._parts) - self._tidy >= PARTS_MAX:
                 self._merge()
+            if self._size > WHOLE_BYTES_MAX:
+                self._gather(size)
         if self._missing == 0:
             self._complete()
 
@@ -88,6 +106,18 @@ class IncomingChannel:
         """Drop what has arrived of a content and all that will: this end has closed the channel."""
         self.expecting = DISCARD
         self._parts = []
+        self._head = b""
+
+    def _gather(self, size: i64) -> None:
+        """Hand on what has come of a large body, if it is enough for a piece."""
+        self._gathered += size
+        if self._gathered >= WHOLE_BYTES_MAX or self._missing == 0:
+            frames = b"".join(self._parts)
+            self._parts = []
+            self._tidy = 0
+            gathered = self._gathered
+            self._gathered = 0
+            self.on_piece(frames, gathered, self._traits)
 
     def _merge(self) -> None:
         """Make few frames of many small ones, which would take fifty times their body in memory."""
@@ -98,8 +128,9 @@ class IncomingChannel:
         self._tidy = len(self._parts)
 
     def _complete(self) -> None:
-        content = b"".join(self._parts)
+        content = self._head if self._size > WHOLE_BYTES_MAX else b"".join(self._parts)
         self._parts = []
+        self._head = b""
         self.expecting = EXPECT_METHOD
         self.on_publish(self._arguments, content, self._size, self._traits)
 

@@ -213,7 +213,7 @@ class Wire:
         if length < 0 or data[h + 7] != 0 or data[h + 8] != CLASS_BASIC:
             length = body_size(data, h, size)  # refuses what is wrong
         if length > 0:
-            if length + FRAME_OVERHEAD > self.frame_max or length > incoming.body_bytes_max:
+            if length + FRAME_OVERHEAD > self.frame_max or length > incoming.whole_bytes_max:
                 return _APART
             bend = hend + 8 + length
             if n - hend >= 8:

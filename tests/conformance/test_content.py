@@ -23,6 +23,8 @@ SIZES = [
     ("one-more-than-a-large-frame", 131072 - 7),
     ("two-large-frames", 2 * (131072 - 8)),
     ("several-frames", 1000 * KIB + 1),
+    ("one-mebibyte", KIB * KIB),
+    ("one-more-than-a-mebibyte", KIB * KIB + 1),
     ("five-mebibytes", 5 * KIB * KIB),
 ]
 

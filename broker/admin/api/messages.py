@@ -23,10 +23,12 @@ from broker.admin.api.visitor import Asker
 from broker.admin.json_values import shown
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
+from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
+from protocol.amqp091.content import body_of_frames
 
 COUNT_MAX: Final = 10_000
 BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; the first one always fits
@@ -149,16 +151,13 @@ def _shown(
     store: MessageStore, entry: QueueEntry, left: int, encoding: str, limit: int | None
 ) -> dict[str, Any]:
     message = entry.message
-    content = message.content if message.content is not None else store.load(message)
-    payload = body_of(content)
-    size = len(payload)
-    payload = payload if limit is None else payload[:limit]
+    payload = _payload(store, message, limit)
     how, what = "base64", base64.b64encode(payload).decode()
     if encoding == "auto":
         with contextlib.suppress(UnicodeDecodeError):
             how, what = "string", payload.decode()
     return {
-        "payload_bytes": size,
+        "payload_bytes": int(message.size),
         "redelivered": bool(entry.redelivered),
         "exchange": message.address.exchange,
         "routing_key": shown(message.address.routing_key),
@@ -167,6 +166,24 @@ def _shown(
         "payload": what,
         "payload_encoding": how,
     }
+
+
+def _payload(store: MessageStore, message: Message, limit: int | None) -> bytes:
+    """The body, or its beginning. Raises ApiError if there is more of it than an answer holds."""
+    wanted = int(message.size) if limit is None else limit
+    if message.body is not None and wanted > BYTES_MAX:
+        raise bad_request(
+            f"message of {message.size} bytes, an answer holds {BYTES_MAX}: ask for less with 'truncate'"
+        )
+    content = message.content if message.content is not None else store.load(message)
+    parts = [body_of(content)]
+    left = wanted - len(parts[0])
+    for piece in message.body.pieces if message.body is not None else ():
+        if left <= 0:
+            break
+        parts.append(body_of_frames(piece.content if piece.content is not None else store.load(piece)))
+        left -= len(parts[-1])
+    return b"".join(parts)[:wanted]
 
 
 def _properties(view: MessageView) -> dict[str, Any]:

@@ -1,0 +1,129 @@
+"""Large bodies: piece by piece as they come, and on their way to a client as fast as it takes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from broker.core.message import Body, Message, piece_of
+from protocol.amqp091.content import write_frames
+
+if TYPE_CHECKING:
+    from broker.adapters.connection091 import Connection091
+
+OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one long message made larger is not kept
+STEP_BYTES: Final = 2097152  # then other connections have their turn
+
+
+@final
+class _Sending:
+    """One body for one channel, and what was written before it. `sent`: so many pieces."""
+
+    def __init__(self, before: bytes, body: Body, channel: i64) -> None:
+        self.before = before
+        self.body = body
+        self.channel = channel
+        self.sent: i64 = 0
+
+
+@final
+class LargeBodies:
+    """What a connection sends while it has large bodies to send, in order.
+
+    Whatever is written meanwhile waits behind them: no other frame of its channel may stand in a content
+    [amqp-0-9-1 4.2.6], and what is on its way is in memory only by the piece.
+    """
+
+    def __init__(self, connection: Connection091) -> None:
+        self._connection = connection
+        self._sendings: deque[_Sending] = deque()
+
+    def add(self, before: bytes, body: Body, channel: i64) -> None:
+        """Send `before`, which ends with a content header, and then the body."""
+        self._sendings.append(_Sending(before, body, channel))
+
+    def go_on(self) -> bool:
+        """Write what the peer takes, up to STEP_BYTES; returns whether that was the last of it.
+
+        Raises what MessageStore.load raises.
+        """
+        connection = self._connection
+        edge = connection.edge
+        written: i64 = 0
+        sendings = self._sendings
+        while sendings and written < STEP_BYTES and not connection.blocked:
+            if edge.is_closing():
+                sendings.clear()
+                break
+            sending = sendings[0]
+            if sending.before:
+                edge.write(sending.before)
+                sending.before = b""
+            data = self._frames(sending.body.pieces[sending.sent], sending.channel)
+            sending.sent += 1
+            if sending.sent == len(sending.body.pieces):
+                sendings.popleft()
+            edge.write(data)
+            written += len(data)
+        return not sendings
+
+    def _frames(self, piece: Message, channel: i64) -> bytes:
+        connection = self._connection
+        frames = piece.content
+        if frames is None:
+            frames = connection.server.store.load(piece)
+        out = BytesWriter()
+        write_frames(out, frames, channel, connection.frame_max)
+        return out.getvalue()
+
+
+def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, persistent: bool) -> None:
+    """Take a part of a body that is coming. If it is to be on disk in the end, it goes there at once."""
+    piece = piece_of(body, frames, size)
+    if persistent:
+        connection.server.store.append_piece(piece)
+        connection.publishes = True  # so that it waits while too much is on the way to the disk
+
+
+def send_body(connection: Connection091, body: Body, channel: i64) -> None:
+    """Send a large body behind what has been written, which ends with its content header."""
+    if connection.bodies is None:
+        connection.bodies = LargeBodies(connection)
+    connection.bodies.add(take_out(connection), body, channel)
+    connection.full = True
+    connection.schedule()
+
+
+def take_out(connection: Connection091) -> bytes:
+    """What has been written and not flushed; whoever takes it sends it."""
+    out = connection.out
+    written = out.getvalue()
+    if len(out) > OUTPUT_KEPT_MAX:
+        connection.out = BytesWriter()
+    else:
+        out.truncate(0)
+    return written
+
+
+def send_on(connection: Connection091, bodies: LargeBodies) -> bool:
+    """Send on what is on its way; returns whether that is done. A disk that fails ends the connection."""
+    try:
+        done = bodies.go_on()
+    except Exception:
+        connection.internal_error()
+        return False
+    if done:
+        connection.bodies = None
+    else:
+        connection.schedule()
+    return done
+
+
+def cut_bodies(connection: Connection091) -> None:
+    """Send no more of what is on its way, nor of what is behind it: the connection ends."""
+    if connection.bodies is not None:
+        connection.bodies = None
+        connection.out = BytesWriter()

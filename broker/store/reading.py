@@ -1,0 +1,230 @@
+"""Reads the files of a folder: what survived, told to a sink; nothing is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.message import Message
+from broker.store.errors import LogDamaged
+from broker.store.replay import PAGE, Replay
+from broker.store.scan import SegmentScanner
+from broker.store.segment import Segment, SegmentTable, segment_name
+
+if TYPE_CHECKING:
+    from broker.store.log import Log
+
+
+_NO_COUNTS: Final[dict[int, int]] = {}
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RecoverySink:
+    """Receives what survived: first every definition, then every message, each in its original order."""
+
+    def apply(self, change: dict[str, object]) -> None:
+        """A change as it was appended, or as `definitions` gave it."""
+        raise NotImplementedError
+
+    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
+        """A message that these queues hold; returns how many of the queues still exist and took it.
+
+        Its content is on disk. Called twice for a message that only some queues had delivered. `counts`: how
+        often a queue had given it out, of queues that count. List and dict may be shared with other calls:
+        they are not to be changed or kept.
+        """
+        raise NotImplementedError
+
+
+@dataclass
+class RecoveryReport:
+    """What recovery found. A torn tail is the end of a batch that had never been synced: nobody missed it."""
+
+    segments: int = 0
+    batches: int = 0
+    messages: int = 0
+    definitions: int = 0
+    clean: bool = False  # the log had been closed
+    torn: str = ""  # the file that was cut, "" if none
+    torn_offset: int = 0
+    torn_bytes: int = 0
+    removed: list[str] = field(default_factory=list)  # files that nothing needed any more
+
+
+class Reading:
+    """The read-only half of recovery. Damage raises; `salvage.Salvage` is the one that reads on."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.segments = SegmentTable()
+        self.replay = Replay(self.segments)
+        self.report = RecoveryReport()
+        self.identity: int = 0
+        self.last_batch: i64 = 0
+        self.tail_at: i64 = 0  # the last valid batch of the newest segment
+        self.tail_segment: Segment | None = None
+        self.leftovers: list[str] = []
+        self.highest: i64 = 0
+
+    def scanner(self, number: i64, identity: int) -> SegmentScanner:
+        """A scanner over the segment's file, which the caller closes."""
+        path = self.log.files.path(segment_name(number))
+        return SegmentScanner(self.log.disk, self.log.disk.open(path), path, number, identity)
+
+    def run(self) -> None:
+        """Replay every segment. Raises LogDamaged, LogVersionUnknown, OSError."""
+        numbers = self.log.files.numbers()
+        if not numbers:
+            return
+        self.highest = numbers[-1]
+        self.identity = self._find_identity(numbers)
+        newest = self.newest(numbers)
+        if newest < 0:
+            return
+        listed = self.listed(numbers, newest)
+        for number in listed:
+            if number not in numbers:
+                self.missing(number, newest)
+        for number in numbers:
+            if number in listed or number == newest:
+                self.segment(number, listed.get(number, -1))
+            else:
+                self.leftovers.append(segment_name(number))
+
+    def missing(self, number: int, newest: int) -> None:
+        """A segment that must exist does not, unless what says that it is removed does not read back."""
+        scanner = self.scanner(newest, self.identity)
+        try:
+            while scanner.next():
+                pass
+            scanner.refuse_damage()
+        finally:
+            self.log.disk.close(scanner.fd)
+        raise LogDamaged(self.log.files.path(segment_name(number)), 0, "the file is missing")
+
+    def _find_identity(self, numbers: list[int]) -> int:
+        for number in reversed(numbers):
+            scanner = self.scanner(number, 0)
+            found = scanner.next()
+            self.log.disk.close(scanner.fd)
+            if found:
+                return scanner.identity
+        return 0
+
+    def newest(self, numbers: list[int]) -> int:
+        """The newest segment with a checkpoint, -1 if there is none. The file after it may be torn."""
+        for number in reversed(numbers[-2:]):
+            scanner = self.scanner(number, self.identity)
+            try:
+                if scanner.next():
+                    return number
+                if number != numbers[-1] or scanner.skip_damage():
+                    raise LogDamaged(scanner.path, 0, "the first batch does not read back")
+                scanner.position = 0
+                if not scanner.at_blank():
+                    self.torn(scanner)
+            finally:
+                self.log.disk.close(scanner.fd)
+        self.leftovers += map(segment_name, numbers)
+        return -1
+
+    def torn(self, scanner: SegmentScanner) -> None:
+        """Note that the log ends where the scanner stands, and that something follows there."""
+        self.report.torn = scanner.path
+        self.report.torn_offset = scanner.position
+        self.report.torn_bytes = scanner.size - scanner.position
+
+    def listed(self, numbers: list[int], newest: i64) -> dict[int, int]:
+        """The older segments that exist according to the newest one."""
+        replay = Replay(SegmentTable())
+        scanner = self.scanner(newest, self.identity)
+        segment = Segment(newest, 0)
+        replay.segments.add(segment)
+        try:
+            while scanner.next():
+                replay.batch(scanner, segment)
+        finally:
+            self.log.disk.close(scanner.fd)
+            segment.forget_all()
+        if not replay.checkpoint:
+            raise LogDamaged(scanner.path, 0, "it has no checkpoint")
+        return replay.listed()
+
+    def segment(self, number: i64, length: i64) -> None:
+        """Replay a segment; its length is -1 for the newest."""
+        segment = Segment(number, 0)
+        segment.entry_synced = True
+        self.segments.add(segment)
+        scanner = self.scanner(number, self.identity)
+        scanner.number = 0
+        try:
+            while scanner.next():
+                self.replay.batch(scanner, segment)
+                self.report.batches += 1
+                self.tail_at = scanner.batch_at
+            self.last_batch = max(self.last_batch, scanner.number)
+            segment.end = segment.good = scanner.position
+            if length >= 0:
+                if scanner.position != length:
+                    raise LogDamaged(scanner.path, scanner.position, f"{length} bytes had been synced")
+                return
+            self.tail_segment = segment
+            scanner.refuse_damage()
+            if not scanner.at_blank():
+                self.torn(scanner)
+        finally:
+            self.log.disk.close(scanner.fd)
+
+    def deliver(self, sink: RecoverySink) -> None:
+        """Give the sink everything."""
+        replay = self.replay
+        for change in replay.definitions():
+            sink.apply(change)
+            self.report.definitions += 1
+        clean = replay.closed
+        self.report.clean = clean
+        pages = replay.pages
+        for number in sorted(pages):
+            page = pages[number]
+            for slot in range(PAGE):
+                message = page.messages[slot]
+                if message is not None and message.references > 0 and page.queues[slot]:
+                    self._deliver(sink, message, page.queues[slot], clean)
+            page.messages = []
+        pages.clear()
+        for piece in replay.bodies.unnamed():
+            piece.references = 0
+            self.segments.holding(piece).unlink(piece)
+
+    def _deliver(self, sink: RecoverySink, message: Message, queues: list[int], clean: bool) -> None:
+        replay = self.replay
+        if replay.bodies.named:
+            self._join(message)
+        if len(queues) != message.references:
+            queues = replay.holders(message)
+        self.report.messages += 1
+        seen = replay.delivered.get(message.sequence) if clean and replay.delivered else None
+        counts = replay.counts.by_queue(message.sequence) if replay.counts.first else _NO_COUNTS
+        taken: i64 = 0
+        if seen is not None:
+            taken = sink.message(message, [queue for queue in queues if queue in seen], True, counts)
+            queues = [queue for queue in queues if queue not in seen]
+        if queues:
+            taken += sink.message(message, queues, not clean, counts)
+        message.references = taken
+        if taken == 0:
+            self.segments.holding(message).unlink(message)
+            replay.settled.pop(message.sequence, None)
+            replay.counts.drop(message.sequence)
+
+    def _join(self, message: Message) -> None:
+        """Give a message its body. Raises LogDamaged if a piece of it is missing."""
+        bodies = self.replay.bodies
+        missing = bodies.missing(message.sequence)
+        if missing:
+            path = self.log.files.path(self.segments.holding(message).name)
+            problem = f"message {message.sequence} names piece {missing} of its body, which is nowhere"
+            raise LogDamaged(path, message.offset, problem)
+        bodies.join(message, self.log.orphans)
