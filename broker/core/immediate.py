@@ -31,6 +31,8 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
     """
     entry = queue.link(message)
     if _deliver_now(queue, entry):
+        if queue.rules is not None:
+            queue.rules.handed_over(entry)
         queue.published += 1
         return True
     drop(queue, entry)

@@ -161,6 +161,12 @@ class Rules(Alarm):
             return entry.state == AVAILABLE
         return True
 
+    def handed_over(self, entry: QueueEntry) -> None:
+        """`entry` is new, and a client has it already: its time counts should it come back."""
+        wait = self._wait(entry.message)
+        if wait >= 0:
+            entry.timer = Timer(self.schedule.now() + wait)
+
     def restored(self, entry: QueueEntry) -> None:
         """`entry` is from before a restart: its time goes on."""
         message = entry.message

@@ -4,8 +4,8 @@ The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 nothing t
 cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict order, D3 consumer priority,
 D4 where one consumer is served at a time it is the active one, and nobody else has anything, D6 a browser
 sees an entry once, D7 windows, D8 the most urgent entry first, D9 redelivered and delivery count; L1 leases
-end in time, L2 an alarm is set for the first; Q1 no lost wake-up, Q2 nobody notified at rest, Q3 browsers
-have seen all.
+end in time, L2 an alarm is set for the first; T1 nothing late is delivered, T2 time is as it was; Q1 no lost
+wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def check_delivery(
 ) -> None:
     """Called before the model knows of it, after the queue has done its part."""
     assert item.state == READY, "it is not with anybody"
+    assert not item.is_late(world.clock.now), "T1: its time is over"
     getting = consumer not in model.queue.manager.all
     if not getting:
         assert not probe.closed
@@ -166,6 +167,9 @@ def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
         assert not entry.waiters or entry.state == AVAILABLE, "nobody waits on what cannot be had"
         for waiter in entry.waiters or ():
             assert waiter.waiting_on is entry
+        assert (entry.timer and entry.timer.due) == item.due, "T2"
+        if entry.timer is not None:
+            assert (entry.timer.entry is entry) == (item.state == READY), "T2: it runs while nobody has it"
     ready = [item.size for item in model.items if item.state == READY]
     out = [item.size for item in model.items if item.state != READY]
     assert (queue.ready, queue.ready_bytes) == (len(ready), sum(ready)), "I2"

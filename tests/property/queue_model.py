@@ -19,6 +19,10 @@ class Item:
     state: str = field(compare=False, default=READY)
     owner: QueueConsumer | None = field(compare=False, default=None)
     sends: int = field(compare=False, default=0)
+    due: int | None = field(compare=False, default=None)  # when its time is over
+
+    def is_late(self, now: int) -> bool:
+        return self.due is not None and self.due <= now
 
 
 class Model:
@@ -47,3 +51,8 @@ class Model:
 
     def add(self, item: Item) -> None:
         insort(self.items, item)
+
+    def expire(self, now: int) -> None:
+        """What is ready and late goes; what is with somebody stays there."""
+        for item in [item for item in self.items if item.state == READY and item.is_late(now)]:
+            self.drop(item)

@@ -12,17 +12,23 @@ from broker.core.entry import QueueEntry
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.exclusive import Election
+from broker.core.message import NEVER, Message
 from broker.core.queue import Queue
+from broker.core.rules import Rules
 from broker.core.session import Session
 from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property.queue_model import OUT, READY, Item, Model
 from tests.property.queue_probe import Probe, Wire
+from tests.topology import new_vhost
 
 
 class World:
-    """`levels` of message priority, `queues`, how far one scan may go, and how many consumers are served."""
+    """`levels` of message priority, `queues`, how far one scan may go, and how many consumers are served.
+
+    `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
+    """
 
     def __init__(
         self,
@@ -31,12 +37,15 @@ class World:
         scan_budget: int = 5000,
         single_active: bool = False,
         wires: int = 3,
+        ttl: int | None = None,
     ) -> None:
         self.levels = levels
         self.scan_budget = scan_budget
         self.single_active = single_active
         self.scheduler = HandScheduler()
         self.clock = HandClock()
+        self.ttl = ttl
+        self.vhost = new_vhost(clock=self.clock)
         self.store = MemoryStore()
         self.counters = Counters()
         self.numbers = 0
@@ -48,16 +57,16 @@ class World:
 
     # ---- publishing
 
-    def publish(self, queue: int, size: int, priority: int) -> None:
-        model, item = self._new_item(queue, size, priority)
+    def publish(self, queue: int, size: int, priority: int, expiration: int = NEVER) -> None:
+        model, item, published = self._new_message(queue, size, priority, expiration)
         model.add(item)
-        model.queue.enqueue(message(item.number, size, priority))
+        model.queue.enqueue(published)
 
-    def publish_immediate(self, queue: int, size: int, priority: int) -> None:
-        model, item = self._new_item(queue, size, priority)
+    def publish_immediate(self, queue: int, size: int, priority: int, expiration: int = NEVER) -> None:
+        model, item, published = self._new_message(queue, size, priority, expiration)
         expected = checks.immediate_taker_exists(self, model, item)
         model.add(item)
-        taken = model.queue.enqueue_immediate(message(item.number, size, priority))
+        taken = model.queue.enqueue_immediate(published)
         assert taken == expected, "immediate: delivered if and only if somebody can take it now"
         if not taken:
             model.drop(item)
@@ -152,18 +161,11 @@ class World:
         if entry is not None:
             self.delivered(probe, getter, entry)
 
-    def settle(self, which: int, first: int, count: int) -> None:
+    def settle(self, which: int, first: int, count: int, discard: bool = False) -> None:
         for probe, consumer, entry in self._pick(which, first, count):
             if consumer.acquires:
                 self._item_gone(entry)
-                consumer.queue.settle(entry)
-            probe.restore_credit(entry.message.size)
-
-    def discard(self, which: int, first: int, count: int) -> None:
-        for probe, consumer, entry in self._pick(which, first, count):
-            if consumer.acquires:
-                self._item_gone(entry)
-                consumer.queue.discard(entry)
+                (Queue.discard if discard else Queue.settle)(consumer.queue, entry)
             probe.restore_credit(entry.message.size)
 
     def release(self, which: int, first: int, count: int) -> None:
@@ -192,7 +194,13 @@ class World:
             model.drop(item)
         self.models[index] = self._new_queue(model.queue.name)
 
-    # ---- turns
+    # ---- time and turns
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Whatever becomes due happens at its own time."""
+        self.clock.advance(milliseconds)
+        for model in self.models:
+            model.expire(self.clock.now)
 
     def step(self, budget: int) -> None:
         self.scheduler.step(budget)
@@ -228,6 +236,9 @@ class World:
         queue.context.scan_budget = self.scan_budget
         if self.single_active:
             queue.election = Election(queue)
+        if self.ttl is not None:
+            queue.rules = Rules(queue, self.vhost)
+            queue.rules.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})
         return Model(queue, self.single_active)
 
     def _new_wire(self) -> Wire:
@@ -238,11 +249,18 @@ class World:
         sessions = self.wires[wire % len(self.wires)].sessions
         return sessions[wire // len(self.wires) % len(sessions)]
 
-    def _new_item(self, queue: int, size: int, priority: int) -> tuple[Model, Item]:
+    def _new_message(
+        self, queue: int, size: int, priority: int, expiration: int
+    ) -> tuple[Model, Item, Message]:
         self.numbers += 1
         rank = -min(priority, self.levels - 1)
         item = self.items[self.numbers] = Item(rank, self.numbers, size)
-        return self.models[queue % len(self.models)], item
+        published = message(item.number, size, priority)
+        if self.ttl is not None:
+            published.expiration = expiration
+            waits = [time for time in (self.ttl, expiration) if time != NEVER]
+            item.due = self.clock.now + min(waits) if waits else None
+        return self.models[queue % len(self.models)], item, published
 
     def _probe(self, which: int) -> Probe | None:
         return self.probes[which % len(self.probes)] if self.probes else None
@@ -276,4 +294,7 @@ class World:
     def items_back(self, entries: list[QueueEntry]) -> None:
         for entry in entries:
             item = self.items[number_of(entry)]
-            item.state, item.owner = READY, None
+            if item.is_late(self.clock.now):
+                self._item_gone(entry)
+            else:
+                item.state, item.owner = READY, None

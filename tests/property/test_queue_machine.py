@@ -4,6 +4,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
 from tests.property.queue_world import World
 
@@ -11,6 +12,7 @@ some = st.integers(0, 11)
 sizes = st.sampled_from([1, 3, 7, 30])
 counts = st.sampled_from([0, 1, 2, 5])
 windows = st.sampled_from([0, 4, 10])
+expirations = st.sampled_from([NEVER, NEVER, 5, 20])
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -23,18 +25,21 @@ class QueueMachine(RuleBasedStateMachine):
         queues=st.integers(1, 2),
         scan=st.sampled_from([1, 5000]),
         single_active=st.booleans(),
+        ttl=st.sampled_from([None, NEVER, 15]),
     )
-    def start(self, levels: int, queues: int, scan: int, single_active: bool) -> None:
-        self.world = World(levels, queues, scan, single_active)
+    def start(self, levels: int, queues: int, scan: int, single_active: bool, ttl: int | None) -> None:
+        self.world = World(levels, queues, scan, single_active, ttl=ttl)
 
-    @rule(queue=some, size=sizes, priority=st.integers(0, 3), copies=st.integers(1, 4))
-    def publish(self, queue: int, size: int, priority: int, copies: int) -> None:
+    @rule(
+        queue=some, size=sizes, priority=st.integers(0, 3), copies=st.integers(1, 4), expiration=expirations
+    )
+    def publish(self, queue: int, size: int, priority: int, copies: int, expiration: int) -> None:
         for _ in range(copies):
-            self.world.publish(queue, size, priority)
+            self.world.publish(queue, size, priority, expiration)
 
-    @rule(queue=some, size=sizes, priority=st.integers(0, 2))
-    def publish_immediate(self, queue: int, size: int, priority: int) -> None:
-        self.world.publish_immediate(queue, size, priority)
+    @rule(queue=some, size=sizes, priority=st.integers(0, 2), expiration=expirations)
+    def publish_immediate(self, queue: int, size: int, priority: int, expiration: int) -> None:
+        self.world.publish_immediate(queue, size, priority, expiration)
 
     @rule(
         wire=some,
@@ -93,11 +98,11 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(which=some, first=some)
     def reject(self, which: int, first: int) -> None:
-        self.world.discard(which, first, 1)
+        self.world.settle(which, first, 1, discard=True)
 
     @rule(milliseconds=st.sampled_from([1, 9, 10, 60]))
     def advance(self, milliseconds: int) -> None:
-        self.world.clock.advance(milliseconds)
+        self.world.pass_time(milliseconds)
 
     @rule(queue=some)
     def purge(self, queue: int) -> None:

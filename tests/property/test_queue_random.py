@@ -6,13 +6,23 @@ from typing import Any
 
 import pytest
 
+from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
 from tests.property.queue_world import World
+
+EXPIRATIONS = (NEVER, NEVER, 5, 20)
 
 
 def publish(world: World, choice: random.Random, some: int) -> None:
     for _ in range(choice.choice((1, 1, 1, 4))):
-        world.publish(some, choice.choice((1, 1, 1, 3, 7, 30)), choice.randrange(world.levels + 1))
+        size, priority = choice.choice((1, 1, 1, 3, 7, 30)), choice.randrange(world.levels + 1)
+        world.publish(some, size, priority, choice.choice(EXPIRATIONS))
+
+
+def publish_immediate(world: World, choice: random.Random, some: int) -> None:
+    world.publish_immediate(
+        some, choice.choice((1, 3, 30)), choice.randrange(world.levels), choice.choice(EXPIRATIONS)
+    )
 
 
 def attach(world: World, choice: random.Random, some: int) -> None:
@@ -31,7 +41,7 @@ def attach(world: World, choice: random.Random, some: int) -> None:
 Operation = Callable[[World, random.Random, int], None]
 OPERATIONS: list[tuple[int, Operation]] = [
     (28, publish),
-    (3, lambda w, c, some: w.publish_immediate(some, c.choice((1, 3, 30)), c.randrange(w.levels))),
+    (3, publish_immediate),
     (9, attach),
     (3, lambda w, c, some: w.cancel(some)),
     (1, lambda w, c, some: w.lose_connection(some)),
@@ -41,8 +51,8 @@ OPERATIONS: list[tuple[int, Operation]] = [
     (2, lambda w, c, some: w.get(some, c.randrange(6))),
     (15, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (8, lambda w, c, some: w.release(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
-    (3, lambda w, c, some: w.discard(some, c.randrange(8), c.choice((1, 2)))),
-    (4, lambda w, c, some: w.clock.advance(c.choice((1, 9, 10, 60)))),
+    (3, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 2)), True)),
+    (4, lambda w, c, some: w.pass_time(c.choice((1, 9, 10, 60)))),
     (1, lambda w, c, some: w.purge(some)),
     (1, lambda w, c, some: w.delete(some) if c.random() < 0.3 else None),
     (12, lambda w, c, some: w.step(c.choice((1, 2, 16)))),
@@ -56,6 +66,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "several queues": {"levels": 1, "queues": 3},
     "several priority queues, short scans": {"levels": 3, "queues": 2, "scan_budget": 1},
     "fifo, short scans": {"levels": 1, "queues": 1, "scan_budget": 2},
+    "fifo, expiring": {"levels": 1, "queues": 1, "ttl": NEVER},
+    "several priority queues, expiring": {"levels": 3, "queues": 2, "ttl": 15},
+    "single active, expiring": {"levels": 1, "queues": 1, "single_active": True, "ttl": 15},
     "single active": {"levels": 1, "queues": 1, "single_active": True},
     "single active, several priority queues": {"levels": 3, "queues": 2, "single_active": True},
 }

@@ -181,6 +181,24 @@ def test_an_immediate_message_is_not_held_up_by_what_is_over() -> None:
     assert client.numbers == [7]
 
 
+def test_an_immediate_message_that_comes_back_has_its_time() -> None:
+    yard = Yard()
+    queue = yard.queue(message_ttl=50)
+    client = yard.client(queue, prefetch=1)
+    for number, expiration in ((7, 10), (8, NEVER)):
+        message = Message(ADDRESS, b"%d" % number, 1, False, 0)
+        message.expiration = expiration
+        assert queue.enqueue_immediate(message)
+        client.nack()
+        yard.clock.advance(9)
+        assert numbers(queue) == [number]
+        yard.clock.advance(1)
+        assert numbers(queue) == ([] if number == 7 else [8])
+        yard.clock.advance(40)
+        assert numbers(queue) == []
+    assert yard.died() == {"expired": 2}
+
+
 def test_what_is_due_at_once_goes_in_slices() -> None:
     yard = Yard()
     queue = yard.queue(message_ttl=10)
