@@ -275,6 +275,8 @@ class Daemon:
             clean=found.clean,
             seconds=round(seconds, 3),
         )
+        for objection in [*self.broker.objections(), *self.users.objections()]:
+            _log.warning("an expression matches nothing", reason=objection)
 
     def _tell_ready(self, admin_port: int) -> None:
         where = self.settings.admin

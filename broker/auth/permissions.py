@@ -1,14 +1,17 @@
 """What a user may do in one virtual host."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, final
 
-from broker.core.errors import PreconditionFailed
+from broker.core.name_pattern import NamePattern
 
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
+
+NOTHING: Final = "(?!)"
+"""What the empty expression stands for."""
 
 ANSWERS_MAX: Final = 4096
 """Answers remembered per permission; an open set of names (reply queues) must not grow without bound."""
@@ -19,25 +22,28 @@ class Permission:
     """Three regular expressions over names of exchanges and queues, as RabbitMQ understands them.
 
     An expression matches anywhere in a name unless it is anchored; the empty one matches nothing. The
-    default exchange, whose name is empty, is asked for as `amq.default`. Raises PreconditionFailed for a
-    malformed expression.
+    default exchange, whose name is empty, is asked for as `amq.default`. One that cannot be used allows
+    nothing, and `objection` says why ("" otherwise).
     """
 
-    __slots__ = ("_answers", "_patterns", "configure", "read", "write")
+    __slots__ = ("_answers", "_patterns", "configure", "objection", "read", "write")
 
     def __init__(self, configure: str, write: str, read: str) -> None:
         self.configure = configure
         self.write = write
         self.read = read
-        self._patterns = {CONFIGURE: _compile(configure), WRITE: _compile(write), READ: _compile(read)}
+        self._patterns = {
+            what: NamePattern(expression or NOTHING)
+            for what, expression in ((CONFIGURE, configure), (WRITE, write), (READ, read))
+        }
+        self.objection = _objection(self._patterns.values())
         self._answers: dict[tuple[str, str], bool] = {}
 
     def allows(self, what: str, name: str) -> bool:
         """Whether `what` (configure, write or read) is allowed on the exchange or queue called `name`."""
         answer = self._answers.get((what, name))
         if answer is None:
-            pattern = self._patterns[what]
-            answer = pattern is not None and pattern.search(name or "amq.default") is not None
+            answer = self._patterns[what].matches(name or "amq.default")
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             self._answers[what, name] = answer
@@ -49,29 +55,28 @@ class TopicPermission:
     """Two regular expressions over the routing keys of one topic exchange. [RabbitMQ topic authorisation]
 
     `{username}`, `{vhost}` and `{client_id}` in them stand for what is known of who asks; a variable
-    without a value stays as it is. The empty expression matches the empty key. Raises PreconditionFailed
-    for a malformed expression: when it is made or, if the values make it malformed, when it is asked.
+    without a value stays as it is. The empty expression matches the empty key. One that cannot be used, or
+    that the values make so, allows nothing; `objection` says why ("" otherwise) as far as no value matters.
     """
 
-    __slots__ = ("_patterns", "read", "write")
+    __slots__ = ("_patterns", "objection", "read", "write")
 
     def __init__(self, write: str, read: str) -> None:
-        _compile(write)
-        _compile(read)
+        self.objection = _objection((NamePattern(write), NamePattern(read)))
         self.write = write
         self.read = read
-        self._patterns: dict[tuple[object, ...], re.Pattern[str]] = {}
+        self._patterns: dict[tuple[object, ...], NamePattern] = {}
 
     def allows(self, what: str, routing_key: str, variables: Mapping[str, str]) -> bool:
         """Whether `what` (write: publish, read: bind) is allowed with `routing_key`."""
         question = (what, *variables.items())
         pattern = self._patterns.get(question)
         if pattern is None:
-            pattern = _compiled(_expand(self.write if what == WRITE else self.read, variables))
+            pattern = NamePattern(_expand(self.write if what == WRITE else self.read, variables))
             if len(self._patterns) >= ANSWERS_MAX:
                 self._patterns.clear()
             self._patterns[question] = pattern
-        return pattern.search(routing_key) is not None
+        return pattern.matches(routing_key)
 
 
 def _expand(expression: str, variables: Mapping[str, str]) -> str:
@@ -85,12 +90,5 @@ def _expand(expression: str, variables: Mapping[str, str]) -> str:
     )
 
 
-def _compile(expression: str) -> re.Pattern[str] | None:
-    return _compiled(expression) if expression else None
-
-
-def _compiled(expression: str) -> re.Pattern[str]:
-    try:
-        return re.compile(expression)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise PreconditionFailed(f"'{expression}' is not a regular expression: {error}") from error
+def _objection(patterns: Iterable[NamePattern]) -> str:
+    return next((f"'{each.text}' {each.objection}" for each in patterns if each.objection), "")

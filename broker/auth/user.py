@@ -123,6 +123,22 @@ def changes_of(user: User) -> list[Change]:
     return changes
 
 
+def objections_of(user: User) -> list[str]:
+    """Which of a user's permissions cannot be used, so that they allow nothing, and why."""
+    found = [
+        f"a permission of user '{user.name}' in vhost '{vhost}': {permission.objection}"
+        for vhost, permission in user.permissions.items()
+        if permission.objection
+    ]
+    found += [
+        f"the topic permission of user '{user.name}' for exchange '{exchange}' in vhost '{vhost}': "
+        f"{topic.objection}"
+        for (vhost, exchange), topic in user.topics.items()
+        if topic.objection
+    ]
+    return found
+
+
 def apply_change(users: dict[str, User], change: Change) -> None:
     """Make one change again, at recovery. What concerns an absent user is ignored. Raises ValueError."""
     kind, name = change["kind"], _text(change, "name")

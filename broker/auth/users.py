@@ -21,6 +21,7 @@ from broker.auth.user import (
     checked_limits,
     checked_tags,
     limits_change,
+    objections_of,
     permission_change,
     permission_deleted,
     topic_change,
@@ -146,10 +147,12 @@ class Users:
     def permit(self, name: str, vhost: str, configure: str, write: str, read: str) -> None:
         """Let the user open `vhost`, and there do what the regular expressions match.
 
-        Raises NotFound for the user, PreconditionFailed for an expression that is none.
+        Raises NotFound for the user, PreconditionFailed for an expression that cannot be used.
         """
         user = self._to_change(name)
         permission = Permission(configure, write, read)
+        if permission.objection:
+            raise PreconditionFailed(permission.objection)
         self._append(permission_change(name, vhost, permission))
         user.permissions[vhost] = permission
         self.changed(name)
@@ -165,10 +168,12 @@ class Users:
     def permit_topic(self, name: str, vhost: str, exchange: str, write: str, read: str) -> None:
         """Hold the user's routing keys at a topic exchange to regular expressions.
 
-        Raises NotFound for the user, PreconditionFailed for an expression that is none.
+        Raises NotFound for the user, PreconditionFailed for an expression that cannot be used.
         """
         user = self._to_change(name)
         topic = TopicPermission(write, read)
+        if topic.objection:
+            raise PreconditionFailed(topic.objection)
         self._append(topic_change(name, vhost, exchange, topic))
         user.topics[vhost, exchange] = topic
         self.changed(name)
@@ -256,6 +261,10 @@ class Users:
     def definitions(self) -> list[Change]:
         """Changes that make exactly these users out of nobody."""
         return [change for user in self._users.values() for change in changes_of(user)]
+
+    def objections(self) -> list[str]:
+        """What recovery brought back that cannot be used as it is, and why: it allows nothing."""
+        return [objection for user in self._users.values() for objection in objections_of(user)]
 
     def apply(self, change: Change) -> None:
         """Make one change again, at recovery, without appending. What concerns an absent user is ignored."""

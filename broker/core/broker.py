@@ -199,6 +199,16 @@ class Broker:
         for vhost in self.vhosts.values():
             vhost.policies.apply_now()
 
+    def objections(self) -> list[str]:
+        """What recovery brought back that cannot be used as it is, and why: it holds for nothing."""
+        return [
+            f"the pattern '{policy.pattern}' of {policy.kind.replace('_', ' ')} '{policy.name}' "
+            f"in vhost '{vhost.name}' {policy.objection}"
+            for vhost in self.vhosts.values()
+            for policy in vhost.policies.all()
+            if policy.objection
+        ]
+
     def resume(self) -> None:
         """Recovery is over, and the log takes appends again: go on from what it brought back."""
         self.apply_policies()

@@ -21,7 +21,9 @@ from broker.core.schedule import Alarm
 if TYPE_CHECKING:
     from broker.core.topology import Topology
 
-SLICE: Final = 4000  # patterns tried in one turn: two or three milliseconds
+SLICE: Final = 4000  # patterns tried in one turn, which is two or three milliseconds
+SLICE_MS: Final = 3  # longer than which a turn is not, even if patterns take long
+NEVER: Final = 1 << 62
 FEW: Final = 8  # with more changed policies than this everything is looked at, not what they match
 
 
@@ -89,8 +91,11 @@ class Policies:
 
     def changes(self) -> list[dict[str, object]]:
         """The changes that make these policies again."""
-        both = list(self.policies.values()) + list(self.operator_policies.values())
-        return [policy.change(self._topology.name) for policy in both]
+        return [policy.change(self._topology.name) for policy in self.all()]
+
+    def all(self) -> list[Policy]:
+        """The policies and the operator policies."""
+        return list(self.policies.values()) + list(self.operator_policies.values())
 
     def cover_queue(self, queue: Queue) -> None:
         """Have the policies that match hold for a queue that is new, or that other ones matched before."""
@@ -193,15 +198,15 @@ class PolicyWalk(Alarm):
 
     def ring(self) -> None:
         """Take some more steps (Alarm)."""
-        self._step(SLICE)
+        schedule = self._topology.schedule
+        self._step(SLICE, schedule.now() + SLICE_MS)
         if self._changed:
-            schedule = self._topology.schedule
             schedule.set(self, schedule.now())
 
     def finish(self) -> None:
         """Walk to the end."""
         while self._changed:
-            self._step(SLICE)
+            self._step(SLICE, NEVER)
         self._topology.schedule.cancel(self)
 
     def stop(self) -> None:
@@ -217,7 +222,8 @@ class PolicyWalk(Alarm):
         else:
             callback()
 
-    def _step(self, budget: i64) -> None:
+    def _step(self, budget: i64, end: i64) -> None:
+        schedule = self._topology.schedule
         tries: i64 = min(len(self._changed), FEW)
         policies: i64 = len(self._policies.policies) + len(self._policies.operator_policies)
         while budget > 0 and self._exchanges:
@@ -226,12 +232,16 @@ class PolicyWalk(Alarm):
             if self._concerns(exchange.name) and self._topology.exchanges.get(exchange.name) is exchange:
                 self._policies.cover_exchange(exchange)
                 budget -= policies
+            if schedule.now() >= end:
+                return
         while budget > 0 and self._queues:
             queue = self._queues.pop()
             budget -= tries
             if not queue.deleted and self._concerns(queue.name):
                 self._policies.cover_queue(queue)
                 budget -= policies
+            if schedule.now() >= end:
+                return
         if not self._exchanges and not self._queues:
             self._changed.clear()
             callbacks = self._callbacks

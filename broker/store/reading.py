@@ -28,6 +28,9 @@ class RecoverySink:
         """A change as it was appended, or as `definitions` gave it."""
         raise NotImplementedError
 
+    def defined(self) -> None:
+        """Every definition has been given; messages follow."""
+
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message that these queues hold; returns how many of the queues still exist and took it.
 
@@ -183,6 +186,7 @@ class Reading:
         for change in replay.definitions():
             sink.apply(change)
             self.report.definitions += 1
+        sink.defined()
         clean = replay.closed
         self.report.clean = clean
         pages = replay.pages

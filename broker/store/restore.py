@@ -33,6 +33,10 @@ class Recovered(RecoverySink):
         """A definition (RecoverySink)."""
         self.broker.apply(change)
 
+    def defined(self) -> None:
+        """Messages come into queues that are as their policies want them (RecoverySink)."""
+        self.broker.apply_policies()
+
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message and the queues that hold it (RecoverySink)."""
         taken = 0

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.api import Api, amqp
-from tests.daemon import Address
+from tests.daemon import Address, DaemonStarter
 
 POLICY = {"pattern": "^q", "definition": {"max-length": 10}, "priority": 1, "apply-to": "queues"}
 
@@ -30,6 +30,7 @@ def test_a_policy_is_set_shown_and_deleted(api: Api, vhost: str, kind: str) -> N
         ({"definition": {"max-length": 1}}, "key_missing: pattern"),
         ({"pattern": ""}, "key_missing: definition"),
         ({"pattern": "(", "definition": {"max-length": 1}}, "is not a regular expression"),
+        ({"pattern": "((a?){99}){99}", "definition": {"max-length": 1}}, "could take too long to match"),
         ({"pattern": "", "definition": {"max-length": "1"}}, "'max-length' = '1' in policy 'p' in vhost"),
         ({"pattern": "", "definition": {"mystery": 1}}, "is not a key of policies"),
         ({"pattern": "", "definition": {"expires": 0}}, "is not an integer from 1 to"),
@@ -156,3 +157,18 @@ def test_global_parameters(api: Api, name: str) -> None:
     api.delete("global-parameters", name)
     api.refused(404, "DELETE", "global-parameters", name)
     api.refused(404, "GET", "global-parameters", name)
+
+
+def test_a_pattern_that_could_go_on_for_ever_holds_no_one_up(start_daemon: DaemonStarter) -> None:
+    daemon = start_daemon()
+    api = Api(daemon.admin)
+    name = "a" * 254 + "!"
+    api.put("queues", "/", name, durable=True)
+    api.put("policies", "/", "p", pattern="^(a+)+$", definition={"max-length": 1})
+    api.put("queues", "/", "a" * 255, durable=True)
+    assert [api.get("queues", "/", each)["policy"] for each in (name, "a" * 255)] == [None, "p"]
+    daemon.kill()
+    api.close()
+    api = Api(start_daemon().admin)
+    assert [api.get("queues", "/", each)["policy"] for each in (name, "a" * 255)] == [None, "p"]
+    api.close()

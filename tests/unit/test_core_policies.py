@@ -220,9 +220,19 @@ def test_policies_are_appended_and_come_back() -> None:
 
 
 def test_a_policy_that_the_log_cannot_have_held_ends_recovery() -> None:
-    change = Policy("p", "", {"max-length": 1}).change("/") | {"pattern": "("}
-    with pytest.raises(ValueError, match="is not a regular expression"):
+    change = Policy("p", "", {"max-length": 1}).change("/") | {"priority": "high"}
+    with pytest.raises(ValueError, match="is not an integer"):
         new_broker().apply(change)
+
+
+def test_a_pattern_that_cannot_be_used_comes_back_from_the_log_and_matches_nothing() -> None:
+    broker = new_broker()
+    broker.apply(Policy("p", "((a?){500}){500}", {"max-length": 1}).change("/"))
+    queue = add_queue(broker.vhosts["/"], "a")
+    broker.apply_policies()
+    assert queue.effective == {}
+    [objection] = broker.objections()
+    assert "of policy 'p' in vhost '/' could take too long to match" in objection
 
 
 def test_without_a_log_policies_stay_as_they_are() -> None:

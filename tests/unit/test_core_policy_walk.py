@@ -2,7 +2,10 @@
 
 from broker.core.broker import Broker
 from broker.core.counters import Counters
+from broker.core.message import Address, Message
 from broker.core.policies import SLICE
+from broker.core.schedule import Schedule
+from broker.store.restore import Recovered
 from tests.clock import HandClock
 from tests.policies import put
 from tests.topology import RecordingStore, add_queue, new_broker
@@ -60,3 +63,46 @@ def test_a_deleted_virtual_host_ends_the_change() -> None:
     vhost.policies.when_applied(lambda: done.append(True))
     broker.delete_vhost("v")
     assert done == [True]
+
+
+def test_a_turn_ends_when_it_has_taken_its_time_however_few_patterns_that_were() -> None:
+    time = 0
+
+    def slow() -> int:
+        nonlocal time
+        time += 1
+        return time
+
+    schedule = Schedule(slow, lambda: 0, lambda due: None)
+    vhost = Broker(RecordingStore(), Counters(), lambda: "", schedule).declare_vhost("/")
+    queues = [add_queue(vhost, f"q{number}") for number in range(100)]
+    put(vhost, "p", "", now=False, max_length=1)
+    for _ in range(20):
+        schedule.run()
+    assert 0 < sum("x-max-length" in queue.effective for queue in queues) < 60
+    for _ in range(200):
+        schedule.run()
+    assert all("x-max-length" in queue.effective for queue in queues)
+
+
+def test_messages_come_back_into_queues_as_their_policies_want_them() -> None:
+    clock = HandClock()
+    broker = new_broker(clock=clock)
+    store = RecordingStore()
+    old = new_broker(store).declare_vhost("/")
+    old.declare_queue("q", True, None, False, {})
+    put(old, "p", "", message_ttl=1000)
+    sink = Recovered(broker)
+    for change in store.changes:
+        sink.apply(change)
+    sink.defined()
+    queue = broker.vhosts["/"].queues["q"]
+    message = Message(Address("", "q"), b"", 0, True, 0)
+    message.date = clock.date()
+    message.sequence = 1
+    assert sink.message(message, [int(queue.number)], True, {}) == 1
+    broker.resume()
+    clock.advance(999)
+    assert queue.ready == 1
+    clock.advance(1)
+    assert queue.ready == 0

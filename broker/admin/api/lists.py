@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
-import regex
 from fastapi import Depends, Query
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from broker.admin.api.errors import ApiError
 from broker.admin.api.slices import Slices
+from broker.core.name_pattern import NamePattern
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
@@ -23,7 +23,6 @@ FILTER_MAX: Final = 1024
 DIGITS_MAX: Final = 18  # of a number in a query
 RUN: Final = 1000  # items that are sorted at once
 PIECE: Final = 64  # items that are sent at once
-MATCH_SECONDS: Final = 0.01  # what one name may cost a filter that is a regular expression
 
 T = TypeVar("T")
 
@@ -150,18 +149,10 @@ def _part(wanted: str) -> Callable[[str], bool]:
 
 
 def _expression(wanted: str) -> Callable[[str], bool]:
-    try:
-        pattern = regex.compile(wanted, regex.IGNORECASE)
-    except (regex.error, RecursionError, OverflowError) as error:
-        raise ApiError(400, "bad_request", f"'{wanted}' is not a regular expression: {error}") from error
-
-    def matches(name: str) -> bool:
-        try:
-            return pattern.search(name, timeout=MATCH_SECONDS) is not None
-        except TimeoutError as error:
-            raise ApiError(400, "bad_request", f"'{wanted}' takes too long to match '{name}'") from error
-
-    return matches
+    pattern = NamePattern(wanted, ignore_case=True)
+    if pattern.objection:
+        raise ApiError(400, "bad_request", f"'{wanted}' {pattern.objection}")
+    return pattern.matches
 
 
 async def _sorted(
