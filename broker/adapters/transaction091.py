@@ -11,12 +11,12 @@ from broker.adapters.publication import Publication
 from broker.adapters.returning import not_taken
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.adapters.topology091 import Handler
-from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.transaction import HeldPublish, HeldSettlement, Transaction
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
-from protocol.errors import PRECONDITION_FAILED
+from protocol.errors import PRECONDITION_FAILED, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
@@ -36,7 +36,12 @@ class HeldPublish091(HeldPublish):
 
     def resolve(self, virtual_host: VirtualHost) -> str:
         """Find out where it goes (HeldPublish): a direct reply needs no queue."""
-        return "" if self.publication.replies is not None else super().resolve(virtual_host)
+        if self.publication.replies is not None:
+            return ""
+        try:
+            return super().resolve(virtual_host)
+        except ProtocolError as error:  # its headers do not decode
+            return error.text
 
     def put(self, virtual_host: VirtualHost) -> i64:
         """Put it there (HeldPublish)."""
@@ -135,7 +140,7 @@ def commit(channel: Channel, frame: commands.Tx.Commit) -> None:
     channel.transaction = Transaction091(channel)
     try:
         transaction.commit()
-    except BrokerError:
+    except Exception:  # whatever it was, what is settled goes back with the channel
         channel.transaction = transaction
         raise
     if not transaction.ended:

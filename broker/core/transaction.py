@@ -198,12 +198,20 @@ class Transaction(DurableWaiter):
             NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
                 stored; the text says which one and why. Nothing was done.
         """
-        store = self.virtual_host.store
         try:
             self._check()
-        except BrokerError:
+            appended = self._append()
+        except Exception:  # whatever it was, the room is given back
             self._unreserve()
             raise
+        if appended:
+            self.virtual_host.store.wait(self)
+        else:
+            self.on_durable(0)
+
+    def _append(self) -> bool:
+        """Append everything to the log; false if there was nothing to append."""
+        store = self.virtual_host.store
         appended = False
         for publish in self.publishes:
             logged = publish.passage.logged
@@ -213,10 +221,7 @@ class Transaction(DurableWaiter):
         for settlement in self.settlements:
             if settlement.append(store):
                 appended = True
-        if appended:
-            store.wait(self)
-        else:
-            self.on_durable(0)
+        return appended
 
     def _check(self) -> None:
         for number, publish in enumerate(self.publishes, 1):

@@ -1,9 +1,14 @@
 """Transactions and queues that limit time and space."""
 
-import pytest
-from pamqp.commands import Confirm, Queue, Tx
+import struct
 
-from tests.wired import House
+import pytest
+from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
+
+from broker.core.message import Message
+from broker.core.queue import Queue as CoreQueue
+from tests.frames import HEADER, frame_bytes, method_bytes
+from tests.wired import House, Wired
 
 
 def declared(house: House, name: str, durable: bool = False, **arguments: object) -> None:
@@ -79,3 +84,66 @@ def test_refused_publishes_are_nacked_in_their_turn(durable: bool) -> None:
         covered = {n for n in range(1, tag + 1) if n not in acked | nacked} if multiple else {tag}
         (acked if name == "Basic.Ack" else nacked).update(covered)
     assert (acked, nacked) == ({1, 2, 5}, {3, 4})
+
+
+@pytest.fixture
+def house() -> House:
+    house = House()
+    declared(house, "in")
+    declared(house, "out", durable=True)
+    declared(house, "narrow", max_length=1, overflow="reject-publish")
+    return house
+
+
+def holding(house: House) -> Wired:
+    """A client whose transaction has settled a message and fills the narrow queue."""
+    client = house.open()
+    client.publish("in")
+    client.send(Tx.Select(), 1)
+    client.send(Basic.Get(queue="in"), 1)
+    client.send(Basic.Ack(1), 1)
+    client.publish("narrow")
+    client.frames()
+    return client
+
+
+def nothing_was_done(house: House) -> bool:
+    """Whether the message is in its queue again, and the narrow one takes a message as before."""
+    assert (ready(house, "in"), ready(house, "narrow")) == (1, 0)
+    other = house.open()
+    other.send(Confirm.Select(), 1)
+    other.frames()
+    other.publish("narrow")
+    return other.told() == [("Ack", 1, False)]
+
+
+def test_headers_that_do_not_decode_are_refused_with_the_commit(house: House) -> None:
+    client = holding(house)
+    client.connection.receive(
+        method_bytes(Basic.Publish(exchange="amq.headers"), 1)
+        + frame_bytes(HEADER, 1, struct.pack(">HHQHI", 60, 0, 0, 0x2000, 3) + b"\x01a\xff")
+    )
+    client.send(Tx.Commit(), 1)
+    (close,) = client.frames()
+    assert isinstance(close, Channel.Close)
+    assert close.reply_code == 406
+    assert close.reply_text.startswith("PRECONDITION_FAILED - publish 2 of 2 in the transaction: ")
+    assert "headers" in close.reply_text
+    assert nothing_was_done(house)
+
+
+def test_nothing_is_left_of_a_commit_that_fails_for_no_known_reason(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(message: Message, queues: list[CoreQueue]) -> None:
+        raise OSError("no reason")
+
+    client = holding(house)
+    client.publish("out", persistent=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(house.store, "append_message", fail)
+        client.send(Tx.Commit(), 1)
+    (close,) = client.frames()
+    assert isinstance(close, Connection.Close)
+    assert close.reply_code == 541
+    assert nothing_was_done(house)
