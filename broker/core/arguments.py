@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.names import check_length
 
 Arguments = dict[str, object]
 
@@ -70,11 +71,21 @@ class _Rule:
             return "" if _is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
         if not isinstance(value, str):
             return "a string"
+        if self.kind == "short" and not _is_short(value):
+            return "a string of at most 255 bytes"
         if self.kind == "name" and not value:
             return "a string of at least one octet"
         if self.choices and value not in self.choices:
             return "one of " + ", ".join(self.choices)
         return ""
+
+
+def _is_short(value: str) -> bool:
+    try:
+        check_length("", value)
+    except PreconditionFailed:
+        return False
+    return True
 
 
 def _is_age(value: object) -> bool:
@@ -89,8 +100,8 @@ def _queue_rules() -> dict[str, _Rule]:
     return {
         EXPIRES: _Rule("int", 1, _MILLISECONDS_MAX),
         MESSAGE_TTL: _Rule("int", 0, _MILLISECONDS_MAX),
-        DEAD_LETTER_EXCHANGE: _Rule("str"),
-        DEAD_LETTER_ROUTING_KEY: _Rule("str"),
+        DEAD_LETTER_EXCHANGE: _Rule("short"),
+        DEAD_LETTER_ROUTING_KEY: _Rule("short"),
         "x-dead-letter-strategy": _Rule("str", choices=("at-most-once", "at-least-once")),
         MAX_LENGTH: _Rule("int", 0, _ANY_SIZE),
         MAX_LENGTH_BYTES: _Rule("int", 0, _ANY_SIZE),

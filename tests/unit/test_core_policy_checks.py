@@ -21,6 +21,7 @@ from broker.core.policy import checked_policy
         ({"definition": {"message-ttl": "1"}}, "'message-ttl' = '1' in policy 'p' in vhost 'v' is not an"),
         ({"definition": {"message-ttl": -1}}, "an integer from 0 to 315360000000"),
         ({"definition": {"overflow": "explode"}}, "is not one of drop-head, reject-publish"),
+        ({"definition": {"dead-letter-routing-key": "k" * 256}}, "is not a string of at most 255 bytes"),
         ({"definition": {"alternate-exchange": 1}}, "'alternate-exchange' = '1' in policy 'p'"),
         ({"definition": {"nonsense": 1}}, "'nonsense' = '1' in policy 'p' in vhost 'v' is not a key of"),
         ({"definition": {"max-age": "1D"}, "operator": True}, "is not a key of operator policies"),

@@ -28,6 +28,7 @@ EXCHANGE = "exchange 'x' in vhost '/'"
         {"x-max-length": 0, "x-max-length-bytes": 2**40, "x-overflow": "reject-publish"},
         {"x-dead-letter-exchange": ""},
         {"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "k"},
+        {"x-dead-letter-exchange": "e" * 255, "x-dead-letter-routing-key": "ü" * 127},
         {"x-single-active-consumer": True},
         {"x-queue-type": "quorum", "x-delivery-limit": -1},
         {"x-queue-mode": "lazy", "x-queue-version": 2},
@@ -54,6 +55,14 @@ def test_allowed_arguments(arguments: dict[str, object]) -> None:
         ({"x-overflow": "drop"}, "'drop' of type 'longstr' is not one of drop-head, reject-publish, "),
         ({"x-dead-letter-exchange": 1}, "'1' of type 'signedint' is not a string"),
         ({"x-dead-letter-exchange": b"\xff"}, r"'\xff' of type 'longstr' is not a string"),
+        (
+            {"x-dead-letter-exchange": "e" * 256},
+            f"'{'e' * 256}' of type 'longstr' is not a string of at most",
+        ),
+        (
+            {"x-dead-letter-routing-key": "ü" * 128, "x-dead-letter-exchange": ""},
+            f"'{'ü' * 128}' of type 'longstr' is not a string of at most 255 bytes",
+        ),
         ({"x-dead-letter-routing-key": "k"}, "'k' of type 'longstr' needs x-dead-letter-exchange"),
         ({"x-single-active-consumer": 1}, "'1' of type 'signedint' is not a boolean"),
         ({"x-queue-type": "heap"}, "'heap' of type 'longstr' is not one of classic, quorum, stream"),
