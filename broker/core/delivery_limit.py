@@ -12,7 +12,7 @@ from broker.core.arguments import DELIVERY_LIMIT, is_quorum
 from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import DELIVERY_LIMIT as EXHAUSTED
 from broker.core.dead_letter import dead_letter
-from broker.core.entry import QueueEntry
+from broker.core.entry import DEQUEUED, QueueEntry
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -53,7 +53,8 @@ def give_up_exhausted(queue: Queue) -> None:
     """Give up, after recovery, what was out when the broker died, if that was once too often."""
     if queue.delivery_limit >= 0:
         for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
-            give_up(queue, entry)
+            if entry.state != DEQUEUED:  # not pushed out by the dead letter of one before it
+                give_up(queue, entry)
 
 
 def deliver_again(queue: Queue, entry: QueueEntry) -> bool:

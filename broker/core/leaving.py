@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def take_out(queue: Queue, entry: QueueEntry) -> None:
     """AVAILABLE or ACQUIRED → DEQUEUED, in memory only: what the log is told of it is up to the caller."""
+    assert entry.state != DEQUEUED, "an entry leaves its queue once"
     size = entry.message.size
     owner = entry.owner
     if owner is None:

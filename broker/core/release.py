@@ -20,14 +20,15 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) ->
     Those that have come back too often leave the queue instead.
 
     All of them are back before anybody is notified, or a later one could go out before an earlier one is
-    visible.
+    visible. Dead letters come last: they may come back into this very queue.
     """
     back: list[QueueEntry] = []
+    exhausted: list[QueueEntry] = []
     for entry in entries:
         if entry.state != ACQUIRED or entry.owner is not consumer:
             continue  # the queue has taken it back meanwhile
         if is_exhausted(queue, entry):
-            give_up(queue, entry)
+            exhausted.append(entry)
             continue
         size = entry.message.size
         entry.state = AVAILABLE
@@ -39,8 +40,15 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) ->
         queue.ready += 1
         queue.ready_bytes += size
         back.append(entry)
-    if not back:
-        return
+    if back:
+        _return(queue, back, consumer)
+    for entry in exhausted:
+        if entry.state == ACQUIRED and entry.owner is consumer:
+            give_up(queue, entry)
+
+
+def _return(queue: Queue, back: list[QueueEntry], consumer: QueueConsumer) -> None:
+    """`back` are AVAILABLE and counted: show them to cursors, limits and consumers."""
     depth = queue.ready + queue.unacked
     if len(back) > 8:
         queue.context.offer_many(back, depth)

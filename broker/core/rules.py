@@ -184,20 +184,19 @@ class Rules(Alarm):
 
     def returned(self, entries: list[QueueEntry]) -> None:
         """`entries` are AVAILABLE again and have not been announced; some may be gone after this."""
-        queue = self.queue
         now = self.schedule.now()
-        late: i64 = 0
+        late: list[QueueEntry] = []
         for entry in entries:
             timer = entry.timer
             if self.victims is not None:
                 self.victims.offer(entry)
-            if timer is None:
-                continue
-            if timer.due <= now and late < SLICE:
-                late += 1
-                dead_letter(queue, entry, EXPIRED)
-            else:
+            if timer is not None:
                 self.timers.start(timer, entry, False)
+                if timer.due <= now and len(late) < SLICE:
+                    late.append(entry)
+        for entry in late:
+            if entry.state == AVAILABLE:  # not pushed out by the dead letter of one before it
+                dead_letter(self.queue, entry, EXPIRED)
         if self.limited and self.overflow == DROP_HEAD:
             make_room(self, len(entries) + SLICE)
         self.arm()
