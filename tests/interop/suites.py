@@ -71,9 +71,14 @@ def check(suite: str, outcome: Outcome, tests: int) -> None:
 
 
 def run_pytest(
-    suite: str, python: Path, folder: Path, arguments: Sequence[str], environment: Mapping[str, str]
+    suite: str,
+    python: Path,
+    folder: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    starter: Sequence[str | Path] = ("-m", "pytest"),
 ) -> Outcome:
-    """Run pytest in the folder of an unpacked suite."""
+    """Run pytest in the folder of an unpacked suite. `starter` is what has Python start pytest."""
     report = folder / "report.jsonl"
     left_out = [pattern.text for pattern in known(suite) if pattern.outcome == "not run"]
     options = ["-q", "-p", "no:cacheprovider", "-p", "suite_outcome", f"--timeout={TEST_SECONDS}"]
@@ -82,7 +87,7 @@ def run_pytest(
         "SUITE_LEFT_OUT": json.dumps(left_out),
         "SUITE_REPORT": str(report),
     }
-    execute([python, "-m", "pytest", *options, *arguments], folder, told)
+    execute([python, *starter, *options, *arguments], folder, told)
     assert report.exists(), f"the suite has not run:\n{output_of(folder)}"
     return outcome_of_pytest(report)
 
