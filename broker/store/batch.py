@@ -161,9 +161,11 @@ class Batch:
         write_i64_be(writer, queue)
         write_i64_be(writer, count)
 
-    def add_definition(self, change: dict[str, object]) -> None:
-        """Append a change of the topology."""
-        self._text(DEFINITION, encode_json(change))
+    def add_definition(self, change: dict[str, object]) -> i64:
+        """Append a change of the topology; returns about how much longer that makes a checkpoint."""
+        text = encode_json(change)
+        self._text(DEFINITION, text)
+        return len(text)
 
     def add_checkpoint(self, segments: list[list[int]], definitions: list[dict[str, object]]) -> None:
         """Append what a segment begins with."""

@@ -62,7 +62,7 @@ class Disk:
         raise NotImplementedError
 
     def preallocate(self, fd: int, length: int) -> None:
-        """Make the file `length` bytes of zeros that are sure to have room on the disk."""
+        """Make the file `length` bytes long, with zeros, that are sure to have room on the disk."""
         raise NotImplementedError
 
     def sync(self, fd: int) -> None:

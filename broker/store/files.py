@@ -27,7 +27,8 @@ class Files:
     The spare saves the first writer of a segment the price of growing a file. Once `recycles` is set it is
     made of a dead segment, if one is there in time: its blocks are written and its pages are in memory, so
     that writing and syncing the next segment costs a fifth to three fifths of it. The reserve is room that
-    only settles and copies may use, when the disk is full: they are what makes room.
+    only settles and copies may use, when the disk is full: they are what makes room. It begins with a
+    checkpoint, like every segment: as `checkpoint_bytes` grow, so does the reserve.
     """
 
     def __init__(
@@ -44,10 +45,14 @@ class Files:
         self.syncer = syncer
         self.segment_bytes = segment_bytes
         self.next_bytes = min(first_segment_bytes, segment_bytes)
-        self.reserve_bytes = reserve_bytes
+        self.reserve_bytes = reserve_bytes  # beside the checkpoint
+        self.checkpoint_bytes: i64 = 0  # of a checkpoint, if there were one now
         self.spare: i64 = ABSENT
         self.spare_bytes: i64 = 0
         self.reserve: i64 = ABSENT
+        self.reserve_length: i64 = 0
+        self.asked_length: i64 = 0  # of the reserve that is being made or grown
+        self.growing = False
         self.wants_spare = False
         self.recycles = False
         self.lock_fd: int = -1
@@ -91,7 +96,7 @@ class Files:
         """Make the reserve a segment. Raises OSError, and nothing has changed then."""
         self._rename(RESERVE, segment)
         self.reserve = ABSENT
-        segment.limit = self.reserve_bytes
+        segment.limit = self.reserve_length
         segment.room = 0
 
     def _rename(self, name: str, segment: Segment) -> None:
@@ -117,11 +122,16 @@ class Files:
     def ask(self, spare: bool) -> None:
         """Have the reserve prepared, then the spare if it is wanted, unless it is there or on its way."""
         self.wants_spare = spare
-        if self.reserve == ASKED or self.spare == ASKED:
+        if self.reserve == ASKED or self.spare == ASKED or self.growing:
             return
         if self.reserve == ABSENT:
             self.reserve = ASKED
-            self.syncer.prepare(RESERVE, self.reserve_bytes)
+            self.asked_length = self.checkpoint_bytes + self.reserve_bytes
+            self.syncer.prepare(RESERVE, self.asked_length)
+        elif self.reserve_length < self.checkpoint_bytes + self.reserve_bytes // 2:
+            self.growing = True
+            self.asked_length = self.checkpoint_bytes + self.reserve_bytes
+            self.syncer.grow(RESERVE, self.asked_length)
         elif self.spare == ABSENT and spare:
             self.spare = ASKED
             self.spare_bytes = self.next_bytes
@@ -145,7 +155,11 @@ class Files:
         """The syncer has prepared a file, or could not; `ask` again later if so."""
         state = ABSENT if reason else READY
         if name == RESERVE:
-            self.reserve = state
+            if not self.growing:
+                self.reserve = state
+            if state == READY:
+                self.reserve_length = self.asked_length
+            self.growing = False  # if it has been used meanwhile, there is none
         else:
             self.spare = state
         if not reason:

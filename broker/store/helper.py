@@ -95,6 +95,10 @@ class HelperSyncer(DiskSyncer):
         """Ask the helper's second thread."""
         self._ask(b"P" + size.to_bytes(8, "big") + name.encode())
 
+    def grow(self, name: str, size: int) -> None:
+        """Ask the helper's second thread."""
+        self._ask(b"G" + size.to_bytes(8, "big") + name.encode())
+
     def recycle(self, name: str, new_name: str, size: int) -> None:
         """Ask the helper's second thread."""
         self._ask(b"C" + size.to_bytes(8, "big") + name.encode() + b"\0" + new_name.encode())

@@ -60,9 +60,9 @@ def _mend(log: Log, reading: Reading) -> None:
         disk.unlink(files.path(name))
     if RESERVE in disk.names(files.directory):
         fd = disk.open(files.path(RESERVE))
-        whole = disk.size(fd) >= files.reserve_bytes
+        files.reserve_length = disk.size(fd)
         disk.close(fd)
-        if whole:
+        if files.reserve_length >= files.reserve_bytes:
             files.reserve = READY
         else:
             disk.unlink(files.path(RESERVE))

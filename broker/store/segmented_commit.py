@@ -107,7 +107,7 @@ class SegmentedCommit(GroupCommit):
         if not self.stopped:
             self.definitions_cache = None
             self._touch()
-            self.filling.add_definition(change)
+            self.files.checkpoint_bytes += self.filling.add_definition(change)
 
     def _touch(self) -> None:
         """Something that is not a message is about to be appended."""
@@ -197,7 +197,9 @@ class SegmentedCommit(GroupCommit):
         self.segments.add(segment)
         self.on_segment_begun()
         self.filling.add_checkpoint(older, self.definitions_cache)
-        segment.limit += len(self.filling.writer)  # however large the topology, there is room for messages
+        length: i64 = len(self.filling.writer)
+        self.files.checkpoint_bytes = length
+        segment.limit += length  # however large the topology, there is room for messages
 
     def _seal(self) -> Batch:
         batch = self.filling

@@ -115,7 +115,7 @@ class Space:
         if best is None or best_needed * 2 > best.end:
             return None
         if log.full:
-            return best if best_needed < current.limit // 4 else None
+            return best if best_needed < (current.limit - current.end) // 4 else None
         return best if total > 2 * needed + 2 * log.files.segment_bytes else None
 
     def _copy_slice(self, victim: Segment) -> None:

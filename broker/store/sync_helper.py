@@ -10,12 +10,13 @@ SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answ
     S flags [descriptor]    fdatasync. Flag 1: the file is attached, and stays the current one; 2: fsync the
                             folder afterwards.                                            Answer: S error
     P size name             create `name` in the folder and preallocate `size` bytes.     Answer: P error name
+    G size name             give the file `name` room for `size` bytes.                   Answer: P error name
     C size name 0 new name  make `name` into `new name`, `size` bytes long and blank at its beginning.
                                                                                       Answer: P error new name
     R name                  delete `name` and fsync the folder.                           Answer: R error name
 
 Flags are one byte, sizes eight, errors (an errno, 0: done) four, big-endian. Syncs are asked for on SOCKET;
-P, C and R on CHORES, which a second thread serves, because freeing or allocating a large file must not delay
+the others on CHORES, which a second thread serves, because freeing or allocating a large file must not delay
 a sync. All answers go to SOCKET. It ends when its sockets are closed, that is with the broker, however that
 ends; the terminal's SIGINT and a service manager's SIGTERM, which reach the whole group, are ignored.
 """
@@ -56,6 +57,15 @@ def prepare(path: str, size: int) -> None:
         os.close(fd)
 
 
+def grow(path: str, size: int) -> None:
+    """Let a file have room for more zeros on the disk."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        os.posix_fallocate(fd, 0, size)
+    finally:
+        os.close(fd)
+
+
 def recycle(path: str, new_path: str, size: int) -> None:
     """Make a dead segment's file one for the next segment."""
     os.rename(path, new_path)
@@ -88,6 +98,8 @@ def serve_chores(folder: str, folder_fd: int, chores: socket.socket, answers: so
         try:
             if kind == b"P":
                 prepare(path, size)
+            elif kind == b"G":
+                grow(path, size)
             elif kind == b"C":
                 recycle(os.path.join(folder, old_name.decode()), path, size)
             else:

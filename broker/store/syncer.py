@@ -18,7 +18,7 @@ RunOffLoop = Callable[[Work, Done], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Syncer:
-    """Does what may block. At most one write or sync at a time; prepare and remove may overlap it."""
+    """Does what may block. At most one write or sync at a time; what is done to files by name may overlap."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()  # the process whose fdatasync makes batches durable
@@ -37,6 +37,10 @@ class Syncer:
 
     def prepare(self, name: str, size: int) -> None:
         """Create file `name` with `size` zero bytes that have their room; answered by `prepared`."""
+        raise NotImplementedError
+
+    def grow(self, name: str, size: int) -> None:
+        """Let file `name` have `size` bytes, all with their room on the disk; answered by `prepared`."""
         raise NotImplementedError
 
     def recycle(self, name: str, new_name: str, size: int) -> None:
@@ -116,6 +120,18 @@ class DiskSyncer(Syncer):
         except OSError:
             self.disk.unlink(path)
             raise
+        finally:
+            self.disk.close(fd)
+
+    def grow(self, name: str, size: int) -> None:
+        """Preallocate more off the loop."""
+        path = os.path.join(self.directory, name)
+        self.run_off_loop(lambda: self._grow(path, size), _Report(self, name, True).done)
+
+    def _grow(self, path: str, size: int) -> None:
+        fd = self.disk.open(path)
+        try:
+            self.disk.preallocate(fd, size)
         finally:
             self.disk.close(fd)
 

@@ -92,7 +92,7 @@ def test_it_follows_from_segment_to_segment_and_clears_up(bench: Bench) -> None:
         bench.log.files.ask(True)
         bench.await_answer()
     assert (bench.folder / "spare").stat().st_size == 4096
-    assert (bench.folder / "reserve").stat().st_size == 8192
+    assert (bench.folder / "reserve").stat().st_size == bench.log.files.reserve_length >= 8192
     bench.log.close()
     sink = Sink()
     log, report = open_log(str(bench.folder), DISK, sink)
@@ -196,6 +196,21 @@ def test_the_helper_imports_nothing_big() -> None:
         check=True,
     )
     assert int(listed.stdout) < 80
+
+
+def test_the_reserve_grows_with_the_definitions(bench: Bench) -> None:
+    while bench.log.files.reserve != READY:
+        bench.await_answer()
+    change: dict[str, object] = {"kind": "x", "pad": "a" * 100_000}
+    bench.log.definitions = lambda: [change]
+    bench.log.append_definition(change)
+    bench.log.commit()
+    bench.settle_down()
+    while bench.log.files.growing:
+        bench.await_answer()
+    status = (bench.folder / "reserve").stat()
+    assert status.st_size == bench.log.files.reserve_length == bench.log.files.checkpoint_bytes + 8192
+    assert status.st_blocks * 512 >= status.st_size > 100_000
 
 
 def test_any_number_of_files_can_go_at_once(bench: Bench) -> None:
