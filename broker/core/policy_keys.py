@@ -51,6 +51,27 @@ QUEUE_KEYS: Final = frozenset(
 )
 """What a policy can set on queues."""
 
+WITHOUT_EFFECT: Final = frozenset(
+    {
+        "dead-letter-strategy",
+        "delayed-retry-max",
+        "delayed-retry-min",
+        "delayed-retry-type",
+        "initial-cluster-size",
+        "max-age",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "queue-leader-locator",
+        "queue-master-locator",
+        "queue-mode",
+        "queue-version",
+        "stream-filter-size-bytes",
+        "stream-max-segment-size-bytes",
+    }
+)
+"""Of these, those that are checked, kept and shown, and change nothing: they are about replicas, memory and
+streams, and about retries that are not there."""
+
 OPERATOR_KEYS: Final = frozenset(
     {
         DELIVERY_LIMIT,

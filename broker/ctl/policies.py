@@ -63,7 +63,7 @@ def explain(
             return
         rows = [
             {
-                "key": key,
+                "key": key + (" (no effect)" if each.get("no_effect") else ""),
                 "value": each["value"],
                 "from": _claim(each["source"]),
                 "over": ", ".join(f"{_claim(other)} ({other['value']})" for other in each["overrides"]),

@@ -125,6 +125,9 @@ def test_policies_and_why_a_value_holds(control: Control, vhost: str) -> None:
     refused = control("set_policy", "p", "^q", '{"shoes": 1}', "-p", vhost, status=1)
     assert "is not a key of policies" in refused.stderr
     control("set_policy", "a", "", '{"alternate-exchange": "amq.fanout"}', "-p", vhost)
+    control("set_policy", "idle", "", '{"queue-mode": "lazy"}', "-p", vhost)
+    assert "queue-mode (no effect)" in control("explain", "q", "-p", vhost).stdout
+    control("clear_policy", "idle", "-p", vhost)
     held = control.json("explain", "amq.topic", "--exchange", "-p", vhost)
     assert held["alternate-exchange"]["source"]["name"] == "a"
 

@@ -72,6 +72,15 @@ def test_a_queue_tells_what_holds_and_why(api: Api, vhost: str) -> None:
     api.refused(404, "GET", "queues", vhost, "nope", "effective")
 
 
+def test_values_that_change_nothing_are_marked(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", arguments={"x-queue-mode": "lazy"})
+    idle = {"max-in-memory-length": 1, "delayed-retry-min": 1, "dead-letter-strategy": "at-least-once"}
+    api.put("policies", vhost, "p", pattern="", definition={"max-length": 5} | idle)
+    effective = api.get("queues", vhost, "q", "effective")
+    marked = {key for key, each in effective.items() if each.get("no_effect") is True}
+    assert marked == set(effective) - {"max-length"} == set(idle) | {"queue-mode"}
+
+
 def test_an_alternate_exchange_comes_and_goes_with_its_policy(api: Api, vhost: str, address: Address) -> None:
     with amqp(address, vhost) as channel:
         channel.exchange_declare("x", "direct")
