@@ -110,7 +110,7 @@ def _queue_rules() -> dict[str, _Rule]:
         OVERFLOW: _Rule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
         MAX_PRIORITY: _Rule("int", 1, 255),
         SINGLE_ACTIVE_CONSUMER: _Rule("bool"),
-        QUEUE_TYPE: _Rule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM, "stream")),
+        QUEUE_TYPE: _Rule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),
         "x-queue-mode": _Rule("str", choices=("default", "lazy")),
         "x-queue-version": _Rule("int", 1, 2),
         "x-queue-master-locator": _Rule("str"),

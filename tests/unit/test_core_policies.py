@@ -48,7 +48,7 @@ def test_a_pattern_matches_anywhere_unless_it_is_anchored() -> None:
 def test_what_a_policy_is_for(apply_to: str, reached: str) -> None:
     vhost = new_vhost()
     for kind in ("classic", "quorum", "stream"):
-        vhost.declare_queue(kind, True, None, False, {"x-queue-type": kind})
+        vhost.add_queue(kind, False, None, False, {"x-queue-type": kind}, 0)
     add_queue(vhost, "none")
     add_exchange(vhost, "exchange")
     put(vhost, "p", "", apply_to=apply_to, max_age="1D", alternate_exchange="amq.fanout")
@@ -140,7 +140,7 @@ def test_policies_win_over_the_overflow_of_quorum_queues_and_over_what_streams_k
     quorum = {"x-queue-type": "quorum", "x-overflow": "drop-head"}
     stream = {"x-queue-type": "stream", "x-max-age": "1D", "x-max-length-bytes": 1}
     vhost.declare_queue("quorum", True, None, False, dict(quorum))
-    vhost.declare_queue("stream", True, None, False, dict(stream))
+    vhost.add_queue("stream", False, None, False, dict(stream), 0)
     put(vhost, "p", "", overflow="reject-publish", max_age="2D", max_length_bytes=5)
     assert vhost.queues["quorum"].effective["x-overflow"] == "reject-publish"
     held = vhost.queues["stream"].effective
