@@ -39,6 +39,16 @@ def test_a_user_is_added_changed_and_deleted(api: Api, name: str) -> None:
     api.refused(404, "DELETE", "users", name)
 
 
+def test_limits_come_with_a_user(api: Api, name: str) -> None:
+    api.put("users", name, password="one", tags="", limits={"max-connections": 3})
+    assert api.get("users", name)["limits"] == {"max-connections": 3}
+    api.put("users", name, status=204, tags="")
+    assert api.get("users", name)["limits"] == {"max-connections": 3}, "those that are not given stay"
+    api.put("users", name, status=204, tags="", limits=[])
+    assert api.get("user-limits", name) == []
+    api.delete("users", name)
+
+
 def may_ask(api: Api, user: str, password: str) -> bool:
     """Whether a password is right."""
     return httpx.get(api.url("whoami"), auth=(user, password)).status_code == 200
@@ -58,7 +68,13 @@ def test_a_hash_that_rabbitmq_made_is_taken(api: Api, name: str) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{"password": "", "tags": ""}, {"password": 1, "tags": ""}, {"password": "p", "tags": 1}],
+    [
+        {"password": "", "tags": ""},
+        {"password": 1, "tags": ""},
+        {"password": "p", "tags": 1},
+        {"password": "p", "tags": "", "limits": {"max-shoes": 1}},
+        {"password": "p", "tags": "", "limits": 1},
+    ],
 )
 def test_users_that_are_refused(api: Api, name: str, body: object) -> None:
     api.refused(400, "PUT", "users", name, body=body)

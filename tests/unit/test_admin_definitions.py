@@ -138,6 +138,21 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
         (bad("queues", name="q", vhost="v", durable="yes"), "'durable' is not a boolean: yes"),
         (bad("queues", name="", vhost="v"), "a queue needs a name"),
         (
+            bad("queues", name="q", vhost="v", argumnets={}),
+            "queue 'q' in vhost 'v': 'argumnets' is not known, allowed: arguments, auto_delete, ",
+        ),
+        (bad("users", name="u", pasword="p"), "user 'u': 'pasword' is not known"),
+        (bad("vhosts", name="w", metadata={"shoes": 1}), "vhost 'w': 'shoes' in 'metadata' is not known"),
+        (
+            bad("vhosts", name="w", metadata={"protected_from_deletion": True}),
+            "vhost 'w': 'protected_from_deletion' is true: there is no such protection here",
+        ),
+        (
+            bad("queues", name="q", vhost="v", type="stream"),
+            "queue 'q' in vhost 'v': invalid arg 'x-queue-type'",
+        ),
+        (bad("queues", name="q", vhost="v") | {"metadata": {}}, "'metadata' is not known, allowed: users, "),
+        (
             bad("exchanges", name="x", vhost="v", type="shoe"),
             "exchange 'x' in vhost 'v': unknown exchange type",
         ),
@@ -269,3 +284,78 @@ def test_what_changes_during_an_export_does_not_break_it_off() -> None:
     other = Place()
     other.take(document)
     assert set(other.broker.vhosts) == {"/", "shop"}
+
+
+def test_what_rabbitmq_4_exports_is_imported() -> None:
+    place = Place()
+    metadata = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum"}
+    said = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}
+    place.take(
+        {
+            "rabbit_version": "4.1.0",
+            "rabbitmq_version": "4.1.0",
+            "product_name": "RabbitMQ",
+            "product_version": "4.1.0",
+            "rabbitmq_definition_format": "cluster",
+            "original_cluster_name": "rabbit@shop",
+            "explanation": "Definitions of cluster 'rabbit@shop'",
+            "users": [
+                {
+                    "name": "u",
+                    "password_hash": "",
+                    "hashing_algorithm": "rabbit_password_hashing_sha256",
+                    "tags": ["management"],
+                    "limits": {},
+                }
+            ],
+            "vhosts": [
+                {"name": "shop", "metadata": metadata | {"protected_from_deletion": False}, **said},
+                {"name": "plain", "default_queue_type": "quorum"},
+            ],
+            "global_parameters": [{"name": "cluster_tags", "value": []}],
+            "queues": [
+                {
+                    "name": "q",
+                    "vhost": "shop",
+                    "durable": True,
+                    "auto_delete": False,
+                    "type": "quorum",
+                    "arguments": {"x-queue-type": "quorum"},
+                }
+            ],
+        }
+    )
+    shop = place.broker.vhosts["shop"]
+    assert (shop.description, shop.tags, shop.default_queue_type) == ("the shop", ("prod",), "quorum")
+    assert place.broker.vhosts["plain"].default_queue_type == "quorum"
+
+
+def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
+    place = Place()
+    place.broker.describe_vhost("/", "before", ("t",), None)
+    document = {
+        "rabbitmq_definition_format": "single_virtual_host",
+        "original_vhost_name": "shop",
+        "metadata": {"description": "the shop", "default_queue_type": "quorum"},
+        "limits": {"max-queues": 7},
+        "queues": [{"name": "q", "durable": True, "vhost": "/"}],
+    }
+    place.take(document, "/")
+    vhost = place.broker.vhosts["/"]
+    assert (vhost.description, vhost.tags, vhost.default_queue_type) == ("the shop", ("t",), "quorum")
+    assert vhost.queues_max == 7
+    assert vhost.queues["q"].arguments == {"x-queue-type": "quorum"}
+    elsewhere = {"queues": [{"name": "p", "vhost": "shop"}]}
+    assert "it is of vhost 'shop', and the file is for '/'" in place.problems(elsewhere, "/")[0]
+    assert place.problems({"default_queue_type": "x"}, "/")[0].startswith("vhost '/': default_queue_type 'x'")
+
+
+def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> None:
+    place = Place()
+    place.broker.describe_vhost("/", "", (), "quorum")
+    vhost = place.broker.vhosts["/"]
+    vhost.declare_queue("there", True, None, False, {})
+    typed = [{"name": "c", "type": "classic"}, {"name": "q", "type": "quorum"}, {"name": "q2"}]
+    place.take({"queues": [{"name": "there"}, *typed]}, "/")
+    kinds = {name: queue.arguments["x-queue-type"] for name, queue in vhost.queues.items()}
+    assert kinds == {"there": "quorum", "c": "classic", "q": "quorum", "q2": "quorum"}

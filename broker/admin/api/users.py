@@ -5,7 +5,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, Fields
+from broker.admin.api.body import Body, Fields, table
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
@@ -14,7 +14,7 @@ from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator, Asker
 from broker.admin.shapes import shown_user
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
-from broker.auth.user import User
+from broker.auth.user import USER_LIMITS, User, checked_limits
 
 CREATED: Final = 201
 CHANGED: Final = 204
@@ -79,10 +79,11 @@ async def get_user(management: Managed, visitor: Administrator, user: Name) -> J
 
 @router.put("/users/{user}", status_code=CREATED)
 async def put_user(management: Managed, visitor: Administrator, user: Name, body: Body) -> Response:
-    """Add a user, or change password and tags of the one there is; permissions and limits stay.
+    """Add a user, or change password, tags and, if they are given, limits of the one there is.
 
     Without password and hash a user keeps the present one, and a new one has none and cannot log in by one.
     """
+    limits = checked_limits(table(body, "limits"), USER_LIMITS) if "limits" in body else None
     password = hashed_of(body)
     if password is None and body.get("password") is not None:
         if not isinstance(body["password"], str):
@@ -92,6 +93,8 @@ async def put_user(management: Managed, visitor: Administrator, user: Name, body
     if password is None and not existed:
         password = NO_PASSWORD
     management.users.put(user, password, tags_of(body))
+    if limits is not None and limits != management.users.known(user).limits:
+        management.users.set_limits(user, limits)
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 

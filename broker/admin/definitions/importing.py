@@ -1,7 +1,7 @@
 """Import: everything is tried first on a copy of what it concerns, and made only if nothing is wrong."""
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from broker.admin.definitions import items
 from broker.admin.definitions.items import Fields, Target
@@ -9,33 +9,55 @@ from broker.admin.definitions.trial import trial_steps
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, PreconditionFailed
 
 Make = Callable[[Target, Fields, str | None], None]
 Steps = Generator[None, None, None]
 
-CATEGORIES: Final[Mapping[str, Make]] = {
-    "users": items.make_user,
-    "vhosts": items.make_vhost,
-    "permissions": items.make_permission,
-    "topic_permissions": items.make_topic_permission,
-    "parameters": items.make_parameter,
-    "global_parameters": items.make_global_parameter,
-    "policies": items.make_policy,
-    "exchanges": items.make_exchange,
-    "queues": items.make_queue,
-    "bindings": items.make_binding,
+
+class Category(NamedTuple):
+    """One kind of objects: how one of them is made, and the fields that it may have."""
+
+    make: Make
+    fields: frozenset[str]
+
+
+def _category(make: Make, fields: str) -> Category:
+    return Category(make, frozenset(fields.split()))
+
+
+CATEGORIES: Final[Mapping[str, Category]] = {
+    "users": _category(
+        items.make_user,
+        "name password password_hash hashing_algorithm scram_verifier tags limits loopback_only",
+    ),
+    "vhosts": _category(items.make_vhost, "name description tags default_queue_type metadata limits"),
+    "permissions": _category(items.make_permission, "user vhost configure write read"),
+    "topic_permissions": _category(items.make_topic_permission, "user vhost exchange write read"),
+    "parameters": _category(items.make_parameter, "vhost component name value"),
+    "global_parameters": _category(items.make_global_parameter, "name value"),
+    "policies": _category(items.make_policy, "vhost name pattern apply-to definition priority"),
+    "exchanges": _category(items.make_exchange, "vhost name type durable auto_delete internal arguments"),
+    "queues": _category(items.make_queue, "vhost name type durable auto_delete arguments"),
+    "bindings": _category(
+        items.make_binding, "vhost source destination destination_type routing_key arguments"
+    ),
 }
 """What a definitions file has, in the order in which it is made."""
 
 OF_VHOST: Final = ("parameters", "policies", "exchanges", "queues", "bindings")
 """What a file for one virtual host has."""
 
-IGNORED: Final = frozenset(
-    {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "original_vhost_name"}
-    | {"rabbitmq_definition_format", "original_cluster_name", "explanation", "metadata", "limits"}
-    | {"description", "default_queue_type", "name"}
+SAID_OF_VHOST: Final = ("description", "tags", "default_queue_type", "metadata", "limits")
+"""What such a file says of the virtual host itself. [RabbitMQ 4]"""
+
+ABOUT_FILE: Final = frozenset(
+    {"rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format"}
+    | {"original_cluster_name", "explanation"}
 )
+ABOUT_VHOST_FILE: Final = ABOUT_FILE | {"original_vhost_name", "name"}
+"""Where a file comes from, which changes nothing."""
+
 PROBLEMS_MAX: Final = 20
 
 
@@ -64,14 +86,18 @@ def _form_steps(document: object, vhost: str | None) -> Generator[None, None, Ma
             found[category] = entries
         else:
             problems.append(f"'{category}' is not a list of objects")
+    said = () if vhost is None else SAID_OF_VHOST
+    about = ABOUT_FILE if vhost is None else ABOUT_VHOST_FILE
     for name in document:
-        if name not in CATEGORIES and name not in IGNORED:
-            problems.append(f"'{name}' is not known, allowed: {', '.join(CATEGORIES)}")
-        elif name in CATEGORIES and name not in wanted and document[name]:
-            problems.append(f"'{name}' cannot be imported into one vhost, allowed: {', '.join(wanted)}")
+        if name in CATEGORIES and name not in wanted:
+            if document[name]:
+                problems.append(f"'{name}' cannot be imported into one vhost, allowed: {', '.join(wanted)}")
+        elif name not in wanted and name not in about and name not in said:
+            problems.append(f"'{name}' is not known, allowed: {', '.join((*wanted, *said))}")
     if problems:
         raise DefinitionsError(problems)
-    return found
+    of_vhost = {name: document[name] for name in said if name in document}
+    return {"vhosts": [of_vhost | {"name": vhost}], **found} if of_vhost else found
 
 
 def clear_passwords(document: object) -> dict[str, str]:
@@ -113,9 +139,10 @@ def import_steps(
 def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | None) -> Steps:
     problems: list[str] = []
     for category, entries in found.items():
-        make = CATEGORIES[category]
+        make, known = CATEGORIES[category]
         for fields in entries:
             try:
+                _check_fields(fields, known)
                 make(target, fields, vhost)
             except BrokerError as error:
                 problems.append(f"{_described(category, fields, vhost)}: {error.text}")
@@ -124,6 +151,13 @@ def _make_all(found: Mapping[str, list[Fields]], target: Target, vhost: str | No
             yield
     if problems:
         raise DefinitionsError(problems)
+
+
+def _check_fields(fields: Fields, known: frozenset[str]) -> None:
+    """Refuse a field that would be ignored: it may be a misspelt one. Raises PreconditionFailed."""
+    for name in fields:
+        if name not in known:
+            raise PreconditionFailed(f"'{name}' is not known, allowed: {', '.join(sorted(known))}")
 
 
 def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
@@ -153,5 +187,5 @@ def _described(category: str, fields: Fields, vhost: str | None) -> str:
         name = f"of user '{fields.get('user')}'"
     else:
         name = f"'{fields.get('name')}'"
-    where: Any = fields.get("vhost", vhost)
+    where: Any = None if category == "vhosts" else fields.get("vhost", vhost)
     return f"{kind} {name}" + (f" in vhost '{where}'" if where is not None else "")

@@ -11,6 +11,7 @@ from broker.admin.json_values import field_table
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users
+from broker.core.arguments import DEFAULT_QUEUE_TYPE, QUEUE_TYPE
 from broker.core.broker import Broker
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.field_values import show
@@ -24,6 +25,9 @@ Fields = Mapping[str, Any]
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 LIMITS: Final = ("max-connections", "max-queues")
+PROTECTED: Final = "protected_from_deletion"
+METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
+"""What RabbitMQ says of a virtual host."""
 
 
 class Target:
@@ -35,8 +39,15 @@ class Target:
         self.passwords = passwords
 
     def vhost(self, fields: Fields, vhost: str | None) -> VirtualHost:
-        """The virtual host of an object: its own, or the one that the whole file is for. Raises NotFound."""
+        """The virtual host of an object: its own, or the one that the whole file is for.
+
+        Raises NotFound, and PreconditionFailed if it names another one.
+        """
         name = vhost if vhost is not None else text(fields, "vhost")
+        if fields.get("vhost", name) != name:
+            raise PreconditionFailed(
+                f"it is of vhost '{show(fields['vhost'])}', and the file is for '{name}'"
+            )
         found = self.broker.vhosts.get(name)
         if found is None:
             raise NotFound(f"there is no vhost '{name}', and the definitions make none")
@@ -101,15 +112,23 @@ def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
     metadata = fields.get("metadata") or {}
     if not isinstance(metadata, Mapping):
         raise PreconditionFailed("'metadata' is not an object")
-    said = {**metadata, **{key: fields[key] for key in ("description", "tags") if fields.get(key)}}
-    if said:
-        queue_type = said.get("default_queue_type")
-        target.broker.describe_vhost(
-            name,
-            text(said, "description", ""),
-            tags_of(said),
-            None if queue_type in (None, "undefined") else text(said, "default_queue_type"),
-        )
+    for key in metadata:
+        if key not in METADATA:
+            raise PreconditionFailed(f"'{key}' in 'metadata' is not known, allowed: {', '.join(METADATA)}")
+    if flag(metadata, PROTECTED, False):
+        raise PreconditionFailed(f"'{PROTECTED}' is true: there is no such protection here")
+    said = {**metadata, **{key: fields[key] for key in METADATA if fields.get(key)}}
+    queue_type = said.get("default_queue_type")
+    target.broker.describe_vhost(
+        name,
+        text(said, "description", found.description),
+        tags_of(said) if "tags" in said else found.tags,
+        found.default_queue_type
+        if queue_type is None
+        else None
+        if queue_type == "undefined"
+        else text(said, "default_queue_type"),
+    )
     limits = fields.get("limits")
     if limits:
         _limit(target, found, limits)
@@ -156,9 +175,10 @@ def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
     if name.startswith(RESERVED_PREFIX):
         return
     arguments = field_table(fields.get("arguments"), f"queue '{name}'")
-    kind = text(fields, "type", "classic")
-    if kind != "classic":
-        arguments.setdefault("x-queue-type", kind)
+    meant = found.default_queue_type or DEFAULT_QUEUE_TYPE
+    kind = text(fields, "type", meant)
+    if kind != meant:
+        arguments.setdefault(QUEUE_TYPE, kind)
     durable, auto_delete = flag(fields, "durable", True), flag(fields, "auto_delete", False)
     found.declare_queue(name, durable, None, auto_delete, arguments)
 

@@ -28,6 +28,7 @@ def trial_steps(
         copy = trial.declare_vhost(name)
         copy.connections_max = there.connections_max
         copy.queues_max = there.queues_max
+        copy.default_queue_type = there.default_queue_type
         yield
     for category, key in (("exchanges", "name"), ("bindings", "source"), ("bindings", "destination")):
         for fields in found.get(category, ()):
