@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from broker.admin.api import slices
-from broker.admin.api.messages import look, take
+from broker.admin.api.messages import BYTES_MAX, look, take
 from broker.core.context import SCAN_BUDGET
 from broker.core.entry import QueueEntry
+from broker.core.message import Address, Message
 from broker.core.queue import Queue
 from tests.topology import add_queue, consume, new_vhost, publish
 
@@ -83,6 +84,18 @@ async def test_taking_gives_way_and_settles_at_the_end(queue: Queue) -> None:
     assert turns.stop() >= 10
     assert held[0] > 0
     assert (queue.ready, queue.unacked, queue.acked) == (4, 0, 6)
+
+
+async def test_what_has_no_room_in_the_answer_is_not_touched(queue: Queue) -> None:
+    large = Message(Address("", "q"), b"", BYTES_MAX, False, 0)
+    queue.enqueue(large)
+    assert len(await look(queue, 20, write)) == 11
+    queue.enqueue(large)
+    assert len(await look(queue, 20, write)) == 11
+    assert len(await take(queue, 20, "ack_requeue_false", write)) == 11
+    (left,) = queue.entries
+    assert (left.redelivered, left.delivery_count, queue.ready) == (False, 0, 1)
+    assert len(await take(queue, 20, "ack_requeue_false", write)) == 1
 
 
 async def test_what_could_not_be_told_stays_in_the_queue(queue: Queue) -> None:

@@ -118,12 +118,15 @@ async def take(queue: Queue, count: int, mode: str, write: Write) -> list[str]:
     written: list[str] = []
     size = 0
     try:
-        while len(taken) < count and size < BYTES_MAX:
+        while len(taken) < count:
+            following = queue.context.get_next_available_entry()
+            size += int(following.message.size) if following is not None else 0
+            if taken and size > BYTES_MAX:
+                break  # before it is acquired, which would count and leave its mark
             entry = queue.get_one(taker)
             if entry is None:
                 break
             taken.append(entry)
-            size += int(entry.message.size)
             written.append(write(entry, int(queue.ready)))
             await slices.breathe()
         for entry in taken:
