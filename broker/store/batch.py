@@ -21,6 +21,7 @@ from broker.store.format import (
     DIED,
     HEADER_BYTES,
     LARGE,
+    MANY,
     MESSAGE,
     REMOVED,
     SETTLE,
@@ -36,7 +37,9 @@ def encode_json(value: object) -> bytes:
 
 def encode_queues(numbers: list[int]) -> bytes:
     """How many queues and their numbers, as a message record has them. None: the message is a piece."""
-    return b"".join([len(numbers).to_bytes(2, "big"), *[number.to_bytes(8, "big") for number in numbers]])
+    count = len(numbers)
+    head = MANY.to_bytes(2, "big") + count.to_bytes(4, "big") if count >= MANY else count.to_bytes(2, "big")
+    return b"".join([head, *[number.to_bytes(8, "big") for number in numbers]])
 
 
 @final

@@ -28,6 +28,8 @@ later batch may have.
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
 
+Of 65,535 queues or more the number is 65,535 and follows in 4 octets.
+
 A message record without queues is a piece of a large body: nothing until a record names it, which is in the
 same batch or a later one. Copies of a piece and of the record that names it are independent of each other.
 
@@ -36,8 +38,8 @@ several counts the highest is the one. Every segment begins with a checkpoint; t
 older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
-Version 1 has no kinds 8 and 9, version 2 no kind 10 and no pieces. Every segment is of one version, a log
-may have segments of several.
+Version 1 has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues. Every segment is of one
+version, a log may have segments of several.
 """
 
 from struct import Struct
@@ -70,6 +72,7 @@ COUNT: Final = 9
 LARGE: Final = 10
 
 DIED: Final = 1  # a mark of a dated message
+MANY: Final = 0xFFFF  # in place of a number of queues: it stands in the next 4 octets
 
 MALFORMED: Final = -1
 END: Final = 0
@@ -225,8 +228,14 @@ class Records:
         self.sequence = read_i64_be(data, at + 1)
         self.priority = data[at + 9]
         self.queues = i64(read_i16_be(data, at + 10)) & 0xFFFF
-        self.queues_at = at + 12
-        at += 12 + self.queues * 8
+        at += 12
+        if self.queues == MANY:
+            if end - at < 4:
+                return MALFORMED
+            self.queues = i64(read_i32_be(data, at)) & 0xFFFFFFFF
+            at += 4
+        self.queues_at = at
+        at += self.queues * 8
         if end - at < 10:
             return MALFORMED
         self.address_at = at

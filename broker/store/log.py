@@ -84,9 +84,9 @@ class Log(SegmentedCommit):
         message.references = len(queues)
         address = message.address
         if queues is not self.last_queues or address is not self.last_address:  # a route has its own of each
+            self.destination = encode_queues([queue.number for queue in queues]) + address.encoded
             self.last_queues = queues
             self.last_address = address
-            self.destination = encode_queues([queue.number for queue in queues]) + address.encoded
         self._append(message, self.destination)
 
     def append_piece(self, piece: Message) -> None:
