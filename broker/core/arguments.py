@@ -1,7 +1,8 @@
 """The arguments of queues, exchanges, consumers: which values are allowed, when a redeclaration is the same.
 
-Refusals begin with RabbitMQ's words and name the argument and the value. Arguments whose effect the broker
-does not have yet are checked, kept and shown all the same; arguments that nobody knows are kept as they are.
+Refusals begin with RabbitMQ's words and name the argument and the value. RabbitMQ's arguments that have no
+effect here (README.md has the list) are checked, kept and shown all the same; arguments that RabbitMQ does not
+know are kept as they are. A stream is refused: who asks for one must not get a queue that forgets.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from mypy_extensions import i64
 
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
-from broker.core.names import check_length
+from broker.core.names import is_short
 
 Arguments = dict[str, object]
 
@@ -71,21 +72,13 @@ class _Rule:
             return "" if _is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
         if not isinstance(value, str):
             return "a string"
-        if self.kind == "short" and not _is_short(value):
+        if self.kind == "short" and not is_short(value):
             return "a string of at most 255 bytes"
         if self.kind == "name" and not value:
             return "a string of at least one octet"
         if self.choices and value not in self.choices:
             return "one of " + ", ".join(self.choices)
         return ""
-
-
-def _is_short(value: str) -> bool:
-    try:
-        check_length("", value)
-    except PreconditionFailed:
-        return False
-    return True
 
 
 def _is_age(value: object) -> bool:
@@ -126,10 +119,6 @@ def _queue_rules() -> dict[str, _Rule]:
         "x-stream-max-segment-size-bytes": _Rule("int", 1, _ANY_SIZE),
         "x-stream-filter-size-bytes": _Rule("int", 16, 255),
         "x-initial-cluster-size": _Rule("int", 1, _ANY_SIZE),
-        "x-message-deduplication": _Rule("bool"),
-        "x-deduplication-header": _Rule("str"),
-        "x-cache-size": _Rule("int", 0, _ANY_SIZE),
-        "x-cache-ttl": _Rule("int", 0, _ANY_SIZE),
     }
 
 

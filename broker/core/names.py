@@ -45,6 +45,15 @@ def check_length(what: str, text: str) -> None:
         raise PreconditionFailed(f"{what} is {size} bytes long, at most {SHORT_STRING_BYTES_MAX} are allowed")
 
 
+def is_short(text: str) -> bool:
+    """Whether a short string can carry a text."""
+    try:
+        check_length("", text)
+    except PreconditionFailed:
+        return False
+    return True
+
+
 def is_predeclared(exchange: str) -> bool:
     """Whether an exchange of this name is there from the start: nobody else may use the prefix."""
     return exchange.startswith(RESERVED_PREFIX)

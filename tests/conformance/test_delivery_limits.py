@@ -142,6 +142,7 @@ def test_arguments_that_mean_nothing_on_one_machine_are_taken(channel: PeerChann
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
         "x-nobody-knows-this": True,
+        "x-message-deduplication": True,
     }
     assert channel.declare(name, durable=True, arguments=arguments) == name
     assert channel.declare(name, durable=True, arguments=arguments) == name
@@ -158,8 +159,7 @@ def test_arguments_that_mean_nothing_on_one_machine_are_taken(channel: PeerChann
         ("x-delayed-retry-min", -1),
         ("x-member-placement-tag", ""),
         ("x-stream-filter-size-bytes", 15),
-        ("x-message-deduplication", "yes"),
-        ("x-cache-size", -1),
+        ("x-queue-type", "stream"),
     ],
 )
 @pytest.mark.amqpd_only("which argument RabbitMQ checks depends on the queue's type, and its words differ")

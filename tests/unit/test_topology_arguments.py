@@ -34,6 +34,7 @@ EXCHANGE = "exchange 'x' in vhost '/'"
         {"x-queue-mode": "lazy", "x-queue-version": 2},
         {"x-max-age": "7D"},
         {"x-nobody-knows": object(), "foo": None},
+        {"x-message-deduplication": "of a plugin", "x-cache-size": -1},
     ],
 )
 def test_allowed_arguments(arguments: dict[str, object]) -> None:
