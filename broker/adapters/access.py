@@ -10,7 +10,7 @@ from typing import Final, Protocol, final
 
 from broker.core.errors import AccessRefused
 from broker.core.exchange import TOPIC, Exchange
-from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.names import DEFAULT_EXCHANGE, refuse_default
 
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
@@ -140,6 +140,32 @@ class Rights:
         """Refuse the name of something that the user may do nothing with at all. Raises AccessRefused."""
         if not (self.allow(READ, name) or self.allow(WRITE, name)):
             self.require(CONFIGURE, kind, name)
+
+    def require_forwarding(self, kind: str, name: str, to: object) -> None:
+        """Hold who makes something that passes messages on to what they may do themselves. [RabbitMQ]
+
+        `to` is the exchange that a new queue has its dead letters sent to, or a new exchange its unroutable
+        messages: they must be able to read the one and write to the other. Raises AccessRefused.
+        """
+        if isinstance(to, str):
+            self.require(READ, kind, name)
+            self.require(WRITE, EXCHANGE, to)
+
+    def require_binding(
+        self, kind: str, destination: str, source: str, exchange: Exchange | None, key: str
+    ) -> None:
+        """To bind and to unbind is to write to the destination and to read from the source. [RabbitMQ]
+
+        `kind` is that of the destination, `exchange` what is called `source`, if there is such a one. Raises
+        AccessRefused, also for the default exchange at either end.
+        """
+        self.require(WRITE, kind, destination)
+        if kind == EXCHANGE:
+            refuse_default(destination)
+        refuse_default(source)
+        self.require(READ, EXCHANGE, source)
+        if exchange is not None:
+            self.require_topic(READ, exchange, key)
 
     def require_topic(self, what: str, exchange: Exchange, routing_key: str) -> None:
         """Refuse a routing key that the user may not publish (write) or bind (read) with.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pamqp import commands
 
 from broker.adapters import direct_reply
-from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ, WRITE
+from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ
 from broker.adapters.log_waiters import await_durable
+from broker.core.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.errors import NotFound
 from broker.core.names import is_predeclared, refuse_default
 from broker.core.rules import touch
@@ -41,24 +42,8 @@ def queue_named(channel: Channel, name: str) -> str:
 
 
 def _require_binding(channel: Channel, kind: str, destination: str, source: str, key: str) -> None:
-    """To bind and to unbind is to write to the destination and to read from the source. [RabbitMQ]"""
-    rights = channel.connection.rights
-    rights.require(WRITE, kind, destination)
-    if kind == EXCHANGE:
-        refuse_default(destination)
-    refuse_default(source)
-    rights.require(READ, EXCHANGE, source)
     exchange = channel.virtual_host.exchanges.get(source)
-    if exchange is not None:
-        rights.require_topic(READ, exchange, key)
-
-
-def _require_forwarding(channel: Channel, kind: str, name: str, to: object) -> None:
-    """What a new queue or exchange passes on to an exchange, its owner must be able to. [RabbitMQ]"""
-    if isinstance(to, str):
-        rights = channel.connection.rights
-        rights.require(READ, kind, name)
-        rights.require(WRITE, EXCHANGE, to)
+    channel.connection.rights.require_binding(kind, destination, source, exchange, key)
 
 
 def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None:
@@ -82,8 +67,8 @@ def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None
     else:
         rights.require(CONFIGURE, EXCHANGE, frame.exchange)
         if frame.exchange not in virtual_host.exchanges:
-            alternate = _arguments(frame.arguments).get("alternate-exchange")
-            _require_forwarding(channel, EXCHANGE, frame.exchange, alternate)
+            alternate = _arguments(frame.arguments).get(ALTERNATE_EXCHANGE)
+            rights.require_forwarding(EXCHANGE, frame.exchange, alternate)
         exchange = virtual_host.declare_exchange(
             frame.exchange,
             frame.exchange_type,
@@ -143,7 +128,7 @@ def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
         name = frame.queue or virtual_host.generate_name()
         connection.rights.require(CONFIGURE, QUEUE, name)
         if name not in virtual_host.queues:
-            _require_forwarding(channel, QUEUE, name, arguments.get("x-dead-letter-exchange"))
+            connection.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
         queue = virtual_host.declare_queue(
             name,
             frame.durable,

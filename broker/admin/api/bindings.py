@@ -7,7 +7,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 
-from broker.adapters.access import EXCHANGE, QUEUE, READ, WRITE
+from broker.adapters.access import EXCHANGE, QUEUE
 from broker.admin.api.body import Body, table, text
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
@@ -173,16 +173,8 @@ def _existing(vhost: VirtualHost, source: str, kind: str, destination: str, prop
 def _require(
     visitor: Visitor, vhost: VirtualHost, source: str, kind: str, destination: str, key: str
 ) -> None:
-    """To bind and to unbind is to write to the destination and to read from the source. [RabbitMQ]"""
-    rights = visitor.rights(vhost)
-    refuse_default(source)
-    if kind == "e":
-        if not destination:
-            raise bad_request("operation not permitted on the default exchange")
-        rights.require(WRITE, EXCHANGE, destination)
-    else:
-        rights.require(WRITE, QUEUE, destination)
-    rights.require(READ, EXCHANGE, source)
-    exchange = vhost.exchanges.get(source)
-    if exchange is not None:
-        rights.require_topic(READ, exchange, key)
+    """Hold the visitor to what a client may bind. Raises ApiError, AccessRefused."""
+    if kind == "e" and not destination:
+        raise bad_request("operation not permitted on the default exchange")
+    of_kind = EXCHANGE if kind == "e" else QUEUE
+    visitor.rights(vhost).require_binding(of_kind, destination, source, vhost.exchanges.get(source), key)

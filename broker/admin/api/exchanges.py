@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from broker.adapters.access import CONFIGURE, EXCHANGE, READ, WRITE, Rights
+from broker.adapters.access import CONFIGURE, EXCHANGE, Rights
 from broker.admin.api.body import Body, Fields, flag, table, text
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
@@ -134,10 +134,8 @@ def declare_exchange(vhost: VirtualHost, rights: Rights, name: str, fields: Fiel
     arguments = field_table(table(fields, "arguments"), where)
     kind = text(fields, "type", "direct")
     rights.require(CONFIGURE, EXCHANGE, name)
-    alternate = arguments.get(ALTERNATE_EXCHANGE)
-    if name not in vhost.exchanges and isinstance(alternate, str):
-        rights.require(READ, EXCHANGE, name)
-        rights.require(WRITE, EXCHANGE, alternate)
+    if name not in vhost.exchanges:
+        rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
     return vhost.declare_exchange(
         name, kind, flag(fields, "durable"), flag(fields, "auto_delete"), flag(fields, "internal"), arguments
     )

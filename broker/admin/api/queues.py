@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ, WRITE, Rights
+from broker.adapters.access import CONFIGURE, QUEUE, READ, Rights
 from broker.admin.api.body import Body, Fields, flag, table
 from broker.admin.api.consumers import shown_consumers
 from broker.admin.api.durable import durable
@@ -163,8 +163,5 @@ def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields)
     arguments = field_table(table(fields, "arguments"), f"queue '{name}' in vhost '{vhost.name}'")
     rights.require(CONFIGURE, QUEUE, name)
     if name not in vhost.queues:
-        dead_letters_to = arguments.get(DEAD_LETTER_EXCHANGE)
-        if isinstance(dead_letters_to, str):
-            rights.require(READ, QUEUE, name)
-            rights.require(WRITE, EXCHANGE, dead_letters_to)
+        rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
     return vhost.declare_queue(name, flag(fields, "durable"), None, flag(fields, "auto_delete"), arguments)
