@@ -1,6 +1,6 @@
 """Limits of virtual hosts and users. [RabbitMQ vhost limits, user limits]"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from fastapi import APIRouter
@@ -13,27 +13,12 @@ from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator, Asker
 from broker.admin.shapes import Shown
+from broker.admin.vhost_limits import LIMITS_OF_VHOSTS, set_vhost_limits, vhost_limits
 from broker.auth.user import USER_LIMITS
-from broker.core.broker import Broker
-from broker.core.vhost import VirtualHost
 
 CHANGED: Final = 204
-MAX_CONNECTIONS: Final = "max-connections"
-MAX_QUEUES: Final = "max-queues"
-VHOST_LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES)
 
 router = APIRouter(tags=["limits"])
-
-
-def vhost_limits(vhost: VirtualHost) -> dict[str, int]:
-    """The limits of a virtual host that are set."""
-    both = ((MAX_CONNECTIONS, vhost.connections_max), (MAX_QUEUES, vhost.queues_max))
-    return {name: limit for name, limit in both if limit is not None}
-
-
-def set_vhost_limits(broker: Broker, vhost: str, limits: Mapping[str, int]) -> None:
-    """Replace the limits of a virtual host. Raises what the core raises."""
-    broker.limit_vhost(vhost, limits.get(MAX_CONNECTIONS), limits.get(MAX_QUEUES))
 
 
 def limit_value(fields: Fields) -> int:
@@ -67,9 +52,9 @@ async def put_vhost_limit(
     management: Managed, visitor: Administrator, vhost: Name, name: Name, body: Body
 ) -> Response:
     """Set one limit of a virtual host; a negative number takes it away."""
-    limits = vhost_limits(visitor.vhost(vhost))
-    _check(name, VHOST_LIMITS)
-    set_vhost_limits(management.broker, vhost, limits | {name: limit_value(body)})
+    found = visitor.vhost(vhost)
+    _check(name, LIMITS_OF_VHOSTS)
+    set_vhost_limits(management.broker, found, vhost_limits(found) | {name: limit_value(body)})
     await durable(management.store)
     return Response(status_code=CHANGED)
 
@@ -79,10 +64,11 @@ async def delete_vhost_limit(
     management: Managed, visitor: Administrator, vhost: Name, name: Name
 ) -> Response:
     """Take one limit of a virtual host away."""
-    limits = vhost_limits(visitor.vhost(vhost))
-    _check(name, VHOST_LIMITS)
+    found = visitor.vhost(vhost)
+    _check(name, LIMITS_OF_VHOSTS)
+    limits = vhost_limits(found)
     limits.pop(name, None)
-    set_vhost_limits(management.broker, vhost, limits)
+    set_vhost_limits(management.broker, found, limits)
     await durable(management.store)
     return Response(status_code=CHANGED)
 

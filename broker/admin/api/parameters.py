@@ -8,22 +8,26 @@ from fastapi.responses import JSONResponse, Response
 from broker.admin.api.body import Body, required, table
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
-from broker.admin.api.limits import set_vhost_limits, vhost_limits
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied, policy_of
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.shapes import described_policy
+from broker.admin.vhost_limits import (
+    LIMITS_COMPONENT,
+    LIMITS_OF_VHOSTS,
+    LIMITS_PARAMETER,
+    set_vhost_limits,
+    vhost_limits,
+)
 from broker.auth.user import checked_limits
 from broker.core.parameters import CLUSTER_NAME, INTERNAL
+from broker.core.policy import OPERATOR_POLICY
 from broker.core.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204
-OPERATOR_POLICY: Final = "operator_policy"
-VHOST_LIMITS: Final = "vhost-limits"
-LIMITS: Final = "limits"
-COMPONENTS: Final = (OPERATOR_POLICY, VHOST_LIMITS)
+COMPONENTS: Final = (OPERATOR_POLICY, LIMITS_COMPONENT)
 
 Shown = dict[str, Any]
 
@@ -34,7 +38,9 @@ def _of(vhost: VirtualHost, component: str | None = None) -> list[Shown]:
     found: list[Shown] = []
     limits = vhost_limits(vhost)
     if limits:
-        found.append({"vhost": vhost.name, "component": VHOST_LIMITS, "name": LIMITS, "value": limits})
+        found.append(
+            {"vhost": vhost.name, "component": LIMITS_COMPONENT, "name": LIMITS_PARAMETER, "value": limits}
+        )
     for policy in vhost.policies.operator_policies.values():
         value = described_policy(policy)
         del value["name"]
@@ -89,9 +95,9 @@ async def put_parameter(
         found.policies.set(policy_of(vhost, name, value, operator=True))
         await applied(found)
     else:
-        if name != LIMITS:
-            raise bad_request(f"the limits of a vhost are called '{LIMITS}', not '{name}'")
-        set_vhost_limits(management.broker, vhost, checked_limits(value, ("max-connections", "max-queues")))
+        if name != LIMITS_PARAMETER:
+            raise bad_request(f"the limits of a vhost are called '{LIMITS_PARAMETER}', not '{name}'")
+        set_vhost_limits(management.broker, found, checked_limits(value, LIMITS_OF_VHOSTS))
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
 
@@ -108,7 +114,7 @@ async def delete_parameter(
         found.policies.delete(name, operator=True)
         await applied(found)
     else:
-        set_vhost_limits(management.broker, vhost, {})
+        set_vhost_limits(management.broker, found, {})
     await durable(management.store)
     return Response(status_code=CHANGED)
 

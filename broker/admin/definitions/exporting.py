@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from broker.admin.api.limits import vhost_limits
-from broker.admin.definitions.items import OPERATOR_POLICY, VHOST_LIMITS
 from broker.admin.json_values import shown
 from broker.admin.shapes import described_policy, described_vhost, shown_permission, shown_topic, shown_user
+from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_PARAMETER, vhost_limits
 from broker.auth.passwords import ARGON2ID
 from broker.auth.user import User
 from broker.auth.users import Users
@@ -15,6 +14,7 @@ from broker.core.binding import Binding
 from broker.core.broker import Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.parameters import INTERNAL
+from broker.core.policy import OPERATOR_POLICY
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 
@@ -125,7 +125,7 @@ def _parameters(contents: Contents, named: bool) -> Iterator[Shown]:
     vhost = contents.vhost
     limits = vhost_limits(vhost)
     if limits:
-        yield _of(vhost, named) | {"component": VHOST_LIMITS, "name": "limits", "value": limits}
+        yield _of(vhost, named) | {"component": LIMITS_COMPONENT, "name": LIMITS_PARAMETER, "value": limits}
     for policy in list(vhost.policies.operator_policies.values()):
         value = described_policy(policy)
         yield _of(vhost, named) | {"component": OPERATOR_POLICY, "name": value.pop("name"), "value": value}

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.admin.json_values import field_table
+from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vhost_limits
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users
@@ -17,14 +18,11 @@ from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.field_values import show
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.parameters import INTERNAL
-from broker.core.policy import ALL, checked_policy
+from broker.core.policy import ALL, OPERATOR_POLICY, checked_policy
 from broker.core.vhost import VirtualHost
 
 Fields = Mapping[str, Any]
 
-OPERATOR_POLICY: Final = "operator_policy"
-VHOST_LIMITS: Final = "vhost-limits"
-LIMITS: Final = ("max-connections", "max-queues")
 PROTECTED: Final = "protected_from_deletion"
 METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
 """What RabbitMQ says of a virtual host."""
@@ -210,9 +208,9 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
     """A parameter of a virtual host: an operator policy, or limits. Others belong to RabbitMQ's plugins."""
     found, name = target.vhost(fields, vhost), text(fields, "name")
     component, value = text(fields, "component"), fields.get("value")
-    if component not in (OPERATOR_POLICY, VHOST_LIMITS):
+    if component not in (OPERATOR_POLICY, LIMITS_COMPONENT):
         raise PreconditionFailed(
-            f"component '{component}' is not known, allowed: {OPERATOR_POLICY}, {VHOST_LIMITS}"
+            f"component '{component}' is not known, allowed: {OPERATOR_POLICY}, {LIMITS_COMPONENT}"
         )
     if not isinstance(value, Mapping):
         raise PreconditionFailed("'value' is not an object")
@@ -251,7 +249,4 @@ def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) 
 def _limit(target: Target, vhost: VirtualHost, limits: object) -> None:
     if not isinstance(limits, Mapping):
         raise PreconditionFailed("limits are not an object")
-    checked = checked_limits(limits, LIMITS)
-    connections, queues = (checked.get(name) for name in LIMITS)
-    if (connections, queues) != (vhost.connections_max, vhost.queues_max):
-        target.broker.limit_vhost(vhost.name, connections, queues)
+    set_vhost_limits(target.broker, vhost, checked_limits(limits, LIMITS_OF_VHOSTS))
