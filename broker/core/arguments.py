@@ -1,8 +1,8 @@
 """The arguments of queues, exchanges, consumers: which values are allowed, when a redeclaration is the same.
 
 Refusals begin with RabbitMQ's words and name the argument and the value. RabbitMQ's arguments that have no
-effect here (README.md has the list) are checked, kept and shown all the same; arguments that RabbitMQ does not
-know are kept as they are. A stream is refused: who asks for one must not get a queue that forgets.
+effect here (README.md has the list) are checked, kept and shown all the same; arguments that RabbitMQ does
+not know are kept as they are. A stream is refused: who asks for one must not get a queue that forgets.
 """
 
 from __future__ import annotations
