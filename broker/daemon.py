@@ -61,17 +61,13 @@ DEFAULT_VHOST: Final = "/"
 _log = structlog.get_logger("amqpd")
 
 
-class StartError(Exception):
-    """The daemon cannot start; the text says why."""
-
-
 def run(settings: Settings) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns the exit status."""
     logs.configure(settings.log_format, settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(Daemon(settings, runner.get_loop()).main())
-        except (StartError, StoreError, ListenError, TlsError, OSError) as error:
+        except (StoreError, ListenError, TlsError, OSError) as error:
             print(f"amqpd: {error}", file=sys.stderr)  # noqa: T201  the one line that says why it ends
             return 1
 
@@ -253,6 +249,7 @@ class Daemon:
 
     def _tick_store(self) -> None:
         """Look for room after a full disk, tell when the log fails or comes back, watch memory and space."""
+        self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # first: whatever goes wrong now
         self.log.tick()
         self.resources.check(self.log.full)
         failure = self.log.failure
@@ -261,7 +258,6 @@ class Daemon:
         elif self.failure and not failure:
             _log.warning("publishes are accepted again", was=self.failure)
         self.failure = failure
-        self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)
 
     # -- what it says
 
