@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from broker import __version__
-from config.loader import CONFIG, Loaded, SettingsError, flag, load_with_sources, variable
+from config.loader import CONFIG, Loaded, SettingsError, flag, load, variable
 from config.settings import Settings, is_secret
 
 Command = Callable[..., None]
@@ -215,7 +215,7 @@ def version() -> None:
 def _load(flags: dict[str, object]) -> Loaded:
     """Load the settings; one line for each thing that is wrong with them, and exit status 2."""
     try:
-        return load_with_sources(flags, os.environ)
+        return load(flags, os.environ)
     except SettingsError as error:
         for line in str(error).splitlines():
             typer.echo(f"amqpd: {line}", err=True)

@@ -49,16 +49,11 @@ class Loaded:
     sources: Mapping[str, str]
 
 
-def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
     """Settings from `flags` (by setting name; None or an empty list: not given) and the environment.
 
     `flags["config"]` or AMQPD_CONFIG names the file. Raises SettingsError.
     """
-    return load_with_sources(flags, environ).settings
-
-
-def load_with_sources(flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
-    """As `load`, and say for each setting where it was set. Raises SettingsError."""
     problems: list[str] = []
     given = _from_environment(environ, problems)
     for name, value in flags.items():

@@ -126,7 +126,6 @@ class Wall:
     def __init__(self) -> None:
         self.written = bytearray()
         self.holds = 0
-        self.known = False
         self.closed = False
         self.room = 1 << 40  # bytes after which a socket is full
         self.connection: Connection091 | None = None
@@ -139,11 +138,7 @@ class Wall:
     def close(self) -> None:
         self.closed = True
 
-    def end_output(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = True
+    end_output = abort = close
 
     def is_closing(self) -> bool:
         return self.closed
@@ -155,8 +150,7 @@ class Wall:
         self.holds &= ~reason
 
     def logged_in(self) -> None:
-        assert not self.known
-        self.known = True
+        assert not self.closed
 
     def closing(self, seconds: int) -> None:
         assert seconds > 0

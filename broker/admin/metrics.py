@@ -144,6 +144,7 @@ def _gauges(measured: Measured) -> Iterable[Metric]:
         ("queues", "Queues.", queues),
         ("log_bytes", "Size of the log on disk.", log.bytes_on_disk),
         ("log_segments", "Files of the log.", log.segment_count),
+        ("log_damaged_segments", "Files of the log that no longer read back.", log.damaged_segments),
         ("low_on_memory", "1 while publishers wait for memory.", int(shortage.memory)),
         ("low_on_disk", "1 while publishers wait for space on the disk.", int(shortage.disk)),
         ("publishers_held", "Connections that wait to publish.", len(shortage.held)),

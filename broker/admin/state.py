@@ -79,6 +79,10 @@ class MeasuredLog(Protocol):
         """How many segments there are."""
 
     @property
+    def damaged_segments(self) -> int:
+        """How many of them have turned out not to read back."""
+
+    @property
     def sync_latency(self) -> Measures:
         """How long syncs took."""
 

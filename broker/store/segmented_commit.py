@@ -53,6 +53,7 @@ class SegmentedCommit(GroupCommit):
         self.definitions_cache: list[dict[str, object]] | None = None
         self.files = files
         self.segments = SegmentTable()
+        self.damaged_segments: i64 = 0  # met since the start, when their space was to come back
         self.identity: int = 0
         self.next_sequence: i64 = 1
         self.filling = Batch(0, Segment(0, 0), 0, BytesWriter())

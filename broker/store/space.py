@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+import structlog
 from mypy_extensions import i64
 
 from broker.core.message import Message
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 SLICE: Final = 256 * 1024  # copied per batch at most, or one batch of the victim if that is larger
 SETTLE_BYTES: Final = 17
+
+_log = structlog.get_logger("amqpd.store")
 
 
 @final
@@ -36,7 +39,6 @@ class Space:
         self.victim: Segment | None = None  # the segment being copied forward
         self.scanner: SegmentScanner | None = None
         self.records = Records()
-        self.damage = ""  # a victim that did not read back; it is left as it is
 
     def batches_failed(self, number: i64) -> None:
         """What batches from this number on said has not been written."""
@@ -156,7 +158,8 @@ class Space:
 
     def _give_up(self, victim: Segment, problem: str) -> None:
         """Leave a segment that does not read back where it is; it is never chosen again."""
-        self.damage = problem
+        _log.error("a segment of the log does not read back and is left as it is", reason=problem)
+        self.log.damaged_segments += 1
         victim.settles = victim.end
         self.victim = None
         self.scanner = None

@@ -75,11 +75,7 @@ def run_inline(work: Work, done: Done) -> None:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DiskSyncer(Syncer):
-    """Does everything through the disk, wherever `run_off_loop` runs it.
-
-    With a thread it is the fallback for systems without the helper process; with `run_inline` it is
-    synchronous.
-    """
+    """Does everything through the disk, wherever `run_off_loop` runs it; with `run_inline` here and now."""
 
     def __init__(self, disk: Disk, run_off_loop: RunOffLoop = run_inline) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ class Log:
 
     bytes_on_disk = 0
     segment_count = 1
+    damaged_segments = 0
     sync_latency = Measures()
 
     def __init__(self) -> None:

@@ -50,6 +50,7 @@ class FakeBroker:
 class FakeLog:
     bytes_on_disk: int = 4096
     segment_count: int = 2
+    damaged_segments: int = 1
     failure: str = ""
     sync_latency: FakeMeasures = field(default_factory=FakeMeasures)
 
@@ -179,6 +180,7 @@ async def test_the_log() -> None:
     samples = await scraped(exposition(FakeBroker({})))
     assert value(samples, "amqpd_log_bytes") == 4096
     assert value(samples, "amqpd_log_segments") == 2
+    assert value(samples, "amqpd_log_damaged_segments") == 1
     assert value(samples, "amqpd_log_failed") == 0
     samples = await scraped(exposition(FakeBroker({}), FakeLog(failure="disk full")))
     assert value(samples, "amqpd_log_failed") == 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config.loader import SettingsError, flag, load, load_with_sources, variable
+from config.loader import SettingsError, flag, load, variable
 from config.settings import Settings
 
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 def test_flag_before_environment_before_file_before_default(file: Path) -> None:
     file.write_text("heartbeat = 1\nchannel_max = 1\nframe_max = 5000\n")
     environ = {"AMQPD_HEARTBEAT": "2", "AMQPD_CHANNEL_MAX": "2", "AMQPD_CONFIG": str(file)}
-    loaded = load_with_sources({"heartbeat": "3", "listen": None}, environ)
+    loaded = load({"heartbeat": "3", "listen": None}, environ)
     settings = loaded.settings
     assert (settings.heartbeat, settings.channel_max, settings.frame_max) == (3, 2, 5000)
     assert settings.listen == Settings().listen
@@ -35,7 +35,7 @@ def test_flag_before_environment_before_file_before_default(file: Path) -> None:
 
 def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
     file.write_text("heartbeat = 1\n")
-    assert load({"config": str(file)}, {"AMQPD_CONFIG": "/nowhere"}).heartbeat == 1
+    assert load({"config": str(file)}, {"AMQPD_CONFIG": "/nowhere"}).settings.heartbeat == 1
 
 
 NEEDED: dict[str, dict[str, object]] = {
@@ -86,8 +86,12 @@ def test_every_setting_by_flag_environment_and_file(name: str, text: str, toml: 
     file.write_text(f"{name} = {toml}\n")
     needed = NEEDED.get(name, {})
     flags: dict[str, object] = {name: text}
-    by_flag = load(flags | needed, {})
-    assert by_flag == load(needed, {variable(name): text}) == load({"config": str(file)} | needed, {})
+    by_flag = load(flags | needed, {}).settings
+    assert (
+        by_flag
+        == load(needed, {variable(name): text}).settings
+        == load({"config": str(file)} | needed, {}).settings
+    )
     assert by_flag != Settings() or name == "default_user"
 
 
@@ -121,7 +125,7 @@ def test_a_wrong_value_in_the_file(file: Path) -> None:
 
 def test_a_value_that_another_place_overrules_is_not_judged(file: Path) -> None:
     file.write_text('log_level = "loud"\n')
-    assert load({"config": str(file), "log_level": "error"}, {}).log_level == "error"
+    assert load({"config": str(file), "log_level": "error"}, {}).settings.log_level == "error"
 
 
 def test_an_unknown_key_in_the_file(file: Path) -> None:
@@ -147,7 +151,7 @@ def test_an_unknown_variable() -> None:
      "AMQPD_PORT_5672_TCP", "AMQPD_PORT_5672_TCP_ADDR"],
 )  # fmt: skip
 def test_variables_that_platforms_set_are_not_settings(name: str) -> None:
-    assert load({}, {name: "tcp://10.0.0.1:5672"}) == Settings()
+    assert load({}, {name: "tcp://10.0.0.1:5672"}).settings == Settings()
 
 
 def test_every_wrong_thing_is_named_in_a_line_of_its_own() -> None:
@@ -186,8 +190,8 @@ def test_a_first_user_from_anywhere_needs_a_password_of_its_own(file: Path) -> N
         "default_user = 'admin' (environment AMQPD_DEFAULT_USER): its password is missing; "
     )
     file.write_text('default_pass = "sesame"\n')
-    assert load({"config": str(file)}, {"AMQPD_DEFAULT_USER": "admin"}).default_user == "admin"
-    assert load({}, {"AMQPD_DEFAULT_USER": "guest"}).default_pass.get_secret_value() == "guest"
+    assert load({"config": str(file)}, {"AMQPD_DEFAULT_USER": "admin"}).settings.default_user == "admin"
+    assert load({}, {"AMQPD_DEFAULT_USER": "guest"}).settings.default_pass.get_secret_value() == "guest"
 
 
 @pytest.mark.parametrize(("name", "value"), [("tls_listen", "127.0.0.1:5671"), ("tls_verify", "optional")])
@@ -196,7 +200,7 @@ def test_tls_needs_its_files(name: str, value: str) -> None:
     text = refusal({name: value})
     assert text.startswith(f"{name} = '{value}' (flag --{name.replace('_', '-')}): {needed} is missing; ")
     assert needed in refusal({name: value, needed: "none"})
-    assert load({name: "off"}, {}) == Settings()
+    assert load({name: "off"}, {}).settings == Settings()
 
 
 def test_an_empty_password_variable_does_not_leave_the_well_known_one() -> None:

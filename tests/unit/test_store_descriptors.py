@@ -118,7 +118,7 @@ def test_a_segment_that_could_not_be_opened_is_copied_forward_later() -> None:
     publish(log, [QUEUE], b"x")
     log.commit()
     assert kept.segment == home.number
-    assert log.space.damage == ""
+    assert log.damaged_segments == 0
     disk.descriptors = 1000
     churn()
     assert kept.segment > home.number

@@ -3,6 +3,7 @@
 import errno
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.core.errors import StoreFailed
 from broker.store.log import Log
@@ -110,8 +111,10 @@ def test_copies_outlive_a_segment_that_does_not_read_back_to_its_end(twice: bool
     churn(log, 3)
     log.space.victim = log.segments.get(1)
     disk.rotten_at = late.offset
-    churn(log, 50)
-    assert log.space.damage
+    with capture_logs() as told:
+        churn(log, 50)
+    assert log.damaged_segments == 1
+    assert [line["reason"].split(" at ")[0] for line in told] == [f"{FOLDER}/0000000001.log is damaged"]
     disk.rotten_at = -1
     assert early.segment > 1
     assert late.segment == 1
