@@ -76,7 +76,7 @@ class MemoryStore(MessageStore):
     def append_settle(self, message: Message, queue: Queue) -> None:
         self.settled.append((message, queue.name))
 
-    def forget(self, message: Message) -> None:
+    def forget(self, message: Message, queue: Queue) -> None:
         self.forgotten.append(message)
 
 

@@ -46,6 +46,10 @@ class Sink(RecoverySink):
         """Remember a definition."""
         self.changes.append(change)
 
+    def has(self, queue: int) -> bool:
+        """Whether the queue exists."""
+        return queue not in self.gone
+
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """Remember a message."""
         taken = [queue for queue in queues if queue not in self.gone]

@@ -49,7 +49,7 @@ class RecordingStore(MessageStore):
         if not self.failure:
             self.changes.append(change)
 
-    def forget(self, message: Message) -> None:
+    def forget(self, message: Message, queue: Queue) -> None:
         assert self.kinds()[-1] in ("queue.delete", "exchange.delete", "vhost.delete"), (
             "the change comes first"
         )

@@ -57,7 +57,7 @@ class HandStore(MessageStore):
     def append_transacted_settle(self, message: Message, queue: Queue) -> None:
         self.transacted.append(message)
 
-    def forget(self, message: Message) -> None:
+    def forget(self, message: Message, queue: Queue) -> None:
         self.forgotten.append(message)
 
     def load(self, message: Message) -> bytes:

@@ -55,7 +55,7 @@ def dispose(queue: Queue) -> None:
         entry.owner = None
         queue.entries.unlink(entry)
         if queue.logged and entry.message.sequence != 0:
-            queue.store.forget(entry.message)
+            queue.store.forget(entry.message, queue)
         entry = following
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
     for owner, entry in taken:

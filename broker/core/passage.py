@@ -77,7 +77,7 @@ class Passage:
         """Leave out what was deleted since the append, when it did not have the message yet."""
         for queue in self.logged:
             if queue.deleted:
-                store.forget(self.message)
+                store.forget(self.message, queue)
         self.queues = [queue for queue in self.queues if not queue.deleted]
         self.keepers = [keeper for keeper in self.keepers if not keeper.queue.deleted]
 

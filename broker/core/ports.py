@@ -83,10 +83,10 @@ class MessageStore:
         durable. After a failure, of the log or of the batch alone, it is as if this had not been called.
         """
 
-    def forget(self, message: Message) -> None:
-        """A logged queue that held `message` was deleted.
+    def forget(self, message: Message, queue: Queue) -> None:
+        """`queue`, a logged one that held `message`, was deleted.
 
-        Nothing is appended: the definition change says it all.
+        Nothing need be appended: the definition change says it all.
         """
 
     def append_definition(self, change: dict[str, object]) -> None:

@@ -259,7 +259,7 @@ class Rules(Alarm):
         if self.timetable is not None:
             for message in self.timetable.clear():
                 if message.sequence != 0:
-                    self.queue.store.forget(message)
+                    self.queue.store.forget(message, self.queue)
 
 
 def apply_rules(queue: Queue, topology: Topology) -> None:

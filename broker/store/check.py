@@ -97,6 +97,10 @@ class _Counter(RecoverySink):
         elif change.get("kind") == "exchange" and isinstance(number, int):
             self.report.queue_names[number] = f"of what exchange {where} keeps"
 
+    def has(self, queue: int) -> bool:
+        """Every queue counts as existing (RecoverySink)."""
+        return True
+
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message; every queue counts as existing."""
         for queue in queues:

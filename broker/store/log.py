@@ -123,18 +123,9 @@ class Log(SegmentedCommit):
             if sequence == STANDS_IN:
                 self.stand_ins.settle(message)
             return
-        number = queue.number
         if not self.stopped:
-            batch = self.filling
-            if batch.count == 0:
-                self.wants_commit()
-            batch.add_settle(sequence, number)
-            if message.segment != batch.segment.number:
-                batch.segment.settles += 1
-                if message.segment != self.last_needed:
-                    self.last_needed = message.segment
-                    batch.segment.needs.add(message.segment)
-        self._let_go(message, number)
+            self.append_void(message, queue.number)
+        self._let_go(message, queue.number)
 
     def append_death(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
@@ -159,10 +150,15 @@ class Log(SegmentedCommit):
         else:
             self._drop(message)
 
-    def forget(self, message: Message) -> None:
-        """A queue that held the message was deleted; the definition change is the record of that."""
+    def forget(self, message: Message, queue: Queue) -> None:
+        """A queue that held the message was deleted; the definition change is the record of that.
+
+        But a record that names pieces must be void before they may go.
+        """
         if message.sequence == STANDS_IN:
             self.stand_ins.settle(message)
+        elif message.body is not None:
+            self.append_settle(message, queue)
         elif message.sequence != 0:
             message.references -= 1
             if message.references == 0:

@@ -31,6 +31,10 @@ class RecoverySink:
     def defined(self) -> None:
         """Every definition has been given; messages follow."""
 
+    def has(self, queue: int) -> bool:
+        """Whether there is a queue with this number, once every definition has been applied."""
+        raise NotImplementedError
+
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message that these queues hold; returns how many of the queues still exist and took it.
 
@@ -69,6 +73,7 @@ class Reading:
         self.tail_at: i64 = 0  # the last valid batch of the newest segment
         self.tail_segment: Segment | None = None
         self.leftovers: list[str] = []
+        self.void: list[tuple[Message, int]] = []  # large messages and queues that are gone
         self.highest: i64 = 0
 
     def scanner(self, number: i64, identity: int) -> SegmentScanner:
@@ -212,6 +217,8 @@ class Reading:
         seen = replay.delivered.get(message.sequence) if clean and replay.delivered else None
         counts = replay.counts.by_queue(message.sequence) if replay.counts.first else _NO_COUNTS
         taken: i64 = 0
+        if message.body is not None:
+            queues = self._existing(sink, message, queues)
         if seen is not None:
             taken = sink.message(message, [queue for queue in queues if queue in seen], True, counts)
             queues = [queue for queue in queues if queue not in seen]
@@ -222,6 +229,15 @@ class Reading:
             self.segments.holding(message).unlink(message)
             replay.settled.pop(message.sequence, None)
             replay.counts.drop(message.sequence)
+
+    def _existing(self, sink: RecoverySink, message: Message, queues: list[int]) -> list[int]:
+        """The queues that there still are. For all others it must be on disk that they hold no such message:
+
+        its pieces may go before the record that names them.
+        """
+        there = [queue for queue in queues if sink.has(queue)]
+        self.void += [(message, queue) for queue in queues if queue not in there]
+        return there
 
     def _join(self, message: Message) -> None:
         """Give a message its body. Raises LogDamaged if a piece of it is missing."""

@@ -88,6 +88,9 @@ def _take_over(log: Log, reading: Reading) -> None:
             dead.append(segment.name)
             log.segments.remove(segment)
     log.start(reading.highest + 1)
+    for message, queue in reading.void:
+        if log.segments.get(message.segment) is not None:
+            log.append_void(message, queue)
     for name in dead:
         log.syncer.remove(name)
     reading.report.removed += dead

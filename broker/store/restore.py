@@ -37,6 +37,10 @@ class Recovered(RecoverySink):
         """Messages come into queues that are as their policies want them (RecoverySink)."""
         self.broker.apply_policies()
 
+    def has(self, queue: int) -> bool:
+        """Whether there is such a queue (RecoverySink)."""
+        return self.broker.queue_numbered(queue) is not None
+
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message and the queues that hold it (RecoverySink)."""
         taken = 0

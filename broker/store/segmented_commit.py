@@ -97,6 +97,18 @@ class SegmentedCommit(GroupCommit):
         """How many segment files there are."""
         return self.segments.count
 
+    def append_void(self, message: Message, number: i64) -> None:
+        """Append that the queue with this number no longer holds the message, and do nothing else."""
+        batch = self.filling
+        if batch.count == 0:
+            self.wants_commit()
+        batch.add_settle(message.sequence, number)
+        if message.segment != batch.segment.number:
+            batch.segment.settles += 1
+            if message.segment != self.last_needed:
+                self.last_needed = message.segment
+                batch.segment.needs.add(message.segment)
+
     def append_delivered(self, message: Message, queue: Queue) -> None:
         """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
         if message.sequence > 0 and not self.stopped:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.simulation.store_model import Event, published, random_message
+from tests.simulation.store_model import Event, published
 
 if TYPE_CHECKING:
     from tests.simulation.store_work import Work
@@ -57,10 +57,11 @@ class Deaths:
         if message.sequence == 0:
             return  # the core does not ask the log to keep what it does not hold
         chosen = rng.sample(sorted(work.queues), min(len(work.queues), rng.choice([1, 1, 2])))
-        letter = random_message(rng, work.next_message)
+        letter = work.new_message()
+        if message.body is not None and rng.random() < 0.7:
+            letter.body = message.body
         letter.date, letter.died = 1_700_000_000_000, True
-        own = work.next_message
-        work.next_message += 1
+        own = work.next_message - 1
         sequence, batch, refused = message.sequence, log.batch, bool(log.failure)
         log.append_death(letter, [work.queues[n] for n in chosen], message, work.queues[number])
         work.held[own] = (letter, set(chosen))
@@ -70,7 +71,7 @@ class Deaths:
         elif refused:
             self._stand_in(own, Origin(sequence, number))
         else:
-            work.model.add(batch, published(letter, chosen))
+            work.model.add(batch, published(letter, chosen, work.load(letter)))
             work.model.add(batch, Event("transacted", sequence, (number,)))
             self.appended = [death for death in self.appended if death.batch > log.durable]
             self.appended.append(Death(batch, own, key, sequence, number))

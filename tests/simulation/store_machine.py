@@ -13,6 +13,7 @@ from tests.simulation.store_model import (
     TopologySink,
     difference,
     time_of,
+    whole,
 )
 from tests.simulation.store_work import Work
 from tests.storing import Deferred, logged_queue, open_log
@@ -163,8 +164,7 @@ class Machine(Work):
         for message, queues, redelivered in sink.messages:
             assert redelivered == (not report.clean)
             assert message.sequence not in found.messages, "a message comes back once"
-            content = message.content or log.load(message)
-            found.messages[message.sequence] = (content, set(queues), time_of(message))
+            found.messages[message.sequence] = (whole(log, message), set(queues), time_of(message))
         sequences = [message.sequence for message, _, _ in sink.messages]
         assert sequences == sorted(sequences)
         assert any(found.everything() == state.everything() for state in possible), (
@@ -176,6 +176,7 @@ class Machine(Work):
         self.queues = {number: logged_queue(number) for number in sink.queues}
         self.held = {}
         self.deaths.forget()
+        self.uploads = []
         self.reserved = set()
         for message, taken, _ in sink.messages:
             self.held[-message.sequence] = (message, set(taken))
@@ -209,7 +210,8 @@ class Machine(Work):
 
 
 STEPS: Final[tuple[tuple[float, Callable[[Machine], None]], ...]] = (
-    (0.35, Machine.publish),
+    (0.29, Machine.publish),
+    (0.35, Machine.upload),
     (0.60, Machine.settle),
     (0.68, Machine.count),
     (0.77, lambda machine: machine.log.commit()),

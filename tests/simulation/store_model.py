@@ -41,10 +41,15 @@ class Event:
     count: int = 0
 
 
-def published(message: Message, queues: list[int]) -> Event:
+def whole(log: Log, message: Message) -> bytes:
+    """The content with all pieces of the body, from memory or disk."""
+    parts = [message] if message.body is None else [message, *message.body.pieces]
+    return b"".join(log.load(part) if part.content is None else part.content for part in parts)
+
+
+def published(message: Message, queues: list[int], content: bytes) -> Event:
     """What is to be found of a message that has just been appended."""
-    assert message.content is not None
-    return Event("publish", message.sequence, tuple(queues), message.content, time_of(message))
+    return Event("publish", message.sequence, tuple(queues), content, time_of(message))
 
 
 Found = tuple[bytes, set[int], Time]
@@ -103,6 +108,9 @@ class TopologySink(Sink):
             self.queues.add(number)
         else:
             self.queues.discard(number)
+
+    def has(self, queue: int) -> bool:
+        return queue in self.queues
 
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         taken = [queue for queue in queues if queue in self.queues]

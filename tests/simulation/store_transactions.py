@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter
-from tests.simulation.store_model import Event, published, random_message
+from tests.simulation.store_model import Event, published
+from tests.storing import logged_queue
 
 if TYPE_CHECKING:
     from tests.simulation.store_work import Work
@@ -31,11 +32,10 @@ class Transaction(DurableWaiter):
         batch = log.batch
         for _ in range(0 if log.failure else rng.randrange(PUBLISHES_MAX)):
             chosen = rng.sample(sorted(work.queues), rng.randrange(1, len(work.queues) + 1))
-            message = random_message(rng, work.next_message)
+            message = work.new_message()
             log.append_message(message, [work.queues[number] for number in chosen])
-            model.add(batch, published(message, chosen))
-            self.published.append((work.next_message, message, chosen))
-            work.next_message += 1
+            model.add(batch, published(message, chosen, work.load(message)))
+            self.published.append((work.next_message - 1, message, chosen))
         free = [
             (key, number)
             for key, (_, queues) in work.held.items()
@@ -61,8 +61,9 @@ class Transaction(DurableWaiter):
         work = self.work
         for key, message, chosen in self.published:
             alive = {number for number in chosen if number in work.queues}
-            for _ in range(len(chosen) - len(alive)):
-                self.log.forget(message)
+            for number in chosen:
+                if number not in alive:
+                    self.log.forget(message, logged_queue(number))
             if alive:
                 work.held[key] = (message, alive)
         for key, message, number in self.settled:

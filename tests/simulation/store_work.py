@@ -2,14 +2,16 @@
 
 import random
 
-from broker.core.message import Message
+from broker.core.message import Body, Message, piece_of
 from broker.core.queue import Queue
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths
-from tests.simulation.store_model import Event, Model, published, random_message
+from tests.simulation.store_model import Event, Model, published, random_message, whole
 from tests.simulation.store_transactions import Transaction
-from tests.storing import logged_queue
+from tests.storing import content_of, logged_queue
+
+UPLOADS_MAX = 3
 
 
 class Work:
@@ -26,6 +28,7 @@ class Work:
         self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
         self.reserved: set[tuple[int, int]] = set()  # what transactions will settle, likewise
         self.deaths = Deaths(self)
+        self.uploads: list[Body] = []
         self.next_queue = 1
         self.next_message = 1
 
@@ -34,12 +37,31 @@ class Work:
             return
         count = min(len(self.queues), self.rng.choice([1, 1, 1, 2, 3]))
         chosen = self.rng.sample(sorted(self.queues), count)
-        message = random_message(self.rng, self.next_message)
+        message = self.new_message()
         batch = self.log.batch
         self.log.append_message(message, [self.queues[number] for number in chosen])
-        self.held[self.next_message] = (message, set(chosen))
+        self.held[self.next_message - 1] = (message, set(chosen))
+        self.model.add(batch, published(message, chosen, self.load(message)))
+
+    def new_message(self) -> Message:
+        """One that has not been appended, some with a body that was uploaded piece by piece."""
+        message = random_message(self.rng, self.next_message)
         self.next_message += 1
-        self.model.add(batch, published(message, chosen))
+        ready = [body for body in self.uploads if body.pieces]
+        if ready and self.rng.random() < 0.2:
+            message.body = self.rng.choice(ready)
+            self.uploads.remove(message.body)
+        return message
+
+    def upload(self) -> None:
+        """A piece of a body comes, or what has come of one is given up."""
+        if len(self.uploads) == UPLOADS_MAX and self.rng.random() < 0.1:
+            del self.uploads[self.rng.randrange(UPLOADS_MAX)]
+        elif len(self.uploads) < UPLOADS_MAX:
+            self.uploads.append(self.log.new_body())
+        body = self.rng.choice(self.uploads)
+        length = self.rng.choice([10, 300, 2500])
+        self.log.append_piece(piece_of(body, content_of(self.rng.randrange(1 << 20), length), length))
 
     def settle(self) -> None:
         if not self.held:
@@ -82,7 +104,7 @@ class Work:
 
     def load(self, message: Message) -> bytes:
         rotten, self.disk.rotten_reads = self.disk.rotten_reads, 0
-        content = self.log.load(message) if message.content is None else message.content
+        content = whole(self.log, message)
         self.disk.rotten_reads = rotten
         return content
 
@@ -108,11 +130,11 @@ class Work:
         number = self.rng.choice(sorted(self.queues))
         self.model.add(self.log.batch, Event("delete", number))
         self.log.append_definition({"kind": "queue.delete", "number": number})
-        del self.queues[number]
+        deleted = self.queues.pop(number)
         for key in [key for key, (_, queues) in self.held.items() if number in queues]:
             message = self.held[key][0]
             self.let_go(key, number)
-            self.log.forget(message)
+            self.log.forget(message, deleted)
 
     def definitions(self) -> list[dict[str, object]]:
         return [{"kind": "queue", "number": number} for number in sorted(self.queues)]

@@ -107,7 +107,7 @@ def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None
         log.commit()
     deleted = publish(log, [Q1], b"of a queue that is deleted")
     log.append_count(deleted, Q1, 1)
-    log.forget(deleted)
+    log.forget(deleted, Q1)
     assert log.counts.first == {}
     assert sum(segment.counts for segment in log.segments.all()) == 0
     assert log.segment_count <= 3

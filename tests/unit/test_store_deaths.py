@@ -98,7 +98,7 @@ def test_what_stands_in_settles_what_it_stands_in_for() -> None:
     log.append_settle(letter, B)
     durable(log, deferred)
     assert (message.references, letter.references) == (1, 1)
-    log.forget(letter)  # C is deleted
+    log.forget(letter, C)  # C is deleted
     durable(log, deferred)
     assert message.references == 0
     assert places(disk) == []

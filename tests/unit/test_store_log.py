@@ -243,7 +243,7 @@ def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: P
     message = new_message(b"transient")
     log.append_settle(message, queue)
     log.append_delivered(message, queue)
-    log.forget(message)
+    log.forget(message, queue)
     assert log.is_empty()
     log.let_go()
 
