@@ -101,7 +101,7 @@ def test_taking_takes(api: Api, vhost: str, mode: str) -> None:
     [
         ({"ackmode": "none"}, "ackmode 'none' is not known"),
         ({"count": 0}, "count 0 is not from 1 to"),
-        ({"count": "many"}, 'count is not a whole number: "many"'),
+        ({"count": "many"}, "'count' is not a whole number: \"many\""),
         ({"encoding": "rot13"}, "encoding 'rot13' is not known"),
         ({"truncate": -1}, "truncate -1 is negative"),
     ],
@@ -143,9 +143,9 @@ def test_requeue_does_for_ackmode(api: Api, vhost: str) -> None:
         assert message["payload"] == "0"
         assert api.get("queues", vhost, "q")["messages"] == left
     refusal = api.refused(400, "POST", *messages, body=old | {"requeue": "perhaps"})
-    assert "requeue is not a boolean" in refusal["reason"]
+    assert "'requeue' is not a boolean" in refusal["reason"]
     refusal = api.refused(400, "POST", *messages, body=old)
-    assert "key_missing: ackmode" in refusal["reason"]
+    assert "'ackmode' is missing" in refusal["reason"]
 
 
 def test_unroutable_and_copied_messages(api: Api, vhost: str) -> None:

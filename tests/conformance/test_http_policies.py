@@ -27,8 +27,8 @@ def test_a_policy_is_set_shown_and_deleted(api: Api, vhost: str, kind: str) -> N
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ({"definition": {"max-length": 1}}, "key_missing: pattern"),
-        ({"pattern": ""}, "key_missing: definition"),
+        ({"definition": {"max-length": 1}}, "'pattern' is missing"),
+        ({"pattern": ""}, "'definition' is missing"),
         ({"pattern": "(", "definition": {"max-length": 1}}, "is not a regular expression"),
         ({"pattern": "((a?){99}){99}", "definition": {"max-length": 1}}, "could take too long to match"),
         ({"pattern": "", "definition": {"max-length": "1"}}, "'max-length' = '1' in policy 'p' in vhost"),

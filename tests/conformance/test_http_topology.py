@@ -33,8 +33,8 @@ def test_a_queue_is_declared_shown_and_deleted(api: Api, vhost: str) -> None:
     [
         ({"durable": False}, "inequivalent arg 'durable' for queue 'q' in vhost"),
         ({"durable": True, "arguments": {"x-expires": 5}}, "inequivalent arg 'x-expires'"),
-        ({"durable": 1}, "durable is not a boolean: 1"),
-        ({"arguments": "x"}, 'arguments is not an object: "x"'),
+        ({"durable": 1}, "'durable' is not a boolean: 1"),
+        ({"arguments": "x"}, "'arguments' is not an object: \"x\""),
         ({"arguments": {"": 1}}, "a name of not 1 to 255 bytes"),
         ({"arguments": {"n": 2**63}}, "does not fit into 64 bits"),
         ([], "the body is not a JSON object"),

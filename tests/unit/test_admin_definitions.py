@@ -135,7 +135,7 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
             "invalid arg 'x-expires' for queue 'q'",
         ),
         (bad("queues", name="q", vhost="v", arguments=5), "the arguments of queue 'q' are not an object"),
-        (bad("queues", name="q", vhost="v", durable="yes"), "'durable' is not a boolean: yes"),
+        (bad("queues", name="q", vhost="v", durable="yes"), "'durable' is not a boolean: \"yes\""),
         (bad("queues", name="", vhost="v"), "a queue needs a name"),
         (
             bad("queues", name="q", vhost="v", argumnets={}),

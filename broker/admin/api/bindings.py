@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 
 from broker.adapters.access import EXCHANGE, QUEUE
-from broker.admin.api.body import Body, table, text
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.exchanges import existing_exchange
@@ -17,6 +17,7 @@ from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.queues import existing_queue
 from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.fields import table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import BINDING_ORDER, Shown, default_binding, properties_key, shown_binding
 from broker.core.binding import Binding

@@ -1,18 +1,15 @@
-"""The JSON objects that requests carry, and what must be in them."""
+"""The bodies of requests: JSON objects, of a length that can be read in one go."""
 
-import json
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
 from broker.admin.api.errors import ApiError, bad_request
+from broker.admin.fields import Fields
 from broker.admin.json_reading import JsonError, read_json
 
 BYTES_MAX: Final = 256 * 2**10  # it is read in one go
 OF_MESSAGES_MAX: Final = 2 * 2**20
-
-Fields = Mapping[str, Any]
 
 
 async def read_body(request: Request, most: int) -> bytes:
@@ -55,51 +52,3 @@ Body = Annotated[Fields, Depends(_body)]
 
 MessageBody = Annotated[Fields, Depends(_message)]
 """The same, and it may be as long as messages are."""
-
-
-def required(fields: Fields, name: str) -> Any:
-    """A field that has to be there. Raises ApiError."""
-    if name not in fields:
-        raise bad_request(f"key_missing: {name}")
-    return fields[name]
-
-
-def text(fields: Fields, name: str, default: str | None = None) -> str:
-    """A string; without a default it has to be there. Raises ApiError."""
-    value = required(fields, name) if default is None else fields.get(name, default)
-    if not isinstance(value, str):
-        raise bad_request(f"{name} is not a string: {json.dumps(value)}")
-    return value
-
-
-def flag(fields: Fields, name: str, default: bool = False) -> bool:
-    """A boolean, also written as a string. Raises ApiError."""
-    value = fields.get(name, default)
-    if value in ("true", "false"):
-        return bool(value == "true")
-    if not isinstance(value, bool):
-        raise bad_request(f"{name} is not a boolean: {json.dumps(value)}")
-    return value
-
-
-def number(fields: Fields, name: str, default: int | None = None) -> int:
-    """A whole number; without a default it has to be there. Raises ApiError."""
-    value = required(fields, name) if default is None else fields.get(name, default)
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            pass
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise bad_request(f"{name} is not a whole number: {json.dumps(value)}")
-    return value
-
-
-def table(fields: Fields, name: str) -> dict[str, Any]:
-    """An object, by default empty; an empty list stands for one too [RabbitMQ]. Raises ApiError."""
-    value = fields.get(name)
-    if value is None or value == []:
-        return {}
-    if not isinstance(value, dict):
-        raise bad_request(f"{name} is not an object: {json.dumps(value)}")
-    return dict(value)

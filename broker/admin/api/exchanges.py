@@ -6,13 +6,14 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
 from broker.adapters.access import CONFIGURE, EXCHANGE, Rights
-from broker.admin.api.body import Body, Fields, flag, table, text
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import Shown, default_binding, shown_binding, shown_effective, shown_exchange
 from broker.core.arguments import ALTERNATE_EXCHANGE

@@ -6,12 +6,13 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, Fields, required
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.fields import Fields, required
 from broker.admin.shapes import Shown
 from broker.admin.vhost_limits import LIMITS_OF_VHOSTS, set_vhost_limits, vhost_limits
 from broker.auth.user import USER_LIMITS

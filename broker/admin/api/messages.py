@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from broker.adapters.access import QUEUE, READ
 from broker.adapters.view091 import view_of
-from broker.admin.api.body import Body, Fields, flag, number, text
+from broker.admin.api.body import Body
 from broker.admin.api.clientless import taker_of
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
@@ -20,6 +20,7 @@ from broker.admin.api.paths import Name
 from broker.admin.api.queues import existing_queue
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, flag, number, text
 from broker.admin.json_values import shown
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry

@@ -10,7 +10,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, text
+from broker.admin.api.body import Body
 from broker.admin.api.connections import open_connections
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import not_found
@@ -19,6 +19,7 @@ from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.vhosts import SUMMED_AT_ONCE
 from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.fields import text
 from broker.admin.shapes import queue_counters
 from broker.core.exchange_kinds import KINDS
 from broker.core.parameters import CLUSTER_NAME

@@ -5,13 +5,14 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, required, table
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied, policy_of
 from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.fields import required, table
 from broker.admin.shapes import described_policy
 from broker.admin.vhost_limits import (
     LIMITS_COMPONENT,

@@ -5,12 +5,13 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, text
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import not_found
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator
+from broker.admin.fields import text
 from broker.admin.shapes import Shown, shown_permission, shown_topic
 
 CREATED: Final = 201

@@ -6,13 +6,14 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, required
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.fields import required
 from broker.admin.shapes import shown_policy
 from broker.core.policy import ALL, Policy, checked_policy
 from broker.core.vhost import VirtualHost

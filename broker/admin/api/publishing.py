@@ -14,7 +14,7 @@ from pamqp.body import ContentBody
 from broker.adapters.channel091 import Channel
 from broker.adapters.publication import resolve
 from broker.adapters.special import publish_special
-from broker.admin.api.body import Fields, MessageBody, table, text
+from broker.admin.api.body import MessageBody
 from broker.admin.api.clientless import channel_for
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request
@@ -22,6 +22,7 @@ from broker.admin.api.exchanges import existing_exchange
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, table, text
 from broker.admin.json_values import field_table
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message

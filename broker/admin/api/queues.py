@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
 from broker.adapters.access import CONFIGURE, QUEUE, READ, Rights
-from broker.admin.api.body import Body, Fields, flag, table
+from broker.admin.api.body import Body
 from broker.admin.api.consumers import shown_consumers
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
@@ -14,6 +14,7 @@ from broker.admin.api.lists import Options, answer_list, reduced
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, flag, table
 from broker.admin.json_values import field_table
 from broker.admin.shapes import (
     Shown,

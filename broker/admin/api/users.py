@@ -1,17 +1,18 @@
 """Users: shown, added, changed, deleted. Administrators see hashes, as in RabbitMQ; nobody sees passwords."""
 
-from typing import Any, Final
+from typing import Final
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, Fields, table
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator, Asker
+from broker.admin.fields import Fields, table, tags_of
 from broker.admin.shapes import shown_user
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, User, checked_limits
@@ -20,16 +21,6 @@ CREATED: Final = 201
 CHANGED: Final = 204
 
 router = APIRouter(tags=["users"])
-
-
-def tags_of(fields: Fields) -> tuple[str, ...]:
-    """Tags, as a list or as a text with commas between them. Raises ApiError."""
-    value: Any = fields.get("tags", "")
-    if isinstance(value, str):
-        value = [tag.strip() for tag in value.split(",") if tag.strip()]
-    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise bad_request(f"tags are a list of strings, or one with commas between them, not {value!r}")
-    return tuple(value)
 
 
 def hashed_of(fields: Fields) -> Password | None:

@@ -5,15 +5,15 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.admin.api.body import Body, flag, text
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
-from broker.admin.api.users import tags_of
 from broker.admin.api.visitor import Administrator, Asker, Visitor
+from broker.admin.fields import flag, tags_of, text
 from broker.admin.shapes import Shown, described_vhost
 from broker.core.vhost import VirtualHost
 from broker.core.vhost_changes import check_queue_type

@@ -4,8 +4,9 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
 from broker.admin.definitions import items
-from broker.admin.definitions.items import Fields, Target
+from broker.admin.definitions.items import Target
 from broker.admin.definitions.trial import trial_steps
+from broker.admin.fields import Fields
 from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker

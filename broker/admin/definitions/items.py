@@ -5,8 +5,9 @@ an object that is there already as described.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from broker.admin.fields import Fields, flag, required, table, tags_of, text
 from broker.admin.json_values import field_table
 from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vhost_limits
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
@@ -20,8 +21,6 @@ from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.parameters import INTERNAL
 from broker.core.policy import ALL, OPERATOR_POLICY, checked_policy
 from broker.core.vhost import VirtualHost
-
-Fields = Mapping[str, Any]
 
 PROTECTED: Final = "protected_from_deletion"
 METADATA: Final = ("description", "tags", "default_queue_type", PROTECTED)
@@ -52,22 +51,6 @@ class Target:
         return found
 
 
-def text(fields: Fields, name: str, default: str | None = None) -> str:
-    """A string; without a default it has to be there. Raises PreconditionFailed."""
-    value = fields.get(name, default)
-    if not isinstance(value, str):
-        raise PreconditionFailed(f"'{name}' is missing" if value is None else f"'{name}' is not a string")
-    return value
-
-
-def flag(fields: Fields, name: str, default: bool) -> bool:
-    """A boolean. Raises PreconditionFailed."""
-    value = fields.get(name, default)
-    if not isinstance(value, bool):
-        raise PreconditionFailed(f"'{name}' is not a boolean: {show(value)}")
-    return value
-
-
 def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
     """A user; a hash is taken as it is."""
     name = text(fields, "name")
@@ -78,10 +61,7 @@ def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
         kept = fields.get("password_hash")
         password = imported(text(fields, "password_hash"), hashing, verifier) if kept else NO_PASSWORD
     tags = tags_of(fields)
-    limits = fields.get("limits") or {}
-    if not isinstance(limits, Mapping):
-        raise PreconditionFailed("'limits' is not an object")
-    limits = checked_limits(limits, USER_LIMITS)
+    limits = checked_limits(table(fields, "limits"), USER_LIMITS)
     loopback = fields.get("loopback_only")
     if loopback is not None:
         loopback = flag(fields, "loopback_only", False)
@@ -93,23 +73,11 @@ def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
         target.users.set_limits(name, limits)
 
 
-def tags_of(fields: Fields) -> tuple[str, ...]:
-    """Tags, as a list or, as RabbitMQ had them before 3.9, a string. Raises PreconditionFailed."""
-    value = fields.get("tags", "")
-    if isinstance(value, str):
-        return tuple(tag.strip() for tag in value.split(",") if tag.strip())
-    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise PreconditionFailed(f"'tags' is not a list of strings: {show(value)}")
-    return tuple(value)
-
-
 def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
     """A virtual host, and what is said of it."""
     name = text(fields, "name")
     found = target.broker.declare_vhost(name)
-    metadata = fields.get("metadata") or {}
-    if not isinstance(metadata, Mapping):
-        raise PreconditionFailed("'metadata' is not an object")
+    metadata = table(fields, "metadata")
     for key in metadata:
         if key not in METADATA:
             raise PreconditionFailed(f"'{key}' in 'metadata' is not known, allowed: {', '.join(METADATA)}")
@@ -127,7 +95,7 @@ def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
         if queue_type == "undefined"
         else text(said, "default_queue_type"),
     )
-    limits = fields.get("limits")
+    limits = table(fields, "limits")
     if limits:
         _limit(target, found, limits)
 
@@ -207,13 +175,13 @@ def make_policy(target: Target, fields: Fields, vhost: str | None) -> None:
 def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
     """A parameter of a virtual host: an operator policy, or limits. Others belong to RabbitMQ's plugins."""
     found, name = target.vhost(fields, vhost), text(fields, "name")
-    component, value = text(fields, "component"), fields.get("value")
+    component = text(fields, "component")
     if component not in (OPERATOR_POLICY, LIMITS_COMPONENT):
         raise PreconditionFailed(
             f"component '{component}' is not known, allowed: {OPERATOR_POLICY}, {LIMITS_COMPONENT}"
         )
-    if not isinstance(value, Mapping):
-        raise PreconditionFailed("'value' is not an object")
+    required(fields, "value")
+    value = table(fields, "value")
     if component == OPERATOR_POLICY:
         _make_policy(found, name, value, operator=True)
     else:
@@ -223,22 +191,17 @@ def make_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
 def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> None:
     """A parameter of the whole broker: any value. What another broker keeps about itself is left out."""
     name = text(fields, "name")
-    if "value" not in fields:
-        raise PreconditionFailed("'value' is missing")
-    if name.startswith(INTERNAL):
-        return
-    target.broker.parameters.set(name, fields["value"])
+    value = required(fields, "value")
+    if not name.startswith(INTERNAL):
+        target.broker.parameters.set(name, value)
 
 
 def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> None:
-    for key in ("pattern", "definition"):
-        if key not in fields:
-            raise PreconditionFailed(f"'{key}' is missing")
     policy = checked_policy(
         vhost.name,
         name,
-        fields["pattern"],
-        fields["definition"],
+        required(fields, "pattern"),
+        required(fields, "definition"),
         fields.get("priority", 0),
         fields.get("apply-to", ALL),
         operator,
@@ -246,7 +209,5 @@ def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) 
     vhost.policies.set(policy)
 
 
-def _limit(target: Target, vhost: VirtualHost, limits: object) -> None:
-    if not isinstance(limits, Mapping):
-        raise PreconditionFailed("limits are not an object")
+def _limit(target: Target, vhost: VirtualHost, limits: Fields) -> None:
     set_vhost_limits(target.broker, vhost, checked_limits(limits, LIMITS_OF_VHOSTS))

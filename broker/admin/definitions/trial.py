@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping
 
-from broker.admin.definitions.items import Fields
+from broker.admin.fields import Fields
 from broker.auth.user import changes_of
 from broker.auth.users import Users
 from broker.core.broker import Broker
