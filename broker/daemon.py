@@ -94,7 +94,7 @@ class Daemon:
         )
         self.log.wants_commit = self._wants_commit
         self.broker = Broker(
-            self.log, Counters(), self._unique, AlarmClock(loop).schedule, view_of, write_letter
+            self.log, Counters(), self._unique, AlarmClock(loop).schedule, view_of, write_letter, _log.error
         )
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply

@@ -21,7 +21,14 @@ class Yard:
         names = itertools.count(1)
         self.clock = HandClock()
         self.store = store or RecordingStore()
-        self.broker = Broker(self.store, Counters(), lambda: str(next(names)), self.clock.schedule)
+        self.troubles: list[str] = []
+        self.broker = Broker(
+            self.store,
+            Counters(),
+            lambda: str(next(names)),
+            self.clock.schedule,
+            trouble=self.troubles.append,
+        )
         self.vhost = self.broker.declare_vhost("/")
         self.scheduler = HandScheduler()
         self.published = 0

@@ -40,6 +40,7 @@ TOTALS: Final = {
     "messages_replies_dropped": "Direct replies dropped because the requester was gone or did not read.",
     "messages_refused": "Messages refused because the log had failed.",
     "messages_overflowed": "Messages refused because a queue was full.",
+    "dead_letters_failed": "Messages that could not be dead-lettered; the log keeps those that it has.",
     "logins_accepted": "Log-ins that were accepted.",
     "logins_refused": "Log-ins that were refused: a wrong password, say.",
     "connections_opened": "Connections opened.",

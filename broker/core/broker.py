@@ -18,6 +18,7 @@ from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.schedule import Schedule
+from broker.core.topology import nobody_told
 from broker.core.vhost import VirtualHost
 from broker.core.vhost_changes import (
     VHOST,
@@ -39,7 +40,8 @@ class Broker:
 
     A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
     declares `/` if there is none after that. `names` gives the random part of the names of queues that the
-    broker names, `views` shows what stands in a message, `write_letter` writes into it why it died.
+    broker names, `views` shows what stands in a message, `write_letter` writes into it why it died, `trouble`
+    is told what goes wrong and no client can be told.
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
     kind who applies it, and each of `definers` gives the changes that make its part again. Each of
@@ -54,6 +56,7 @@ class Broker:
         schedule: Schedule,
         views: Views = bare_view,
         write_letter: LetterWriter = bare_letter,
+        trouble: Callable[[str], None] = nobody_told,
     ) -> None:
         self.store = store
         self.counters = counters
@@ -66,6 +69,7 @@ class Broker:
         self._names = names
         self._views = views
         self._write_letter = write_letter
+        self._trouble = trouble
         self._numbers = QueueNumbers()
 
     @property
@@ -235,6 +239,7 @@ class Broker:
             self.schedule,
             self._views,
             self._write_letter,
+            self._trouble,
         )
         self.vhosts[name] = vhost
         return vhost

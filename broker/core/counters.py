@@ -25,6 +25,7 @@ class Counters:
         self.overflowed: i64 = 0  # refused because a queue was full
         self.dead_lettered: list[int] = [0, 0, 0, 0]  # by reason: what went to a dead-letter exchange,
         self.discarded: list[int] = [0, 0, 0, 0]  # and what was dropped because there was none
+        self.dead_letters_failed: i64 = 0  # whose content the disk did not give back, say
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
 
 from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
 from broker.core.keeper import Keeper
@@ -16,6 +18,8 @@ from broker.core.route import Route
 if TYPE_CHECKING:
     from broker.core.topology import Topology
 
+REPORT_MS: Final = 1000  # so often at most it is told that dead letters fail
+
 
 @final
 class DeadLetters:
@@ -24,19 +28,22 @@ class DeadLetters:
     What arrives may be one too many where it arrives, and so on from queue to queue: such deaths wait in a
     list, so that no row of queues reaches the end of the stack. All of them are done before `add` returns to
     whoever called it first.
+
+    One that fails, because the disk does not give its content back, say, is counted and told to
+    `Topology.trouble`, and concerns nobody else: neither those that follow nor the message for which it had
+    to make room. It is in no queue any more; the log, if it has it, goes on holding it, so that it is where
+    it was after a restart.
     """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._waiting: deque[Death] = deque()
         self._running = False
+        self._untold: i64 = 0  # of those that failed
+        self._silent_until: i64 = 0
 
     def add(self, death: Death) -> None:
-        """Dead-letter a message.
-
-        Raises OSError or LogDamaged if the disk does not give its content back. Then it is in no queue any
-        more, and the log goes on holding it.
-        """
+        """Dead-letter a message."""
         self._waiting.append(death)
         self._run()
 
@@ -59,15 +66,27 @@ class DeadLetters:
         if self._running:
             return
         self._running = True
-        failure: Exception | None = None
         while self._waiting:
+            death = self._waiting.popleft()
             try:
-                self._send(self._waiting.popleft())
+                self._send(death)
             except Exception as error:
-                failure = error
+                self._failed(death, error)
         self._running = False
-        if failure is not None:
-            raise failure
+
+    def _failed(self, death: Death, error: Exception) -> None:
+        topology = self._topology
+        topology.counters.dead_letters_failed += 1
+        self._untold += 1
+        now = topology.schedule.now()
+        if now < self._silent_until:
+            return
+        self._silent_until = now + REPORT_MS
+        topology.trouble(
+            f"dead letters failed: {int(self._untold)}, the last one of queue '{death.queue.name}' in vhost "
+            f"'{topology.name}': {type(error).__name__}: {error}"
+        )
+        self._untold = 0
 
     def add_refused(self, queue: Queue, message: Message) -> None:
         """Dead-letter a message that `queue` did not take, and of which the log does not know."""

@@ -27,7 +27,7 @@ from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.rules import touch
 from broker.core.schedule import Schedule
-from broker.core.topology import Topology
+from broker.core.topology import Topology, nobody_told
 from broker.core.view import Views
 
 _GENERATED_PREFIX: Final = "amq.gen-"
@@ -46,8 +46,9 @@ class Declarations(Topology):
         schedule: Schedule,
         views: Views,
         write_letter: LetterWriter = bare_letter,
+        trouble: Callable[[str], None] = nobody_told,
     ) -> None:
-        super().__init__(name, store, counters, numbers, schedule, views, write_letter)
+        super().__init__(name, store, counters, numbers, schedule, views, write_letter, trouble)
         self._names = names
         self.chance = Chance(names)
 

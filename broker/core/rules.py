@@ -239,18 +239,16 @@ class Rules(Alarm):
         if self.expires >= 0 and queue.consumer_count == 0 and now - self.used >= self.expires:
             self.topology.queue_unused(queue)
             return
-        try:
-            for _ in range(SLICE):
-                timer = self.timers.first()
-                if timer is None or timer.due > now:
-                    break
-                entry = timer.entry
-                assert entry is not None, "a running timer has an entry"
-                dead_letter(queue, entry, EXPIRED)
-            if self.trimming:
-                make_room(self, SLICE)
-        finally:  # one message that cannot be read must not keep the others for ever
-            self.arm()
+        for _ in range(SLICE):
+            timer = self.timers.first()
+            if timer is None or timer.due > now:
+                break
+            entry = timer.entry
+            assert entry is not None, "a running timer has an entry"
+            dead_letter(queue, entry, EXPIRED)
+        if self.trimming:
+            make_room(self, SLICE)
+        self.arm()
 
     def stop(self) -> None:
         """The queue is deleted."""

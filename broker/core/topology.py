@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
@@ -34,6 +35,10 @@ PREDECLARED: Final = (
 )
 
 
+def nobody_told(text: str) -> None:
+    """For a broker of which nobody wants to know what goes wrong."""
+
+
 class Topology:
     """What there is. Every step leaves it consistent and makes the routes that were resolved before stale.
 
@@ -50,8 +55,10 @@ class Topology:
         schedule: Schedule,
         views: Views,
         write_letter: LetterWriter = bare_letter,
+        trouble: Callable[[str], None] = nobody_told,
     ) -> None:
         self.name = name
+        self.trouble = trouble
         self.views = views
         self.write_letter = write_letter
         self.schedule = schedule

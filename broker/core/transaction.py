@@ -245,9 +245,12 @@ class Transaction(DurableWaiter):
 
     def on_durable(self, batch: i64) -> None:
         """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
-        for publish in self.publishes:
-            publish.taken(publish.put(self.virtual_host))
-        self._settle()
+        try:
+            for publish in self.publishes:
+                publish.taken(publish.put(self.virtual_host))
+            self._settle()
+        finally:  # whatever went wrong, the room is given back
+            self._unreserve()
         self.committed()
 
     def on_store_failed(self, reason: str) -> None:

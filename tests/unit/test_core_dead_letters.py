@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from broker.core.dead_letter import DELIVERY_LIMIT, dead_letter
+from broker.core.dead_letters import REPORT_MS
 from broker.core.publishing import REFUSED
 from tests.topology import RecordingStore
 from tests.yard import Yard, entry_of, numbers
@@ -213,20 +214,53 @@ def test_a_dead_letter_that_a_full_queue_sends_on() -> None:
 
 
 def test_one_that_cannot_be_read_does_not_keep_the_others() -> None:
-    class Store(RecordingStore):
-        def load(self, message: object) -> bytes:
-            raise OSError("the disk does not give it back")
-
-    store = Store()
+    store = Unreadable()
     yard = Yard(store)
     dead_lettering(yard, durable=True, message_ttl=10)
     dead = yard.queue("dead", durable=True)
     yard.publish(count=3, persistent=True)
     store.enqueued[1][0].content = None
-    yard.clock.now += 10
-    yard.clock.wakes.clear()
-    with pytest.raises(OSError, match="does not give it back"):
-        yard.clock.schedule.run()
-    yard.clock.advance(0)
+    yard.clock.advance(10)
     assert numbers(dead) == [1, 3]
     assert [message.content for message, _ in store.settled] == [b"1", b"3"], "the log goes on holding it"
+    assert yard.counters.dead_letters_failed == 1
+    why = "OSError: the disk does not give it back"
+    assert yard.troubles == [f"dead letters failed: 1, the last one of queue 'q' in vhost '/': {why}"]
+
+
+class Unreadable(RecordingStore):
+    def load(self, message: object) -> bytes:
+        raise OSError("the disk does not give it back")
+
+
+def test_one_that_cannot_be_read_does_not_keep_the_message_that_it_makes_room_for_from_anybody() -> None:
+    store = Unreadable()
+    yard = Yard(store)
+    for name in ("a", "b", "c"):
+        dead_lettering(yard, name, durable=True, max_length=1)
+        yard.vhost.bind_queue(name, "amq.fanout", "", {})
+    yard.publish(exchange="amq.fanout", persistent=True)
+    store.enqueued[0][0].content = None
+    assert yard.publish(exchange="amq.fanout", persistent=True) == 3
+    assert [numbers(yard.vhost.queues[name]) for name in ("a", "b", "c")] == [[2], [2], [2]]
+    assert yard.counters.dead_letters_failed == 3
+    assert len(yard.troubles) == 1, "it is told once in a while"
+    yard.clock.advance(REPORT_MS)
+    store.enqueued[1][0].content = None
+    yard.publish(exchange="amq.fanout", persistent=True)
+    assert yard.troubles[1].startswith("dead letters failed: 3, the last one of queue 'a' in")
+
+
+def test_one_that_cannot_be_read_does_not_keep_others_from_going_back() -> None:
+    store = Unreadable()
+    yard = Yard(store)
+    dead_lettering(yard, durable=True, delivery_limit=0)
+    queue = yard.vhost.queues["q"]
+    client = yard.client(queue)
+    yard.publish(count=3, persistent=True)
+    yard.run()
+    queue.delivery_limit = 1
+    entry_of(queue, 2).delivery_count = 2
+    store.enqueued[1][0].content = None
+    client.vanish()
+    assert (numbers(queue), queue.ready, queue.unacked) == ([1, 3], 2, 0)

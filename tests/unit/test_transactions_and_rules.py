@@ -7,6 +7,7 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Queue, Tx
 
 from broker.core.message import Message
 from broker.core.queue import Queue as CoreQueue
+from broker.core.transaction import HeldPublish, Transaction
 from tests.frames import HEADER, frame_bytes, method_bytes
 from tests.wired import House, Wired
 
@@ -35,6 +36,26 @@ def test_a_transaction_that_a_full_queue_would_refuse_is_refused_as_a_whole() ->
     assert "publish 4 of 4 in the transaction: queue 'q' in vhost '/' is full" in close.reply_text  # type: ignore[attr-defined]
     assert (ready(house, "q"), ready(house, "other")) == (0, 0)
     rules = house.broker.vhost("/").queues["q"].rules
+    assert rules is not None
+    assert (rules.reserved, rules.reserved_bytes) == (0, 0)
+
+
+class Untold(HeldPublish):
+    def taken(self, count: int) -> None:
+        raise RuntimeError("nobody foresaw it")
+
+
+def test_room_is_given_back_whatever_goes_wrong() -> None:
+    house = House()
+    declared(house, "q", max_length=9, overflow="reject-publish")
+    vhost = house.broker.vhost("/")
+    transaction = Transaction(vhost)
+    for _ in range(2):
+        route = vhost.route("", "q")
+        transaction.publishes.append(Untold(route, Message(route.address, b"", 7, False, 0), [], False))
+    with pytest.raises(RuntimeError, match="nobody foresaw it"):
+        transaction.commit()
+    rules = vhost.queues["q"].rules
     assert rules is not None
     assert (rules.reserved, rules.reserved_bytes) == (0, 0)
 
