@@ -10,6 +10,7 @@ from pamqp import commands
 from broker.adapters import direct_reply
 from broker.adapters.access import QUEUE, READ
 from broker.adapters.confirms import Confirms
+from broker.adapters.fitting import fitted, too_long
 from broker.adapters.leases import Leases
 from broker.adapters.redelivery import with_counts
 from broker.adapters.settling import give_back, recover_deliveries
@@ -147,15 +148,19 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         except Exception:
             queue.release([entry], consumer)
             raise
+    connection = channel.connection
+    if entry.redelivered and queue.counts:
+        content = with_counts(content, entry, connection.frame_max)
+    fitting = fitted(message, content, connection.frame_max)
+    if fitting is None:
+        queue.release([entry], consumer)
+        raise PreconditionFailed(too_long(queue, content, connection.frame_max))
     channel.reply(
         methods.basic_get_ok(
             channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, queue.ready
         )
     )
-    connection = channel.connection
-    if entry.redelivered and queue.counts:
-        content = with_counts(content, entry, connection.frame_max)
-    write_message(channel, message, content)
+    write_message(channel, message, fitting)
     if frame.no_ack:
         unacked.skip()
         queue.settle(entry)

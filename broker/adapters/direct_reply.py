@@ -20,7 +20,7 @@ from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
 from broker.core.message import Address, Message
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
-from protocol.amqp091.content import DIRECT_REPLY_TO, with_reply_to
+from protocol.amqp091.content import DIRECT_REPLY_TO, header_frame_bytes, with_reply_to
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
@@ -47,10 +47,12 @@ class ReplyConsumer:
         self._kept_bytes: i64 = 0
 
     def deliver(self, message: Message, counters: Counters) -> i64:
-        """Send a reply, or drop it if nobody takes it; it counts as routed in either case."""
+        """Send a reply, or drop it if nobody takes it, or can; it counts as routed in either case."""
         counters.published += 1
         channel = self.channel
-        if channel is None:
+        content = message.content
+        assert content is not None, "a reply is never logged"
+        if channel is None or header_frame_bytes(content) > channel.connection.frame_max:
             counters.replies_dropped += 1
         elif not channel.session.flow:
             self._keep(message, counters)
@@ -128,7 +130,13 @@ def addressed(channel: Channel, content: bytes) -> bytes:
     """A request with the name of the channel's reply consumer as its reply-to. Raises PreconditionFailed."""
     if channel.replies is None:
         raise PreconditionFailed("fast reply consumer does not exist")
-    return with_reply_to(content, channel.replies.name)
+    changed = with_reply_to(content, channel.replies.name)
+    size, frame_max = header_frame_bytes(changed), channel.connection.frame_max
+    if size > frame_max:
+        raise PreconditionFailed(
+            f"content header has {size} bytes with the name to reply to, frame_max is {frame_max}"
+        )
+    return changed
 
 
 def answered(channel: Channel, address: Address) -> ReplyConsumer | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
+from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.large_bodies import send_body
 from broker.adapters.redelivery import with_counts
 from broker.core.consumer import QueueConsumer
@@ -59,6 +60,12 @@ class Target091(ConsumerTarget):
             suffix = self._suffix_redelivered
             if consumer.queue.counts:
                 content = with_counts(content, entry, channel.connection.frame_max)
+        if len(content) > FRAME_MIN_SIZE:
+            fitting = fitted(message, content, channel.connection.frame_max)
+            if fitting is None:
+                self._refuse(consumer, entry, content)
+                return
+            content = fitting
         out = channel.connection.out
         out.write(self._prefix)
         if self.no_ack:
@@ -89,6 +96,14 @@ class Target091(ConsumerTarget):
         except Exception:
             self.channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
             raise
+
+    def _refuse(self, consumer: QueueConsumer, entry: QueueEntry, content: bytes) -> None:
+        """The client has no room for the header: the message goes back to the queue with the channel."""
+        connection = self.channel.connection
+        self.channel.unacked.add(entry, consumer)
+        consumer.no_ack = False  # or the queue would take the message for settled
+        Misfit(self.channel, too_long(consumer.queue, content, connection.frame_max))
+        self.close()  # what is behind it must not overtake it
 
     def share(self, window: Credit) -> None:
         """Count in the channel's window too; the caller adds to it what is out already."""

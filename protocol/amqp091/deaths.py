@@ -134,3 +134,19 @@ def write_headers(fields: list[Field], deaths: list[Death], exchange: str, first
             written.append((name, values[name]))
             values[name] = b""  # of several with this name one stays
     return written + [(name, value) for name, value in values.items() if value]
+
+
+def without_oldest_deaths(fields: list[Field], excess: int) -> list[Field]:
+    """Headers that `write_headers` has made, `excess` bytes shorter if so many deaths can be left out.
+
+    The latest one stays. Raises ValueError for other headers.
+    """
+    deaths = [death for name, value in fields if name == X_DEATH for death in decode_deaths(value)]
+    while excess > 0 and len(deaths) > 1:
+        excess -= len(deaths.pop().encode())
+    return [(name, encode_deaths(deaths) if name == X_DEATH else value) for name, value in fields]
+
+
+def without_deaths(fields: list[Field]) -> list[Field]:
+    """Headers without anything that `write_headers` adds."""
+    return [field for field in fields if field[0] != X_DEATH and not field[0].startswith((FIRST, LAST))]

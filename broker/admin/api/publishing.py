@@ -28,7 +28,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
 from broker.core.publishing import REFUSED
-from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, scan
+from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Properties
 from protocol.amqp091.table import encode_table
@@ -90,6 +90,11 @@ def publish_message(
             written = Properties(content)
             written.set_table(encode_table(headers))
             content = written.content()
+        if header_frame_bytes(content) > channel.server.frame_max:
+            raise bad_request(
+                f"the properties make a content header of {header_frame_bytes(content)} bytes, "
+                f"frame_max is {channel.server.frame_max}"
+            )
         traits = scan(content, 0, len(content) - 8)
         for start in range(0, len(payload), FRAME_BODY_BYTES):
             content += frame.marshal(ContentBody(payload[start : start + FRAME_BODY_BYTES]), 1)
