@@ -102,9 +102,9 @@ class VirtualHost(Publishing):
         history = source.history
         if binding.durable or history is not None:
             self.require_log()
-        self.add_binding(binding)
         if binding.durable:
             self.store.append_definition(binding_change(self.name, binding))
+        self.add_binding(binding)
         if history is not None:
             for message in history.messages():
                 self.replay(message, binding)
@@ -118,7 +118,5 @@ class VirtualHost(Publishing):
             return
         if binding.durable:
             self.require_log()
-        unused = self.remove_binding(binding)
-        if binding.durable:
             self.store.append_definition(binding_deleted(self.name, binding))
-        self.delete_exchanges(unused)
+        self.delete_exchanges(self.remove_binding(binding))

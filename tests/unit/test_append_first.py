@@ -36,6 +36,8 @@ class ChokingStore(MessageStore):
         lambda broker, users: broker.parameters.set("p", 1),
         lambda broker, users: broker.vhosts["/"].policies.set(Policy("new", "", {"expires": 1})),
         lambda broker, users: broker.vhosts["/"].policies.delete("p"),
+        lambda broker, users: broker.vhosts["/"].bind_exchange("amq.fanout", "amq.topic", "new", {}),
+        lambda broker, users: broker.vhosts["/"].unbind_exchange("amq.fanout", "amq.topic", "k", {}),
         lambda broker, users: users.add("new", Password("h")),
         lambda broker, users: users.put("ann", Password("h2"), ("t",)),
         lambda broker, users: users.put("ann", None, ("t",), True),
@@ -50,7 +52,9 @@ class ChokingStore(MessageStore):
 def test_what_cannot_be_appended_is_not_made(do: Do) -> None:
     store = ChokingStore()
     broker, users = new_broker(store), Users(store)
-    broker.declare_vhost("/").policies.set(Policy("p", "", {"max-length": 1}))
+    vhost = broker.declare_vhost("/")
+    vhost.policies.set(Policy("p", "", {"max-length": 1}))
+    vhost.bind_exchange("amq.fanout", "amq.topic", "k", {})
     users.add("ann", Password("h1"))
     users.permit("ann", "/", "", "", "")
     users.permit_topic("ann", "/", "x", "", "")
