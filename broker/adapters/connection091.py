@@ -19,7 +19,7 @@ from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
 from broker.adapters.held_publisher import HeldPublisher
 from broker.adapters.large_bodies import LargeBodies, send_on, take_out
-from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, LogBrake
+from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, LogBrake, brake
 from broker.adapters.opening import open_channel, renew_secret
 from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, Edge, Server
 from broker.core.connection import Connection, Scheduler
@@ -94,9 +94,7 @@ class Connection091(Connection):
             return
         self._take(data)
         if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
-            self.braked = True
-            self.edge.hold(HELD_FOR_LOG)
-            self.server.store.wait(LogBrake(self))
+            brake(self)
 
     def _take(self, data: bytes | None) -> None:
         """Handle the next bytes, or those that were kept back. Nothing that goes wrong leaves here."""
@@ -263,6 +261,13 @@ class Connection091(Connection):
         for channel in self.wire.channels:
             if isinstance(channel, Channel):
                 channel.forget_publications()
+
+    def log_is_behind(self) -> None:
+        """Read nothing more from a publisher until it has caught up (OpenConnection)."""
+        if self.publishes and not self.braked:
+            self.braked = True
+            self.edge.hold(HELD_FOR_LOG)
+            self.server.store.wait(LogBrake(self))
 
     def force_close(self, reason: str) -> None:
         """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""

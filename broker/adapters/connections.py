@@ -17,6 +17,9 @@ class OpenConnection(Protocol):
     def shortage_began(self) -> None:
         """Whatever publishes from now on has to be held."""
 
+    def log_is_behind(self) -> None:
+        """Publish nothing more until what has been appended is on disk."""
+
     def force_close(self, reason: str) -> None:
         """Close the connection: an operator wants it so, or what it works with is gone."""
 

@@ -13,7 +13,8 @@ from protocol.errors import RESOURCE_ERROR, ProtocolError
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
 
-UNSYNCED_BYTES_MAX: Final = 8388608  # appended and not on disk yet: beyond it publishers are not read from
+UNSYNCED_BYTES_MAX: Final = 8388608  # appended and not on disk yet: beyond it who publishes is read no more
+FAR_BEHIND_BYTES: Final = 67108864  # beyond it all publishers wait, also those who have sent nothing lately
 
 
 @final
@@ -40,6 +41,18 @@ def await_durable(connection: Connection091, reply: bytes) -> None:
     """Answer with `reply` when all that was appended is on disk, and take no more frames before."""
     connection.hold(HELD_FOR_REPLY)
     connection.server.store.wait(DurableReply(connection, reply))
+
+
+def brake(connection: Connection091) -> None:
+    """The log is behind: have the publisher wait, or all of them.
+
+    However many there are, a batch stays far below the 4 GiB that its header can tell.
+    """
+    connection.log_is_behind()
+    server = connection.server
+    if server.store.unsynced_bytes > FAR_BEHIND_BYTES:
+        for other in list(server.connections.all):
+            other.log_is_behind()
 
 
 @final
