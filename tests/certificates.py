@@ -3,7 +3,9 @@
 import re
 import ssl
 from pathlib import Path
+from typing import Any
 
+import pika
 import trustme
 
 from tests.daemon import Address, Daemon
@@ -61,3 +63,12 @@ def secure_address(daemon: Daemon) -> Address:
     match = re.search(r"amqps=(\S+):(\d+)", daemon.stdout.text())
     assert match is not None, daemon.stdout.text()
     return Address(match[1], int(match[2]))
+
+
+def connect(daemon: Daemon, context: ssl.SSLContext, **options: Any) -> pika.BlockingConnection:
+    """A client's connection over TLS."""
+    address = secure_address(daemon)
+    secure = pika.SSLOptions(context, "localhost")
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(address.host, address.port, ssl_options=secure, **options)
+    )

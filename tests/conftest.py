@@ -11,6 +11,7 @@ from pamqp.commands import Queue
 from pamqp.common import FieldTable
 
 from tests.api import Api
+from tests.certificates import Certificates
 from tests.daemon import Address, Daemon, DaemonStarter
 from tests.peer import Connector, Dialler, Peer
 from tests.peer_channel import PeerChannel
@@ -124,6 +125,12 @@ def start_daemon(tmp_path: Path) -> Iterator[DaemonStarter]:
     for daemon in started:
         if daemon.alive:
             daemon.stop()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority and its certificates."""
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture
