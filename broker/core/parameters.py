@@ -52,9 +52,8 @@ class Parameters:
         if not name:
             raise PreconditionFailed("a parameter needs a name")
         check_length("parameter name", name)
-        if name not in self._values or self._values[name] != value:
-            self._append({"kind": PARAMETER, "name": name, "value": value})
-            self._values[name] = value
+        self._append({"kind": PARAMETER, "name": name, "value": value})
+        self._values[name] = value
 
     def delete(self, name: str) -> None:
         """Forget a parameter.
