@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final, final
 
@@ -18,6 +19,11 @@ CLUSTER_NAME: Final = "cluster_name"
 """The parameter that names the broker. [RabbitMQ]"""
 
 Change = dict[str, object]
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are the same JSON: 1, 1.0 and true are three, though equal to Python."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 @final
@@ -52,8 +58,9 @@ class Parameters:
         if not name:
             raise PreconditionFailed("a parameter needs a name")
         check_length("parameter name", name)
-        self._append({"kind": PARAMETER, "name": name, "value": value})
-        self._values[name] = value
+        if name not in self._values or not _same(self._values[name], value):
+            self._append({"kind": PARAMETER, "name": name, "value": value})
+            self._values[name] = value
 
     def delete(self, name: str) -> None:
         """Forget a parameter.

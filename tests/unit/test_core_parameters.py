@@ -13,3 +13,12 @@ def test_a_value_of_another_type_is_another_value(old: object, new: object) -> N
     broker.parameters.set("p", new)
     assert repr(broker.parameters.get("p")) == repr(new)
     assert repr(store.changes[-1]["value"]) == repr(new)
+
+
+def test_the_same_value_is_no_change() -> None:
+    store = RecordingStore()
+    broker = new_broker(store)
+    broker.parameters.set("p", {"a": [1], "b": None})
+    before = list(store.changes)
+    broker.parameters.set("p", {"b": None, "a": [1]})
+    assert store.changes == before
