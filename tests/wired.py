@@ -138,7 +138,7 @@ class Wall:
     def close(self) -> None:
         self.closed = True
 
-    end_output = abort = close
+    end_output = close
 
     def is_closing(self) -> bool:
         return self.closed

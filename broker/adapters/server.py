@@ -36,9 +36,6 @@ class Edge(Protocol):
     def end_output(self) -> None:
         """Send no more, and close when the peer does; what it still sends is read and ignored."""
 
-    def abort(self) -> None:
-        """Close at once."""
-
     def is_closing(self) -> bool:
         """Whether writing is pointless."""
 

@@ -137,5 +137,5 @@ def _check_argon2id(password_hash: str) -> None:
 
 
 def _octets(password: str) -> bytes:
-    # what a client sent need not be UTF-8 and arrives with surrogates then
+    # a password of the environment need not be UTF-8 and comes with surrogates then
     return password.encode("utf-8", "surrogatepass")

@@ -54,9 +54,9 @@ class Permission:
 class TopicPermission:
     """Two regular expressions over the routing keys of one topic exchange. [RabbitMQ topic authorisation]
 
-    `{username}`, `{vhost}` and `{client_id}` in them stand for what is known of who asks; a variable
-    without a value stays as it is. The empty expression matches the empty key. One that cannot be used, or
-    that the values make so, allows nothing; `objection` says why ("" otherwise) as far as no value matters.
+    `{username}` and `{vhost}` in them stand for those of whoever asks. The empty expression matches the empty
+    key. One that cannot be used, or that the values make so, allows nothing; `objection` says why (""
+    otherwise) as far as no value matters.
     """
 
     __slots__ = ("_patterns", "objection", "read", "write")
@@ -84,8 +84,8 @@ def _expand(expression: str, variables: Mapping[str, str]) -> str:
     if not expression:
         return "^$"
     return re.sub(
-        r"\{(username|vhost|client_id)\}",
-        lambda match: re.escape(variables[match[1]]) if match[1] in variables else match[0],
+        r"\{(username|vhost)\}",
+        lambda match: re.escape(variables[match[1]]),
         expression,
     )
 

@@ -117,16 +117,6 @@ class Users:
         self.changed(name)
         return user
 
-    def change_password(self, name: str, password: Password) -> None:
-        """Give the user another password; the old one is worth nothing from now on. Raises NotFound."""
-        user = self.known(name)
-        self.put(name, password, user.tags)
-
-    def change_tags(self, name: str, tags: Iterable[str]) -> None:
-        """Replace the user's tags. Raises NotFound, and PreconditionFailed for a malformed one."""
-        self.known(name)
-        self.put(name, None, tags)
-
     def delete(self, name: str) -> None:
         """Delete the user and all permissions. Raises NotFound."""
         self._to_change(name)
@@ -231,9 +221,7 @@ class Users:
         permission = user.permissions.get(vhost) if user is not None else None
         return permission is not None and permission.allows(what, resource)
 
-    def topic_allowed(
-        self, name: str, vhost: str, what: str, exchange: str, routing_key: str, client_id: str | None = None
-    ) -> bool:
+    def topic_allowed(self, name: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
         """Whether the user may publish (write) or bind (read) with `routing_key` at a topic exchange."""
         user = self._users.get(name)
         if user is None:
@@ -241,10 +229,7 @@ class Users:
         topic = user.topics.get((vhost, exchange))
         if topic is None:
             return True
-        variables = {"username": name, "vhost": vhost}
-        if client_id is not None:
-            variables["client_id"] = client_id
-        return topic.allows(what, routing_key, variables)
+        return topic.allows(what, routing_key, {"username": name, "vhost": vhost})
 
     def may_impersonate(self, name: str) -> bool:
         """Whether the user may publish in the name of others."""

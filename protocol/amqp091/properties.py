@@ -85,11 +85,6 @@ class Properties:
         value = self._values[index]
         return None if value is None else int.from_bytes(value, "big")
 
-    def set_text(self, index: int, text: str) -> None:
-        """Set a short string; it must not be longer than 255 bytes."""
-        raw = text.encode()
-        self._values[index] = bytes([len(raw)]) + raw
-
     def drop(self, index: int) -> None:
         """Remove a property."""
         self._values[index] = None

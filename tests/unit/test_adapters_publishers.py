@@ -204,6 +204,6 @@ def test_only_an_impersonator_publishes_in_the_name_of_others(town: Town) -> Non
     assert closed(ann) == (
         "406 PRECONDITION_FAILED - user_id property set to 'boss' but authenticated user was 'ann'"
     )
-    town.users.change_tags("ann", ("impersonator",))
+    town.users.put("ann", None, ("impersonator",))
     ann.connection.receive(publish("x", "k", Basic.Properties(user_id="boss")))
     assert closed(ann) is None

@@ -79,7 +79,7 @@ def test_a_wrong_password_does_not_forget_the_right_one(auth: Authenticator) -> 
 
 def test_another_password_forgets_the_old_one(auth: Authenticator, users: Users) -> None:
     verify(auth, "ann", "sesame", loopback=True)
-    users.change_password("ann", Password(hash_password("new")))
+    users.put("ann", Password(hash_password("new")))
     assert auth.remembered("ann", "sesame", loopback=True) is None
     assert not verify(auth, "ann", "sesame", loopback=True)
     assert verify(auth, "ann", "new", loopback=True)
@@ -91,7 +91,7 @@ def test_another_password_forgets_the_old_one(auth: Authenticator, users: Users)
 
 def test_tags_and_permissions_do_not_forget(auth: Authenticator, users: Users) -> None:
     verify(auth, "ann", "sesame", loopback=True)
-    users.change_tags("ann", ("monitoring",))
+    users.put("ann", None, ("monitoring",))
     users.permit("ann", "/", "", "", "")
     assert auth.remembered("ann", "sesame", loopback=True) is True
 

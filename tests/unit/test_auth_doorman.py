@@ -157,7 +157,7 @@ def test_a_password_that_changes_while_it_is_checked(
     doorman.check("ann", password, HERE, True, answers.append)
     work, answer = threads.running.pop()
     outcome = work()
-    users.change_password("ann", quick("new"))
+    users.put("ann", quick("new"))
     answer(outcome)
     assert answers == [], "it was another one that has been checked"
     threads.finish()

@@ -163,7 +163,7 @@ def test_scram(gate: Gate, user: str, password: str, origin: Origin, expected: s
 
 
 def test_scram_from_outside_loopback(gate: Gate, users: Users) -> None:
-    users.change_password("guest", make_password("guest", 4096))
+    users.put("guest", make_password("guest", 4096))
     assert scram(gate, "guest", "guest", REMOTE).told[1] == ("refused", "guest")
     assert scram(gate, "guest", "guest", LOCAL).told[1] == ("accepted", "guest")
 
@@ -173,7 +173,7 @@ def test_scram_with_a_password_that_was_replaced_after_the_challenge(gate: Gate,
     login, caller = begun(gate, "SCRAM-SHA-256", client.first())
     challenge = caller.told[0][1]
     assert isinstance(challenge, bytes)
-    users.change_password("ann", make_password("new", 4096))
+    users.put("ann", make_password("new", 4096))
     login.respond(client.final(challenge))
     assert caller.told[1:] == [("refused", "ann")]
 

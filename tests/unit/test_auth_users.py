@@ -55,15 +55,15 @@ def test_every_history_is_rebuilt_from_its_changes_and_from_its_definitions(user
         lambda: users.add("bob", Password("h2"), loopback_only=True),
         lambda: users.permit("bob", "other", "", "", ".*"),
         lambda: users.permit("ann", "other", "x", "y", "z"),
-        lambda: users.change_password("ann", Password("h3")),
-        lambda: users.change_tags("ann", ("monitoring", "policymaker")),
+        lambda: users.put("ann", Password("h3")),
+        lambda: users.put("ann", None, ("monitoring", "policymaker")),
         lambda: users.forbid("ann", "/"),
         lambda: users.permit("ann", "other", "x2", "y2", "z2"),
         lambda: users.permit_topic("ann", "other", "t", "^w", "^r"),
         lambda: users.permit_topic("ann", "other", "t2", "", ".*"),
         lambda: users.set_limits("ann", {"max-connections": 3, "max-channels": -1}),
         lambda: users.set_limits("bob", {"max-channels": 0}),
-        lambda: users.change_password("ann", Password("h3", "rabbit_password_hashing_sha256", "v")),
+        lambda: users.put("ann", Password("h3", "rabbit_password_hashing_sha256", "v"), ("monitoring",)),
         lambda: users.forget_topic("ann", "other", "t2"),
         lambda: users.delete("bob"),
         lambda: users.add("bob", Password("h4")),
@@ -80,7 +80,7 @@ def test_every_history_is_rebuilt_from_its_changes_and_from_its_definitions(user
     assert bob is not None
     assert (ann.password.hash, ann.tags, list(ann.permissions)) == (
         "h3",
-        ("monitoring", "policymaker"),
+        ("monitoring",),
         ["other"],
     )
     assert (bob.password.hash, bob.loopback_only, bob.permissions) == ("h4", False, {})
@@ -112,8 +112,6 @@ def test_an_unknown_change_is_not_swallowed(users: Users) -> None:
 
 def test_nobody_by_that_name(users: Users, log: Log) -> None:
     acts: list[Callable[[], object]] = [
-        lambda: users.change_password("x", Password("h")),
-        lambda: users.change_tags("x", ()),
         lambda: users.delete("x"),
         lambda: users.permit("x", "/", "", "", ""),
         lambda: users.forbid("x", "/"),
@@ -136,8 +134,8 @@ def test_nothing_changes_once_the_log_has_stopped(users: Users, log: Log) -> Non
     before, log.failure = described(users), "disk full"
     acts: list[Callable[[], object]] = [
         lambda: users.add("bob", Password("h")),
-        lambda: users.change_password("ann", Password("h2")),
-        lambda: users.change_tags("ann", ("x",)),
+        lambda: users.put("ann", Password("h2")),
+        lambda: users.put("ann", None, ("x",)),
         lambda: users.permit("ann", "other", "", "", ""),
         lambda: users.forbid("ann", "/"),
         lambda: users.delete("ann"),
@@ -219,7 +217,7 @@ def test_remembered_answers_follow_a_change(users: Users) -> None:
     assert users.allowed("ann", "/", "configure", "a")
     users.permit("ann", "/", "b", "", "")
     assert not users.allowed("ann", "/", "configure", "a")
-    users.change_password("ann", Password("h2"))
+    users.put("ann", Password("h2"))
     assert users.allowed("ann", "/", "configure", "b")
 
 
@@ -236,7 +234,7 @@ def test_the_first_user(users: Users) -> None:
 
 def test_guest_as_first_user_comes_from_loopback_only_for_good(users: Users, log: Log) -> None:
     users.add_first("guest", Password("h"), "/")
-    users.change_password("guest", Password("h2"))
+    users.put("guest", Password("h2"))
     for those in (users, rebuilt(log.changes), rebuilt(users.definitions())):
         guest = those.get("guest")
         assert guest is not None
