@@ -39,9 +39,9 @@ class Client(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self.failure: BenchError | None = None
         self.frame_max = 131072
-        self.paused = False  # the socket takes no more, or the broker asked to stop publishing
+        self.paused = False  # the socket takes no more, or `blocked`
         self._socket_full = False
-        self._blocked = False
+        self.blocked = False  # the broker asked to stop publishing
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(BUFFER_BYTES)
         self._filled = 0
@@ -121,7 +121,9 @@ class Client(asyncio.BufferedProtocol):
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await answer
         except TimeoutError as error:
-            raise BenchError(f"no answer to {what} within {ANSWER_TIMEOUT_S:g} s") from error
+            self._fail(BenchError(f"no answer to {what} within {ANSWER_TIMEOUT_S:g} s"))
+            assert self.failure is not None
+            raise self.failure from error
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
@@ -193,9 +195,9 @@ class Client(asyncio.BufferedProtocol):
             self.write(frame(channel, ok))
             self._fail(BenchError(f"the broker says {method.reply_code} {method.reply_text}"))
         elif isinstance(method, commands.Connection.Blocked):
-            self._blocked = self.paused = True
+            self.blocked = self.paused = True
         elif isinstance(method, commands.Connection.Unblocked):
-            self._blocked = False
+            self.blocked = False
             self._resume()
         elif isinstance(method, commands.Basic.Cancel):
             raise BenchError(f"the broker cancelled consumer {method.consumer_tag}")
@@ -205,7 +207,7 @@ class Client(asyncio.BufferedProtocol):
             raise BenchError(f"{method.name} out of the blue")
 
     def _resume(self) -> None:
-        self.paused = self._socket_full or self._blocked
+        self.paused = self._socket_full or self.blocked
         if not self.paused:
             self.resumed()
 

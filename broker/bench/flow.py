@@ -29,6 +29,11 @@ class Flow:
         self._expects_confirms = plan.confirm > 0
         self._waiting: set[Callable[[], None]] = set()
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """What has been published, confirmed and received: while this changes, the run goes on."""
+        return self.published, self.confirmed, self.received
+
     def allowance(self) -> int:
         """How many messages may be published now by whoever asks."""
         if not self.publishing:

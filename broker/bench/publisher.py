@@ -68,6 +68,11 @@ class Publisher(Client):
         if plan.confirm:
             await self.call(commands.Confirm.Select())
 
+    @property
+    def held_up(self) -> bool:
+        """Whether nothing is published for a good reason: the rate, or the broker asked for a stop."""
+        return self._ticking or self.blocked
+
     def start(self) -> None:
         """Begin to publish."""
         self._began = monotonic_ns()

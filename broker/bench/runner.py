@@ -16,7 +16,7 @@ from broker.bench.plan import Plan, spread
 from broker.bench.publisher import Publisher
 from broker.bench.result import Result
 
-PATIENCE_S = 10.0  # how long nothing may arrive before what is missing counts as lost
+PATIENCE_S = 10.0  # how long nothing may move before what is missing counts as lost
 SETTLING_S = 2  # how long the counts of the queues may lag behind what the broker has answered
 PROGRESS_S = 0.5
 
@@ -70,13 +70,18 @@ class Run:
             publisher.start()
         if plan.seconds is not None:
             asyncio.get_running_loop().call_later(plan.seconds, flow.stop)
+        counts, moved = flow.counts, began
         while not flow.settled.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(PROGRESS_S):
                     await flow.settled.wait()
             now = monotonic_ns()
             progress(flow, (now - began) / 1e9)
-            if not flow.publishing and now - max(flow.last_change, began) > PATIENCE_S * 1e9:
+            if flow.counts != counts or any(publisher.held_up for publisher in self.publishers):
+                counts, moved = flow.counts, now
+            elif now - moved > PATIENCE_S * 1e9:
+                flow.stop()
+                await self._count_left()  # raises if the broker answers nobody
                 break
         self._raise_failure()
         ended = max(flow.last_change, began + 1) if self._awaits_something() else monotonic_ns()
@@ -157,7 +162,12 @@ class Run:
         return left
 
     async def _clean_up(self) -> None:
-        """Delete the queues, and leave nothing behind if the run failed half-way."""
+        """Delete the queues, and leave nothing behind if the run failed half-way.
+
+        A broker that does not answer is asked for nothing more.
+        """
+        if self.control.failure is not None:
+            return
         with suppress(BenchError):
             for client in self._clients():
                 await client.close()

@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
-from tests.daemon import Address, Daemon, clean_environment
+from tests.api import Api
+from tests.daemon import PATIENCE_S, Address, Daemon, DaemonStarter, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +22,16 @@ def bench(address: Address, *options: str, user: str = "guest") -> subprocess.Co
     return subprocess.run(
         command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def wait_for_messages(daemon: Daemon) -> None:
+    """Wait until the broker has taken messages."""
+    api = Api(daemon.admin)
+    until = time.monotonic() + PATIENCE_S
+    while not api.get("overview").get("message_stats", {}).get("publish"):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    api.close()
 
 
 @pytest.mark.parametrize(
@@ -97,3 +110,47 @@ def test_what_cannot_be_carried_out_ends_with_status_2_and_the_reason(
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_it_ends_when_so_much_is_lost_that_nothing_more_may_be_published(daemon: Daemon) -> None:
+    api = Api(daemon.admin)
+    refusing = {"max-length": 0, "overflow": "reject-publish"}
+    api.put("policies", "/", "short", pattern="^amqpd-bench-", definition=refusing)
+    done = bench(daemon.address, "--count", "1000", "--in-flight", "50", "--json")
+    api.delete("policies", "/", "short")
+    api.close()
+
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert (found["published"], found["received"], found["checks"]["lost"]) == (50, 0, 50)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("--consumers", "0"), marks=pytest.mark.nightly),
+        pytest.param(("--rate", "1000"), marks=pytest.mark.nightly),
+    ],
+    ids=" ".join,
+)
+def test_it_ends_when_the_broker_stands_still(start_daemon: DaemonStarter, options: tuple[str, ...]) -> None:
+    daemon = start_daemon()
+    command = [sys.executable, "-m", "broker", "bench", "--url", daemon.address.url(), "--count", "100000000"]
+    running = subprocess.Popen(
+        [*command, "--json", *options],
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for_messages(daemon)
+        os.kill(daemon.pid, signal.SIGSTOP)
+        told = running.communicate(timeout=PATIENCE_S)
+    finally:
+        running.kill()
+        os.kill(daemon.pid, signal.SIGCONT)
+    assert running.returncode == 2, told
+    assert "no answer to Queue.Declare" in told[1]
