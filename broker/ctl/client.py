@@ -20,16 +20,31 @@ class UnreachableError(Exception):
     """There is no broker there, or none that answers as one."""
 
 
-class Client:
-    """One broker, asked as one user. Paths are given in segments: a slash in a name is no separator.
+class MeaninglessError(Exception):
+    """Something was given that no broker can be asked for; the text says what."""
 
-    Raises UnreachableError at once for an address that is not one of HTTP.
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Whoever is asked gets the password: nobody else is."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Go nowhere: the answer is that of a broker that refuses."""
+
+
+class Client:
+    """One broker, asked as one user, directly: settings of a proxy are not for it.
+
+    Paths are given in segments: a slash in a name is no separator. Raises UnreachableError at once for an
+    address that is not one of HTTP, MeaninglessError for a user or password that is no text.
     """
 
     def __init__(self, url: str, user: str, password: str) -> None:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-            raise UnreachableError(f"'{url}' is not an address like http://127.0.0.1:15672")
+        if not _is_http(url):
+            raise UnreachableError(f"{url!r} is not an address like http://127.0.0.1:15672")
         self._base = url.rstrip("/") + "/api/"
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+        for part in (user, password):
+            _require_text(part)
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"authorization": f"Basic {credentials}", "content-type": "application/json"}
 
@@ -46,8 +61,12 @@ class Client:
         return self._ask("POST", path, body, {})
 
     def delete(self, *path: str, reason: str = "", **query: str) -> None:
-        """Take something away. Raises RefusedError, UnreachableError."""
-        self._ask("DELETE", path, None, query, {"x-reason": reason} if reason else {})
+        """Take something away. Raises RefusedError, UnreachableError; MeaninglessError for such a reason."""
+        _require_text(reason)
+        if not reason.isprintable():
+            raise MeaninglessError(f"the reason {reason!r} is not one line of printable text")
+        as_bytes = reason.encode().decode("latin-1")  # headers are bytes, written as characters
+        self._ask("DELETE", path, None, query, {"x-reason": as_bytes} if reason else {})
 
     def _ask(
         self,
@@ -57,6 +76,10 @@ class Client:
         query: Mapping[str, str],
         headers: Mapping[str, str] | None = None,
     ) -> Any:
+        for part in (*path, *query.values()):
+            _require_text(part)
+        if not all(path):
+            raise MeaninglessError("a name is empty")  # without it the path would be that of something else
         url = self._base + "/".join(quote(segment, safe="") for segment in path)
         if query:
             url += "?" + urlencode({name.replace("_", "-"): value for name, value in query.items()})
@@ -65,7 +88,7 @@ class Client:
             url, data, {**self._headers, **(headers or {})}, method=method
         )
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+            with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
                 content = answer.read()
             return json.loads(content) if content else None
         except urllib.error.HTTPError as error:
@@ -77,6 +100,22 @@ class Client:
             ) from error
         except ValueError as error:
             raise UnreachableError(f"{self._base} does not answer as a broker") from error
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets that do not belong together
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and url.isascii()
+
+
+def _require_text(text: str) -> None:
+    """Refuse what stands for bytes of an argument or variable that are not UTF-8. Raises MeaninglessError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MeaninglessError(f"{text!r} is not UTF-8") from error
 
 
 def _reason(status: int, content: bytes) -> str:

@@ -9,9 +9,10 @@ from typing import Annotated, Final
 
 import typer
 
-from broker.ctl.client import Client, RefusedError, UnreachableError
+from broker.ctl.client import Client, MeaninglessError, RefusedError, UnreachableError
 
 REFUSED: Final = 1
+MEANINGLESS: Final = 2
 UNREACHABLE: Final = 3
 PASSWORD_VARIABLE: Final = "AMQPCTL_PASSWORD"  # noqa: S105  the name of the variable
 
@@ -32,6 +33,8 @@ def session(context: typer.Context) -> Iterator[Session]:
     options = context.obj
     try:
         yield Session(Client(options["url"], options["user"], _own_password(options)), options["format"])
+    except MeaninglessError as error:
+        raise _ended(str(error), MEANINGLESS) from error
     except RefusedError as error:
         raise _ended(str(error), REFUSED) from error
     except UnreachableError as error:

@@ -1,10 +1,12 @@
 """The command `amqpctl` against a real broker."""
 
 import json
+import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,10 @@ class Control:
         user: str = "guest",
         password: str | None = None,
         form: str = "table",
+        more: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         environment = {"AMQPCTL_URL": self.url, "AMQPCTL_USER": user, "PATH": "/usr/bin:/bin"}
+        environment |= more or {}
         if password is not None:
             environment["AMQPCTL_PASSWORD"] = password
         done = subprocess.run(
@@ -146,8 +150,9 @@ def test_virtual_hosts_and_lists(control: Control, api: Api, name: str, address:
         assert control.json("list_consumers", "consumer_tag", "-p", name) == [{"consumer_tag": "tag"}]
         assert [row for row in control.json("list_channels") if row["vhost"] == name]
         (connection,) = [row for row in control.json("list_connections") if row["vhost"] == name]
-        control("close_connection", connection["name"], "bye")
-        with pytest.raises(Exception, match="bye"):
+        control("close_connection", connection["name"], "bye\nX-Other: 1", status=2)
+        control("close_connection", connection["name"], "bye \u2014 \u00e4")
+        with pytest.raises(Exception, match="bye \u2014 \u00e4"):
             channel.queue_declare("q", passive=True)
     control("delete_vhost", name)
     api.refused(404, "GET", "vhosts", name)
@@ -184,3 +189,56 @@ def test_who_one_is_has_to_be_said(control: Control, user: Callable[..., Api]) -
     assert "AMQPCTL_PASSWORD" in control("status", user="somebody", status=2).stderr
     assert "Not_Authorized" in control("status", user="somebody", password="x", status=1).stderr
     control("no_such_command", status=2)
+
+
+def test_an_empty_name_is_that_of_nothing(control: Control, api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q")
+    for command in (("delete_queue", ""), ("purge_queue", ""), ("delete_queue", "q", "-p", "")):
+        done = control(*command, *(() if "-p" in command else ("-p", vhost)), status=2)
+        assert done.stderr == "amqpctl: a name is empty\n"
+    done = control("delete_vhost", "", status=2)
+    assert [queue["name"] for queue in api.get("queues", vhost)] == ["q"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "ftp://localhost", "localhost:15672", "http://", "http://\u00e4"]
+)
+def test_what_is_no_address_is_told(control: Control, url: str) -> None:
+    done = control("list_vhosts", status=3, more={"AMQPCTL_URL": url})
+    assert "is not an address like" in done.stderr
+
+
+def test_arguments_that_are_not_utf_8_are_told(control: Control, vhost: str) -> None:
+    done = control("delete_queue", "\udcff", "-p", vhost, status=2)
+    assert done.stderr == "amqpctl: '\\udcff' is not UTF-8\n"
+    assert control("list_vhosts", status=2, user="\udcff", password="x").stderr.endswith("is not UTF-8\n")
+
+
+def test_the_password_goes_to_the_broker_and_to_nobody_else(control: Control) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        where = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        control("list_vhosts", more={"http_proxy": where, "HTTP_PROXY": where})
+        proxy.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+
+
+def test_a_redirect_is_not_followed(control: Control) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        target = f"http://127.0.0.1:{second.getsockname()[1]}/"
+        answer = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+        def redirect() -> None:
+            peer, _ = first.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(answer.encode())
+
+        thread = threading.Thread(target=redirect)
+        thread.start()
+        url = f"http://127.0.0.1:{first.getsockname()[1]}"
+        assert "HTTP 302" in control("list_vhosts", status=1, more={"AMQPCTL_URL": url}).stderr
+        thread.join()
+        second.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            second.accept()

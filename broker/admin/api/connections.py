@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Depends, Header
 from fastapi.responses import JSONResponse, Response
 
 from broker.adapters.connection091 import Connection091
@@ -18,7 +18,14 @@ from broker.admin.json_values import shown
 BY_OPERATOR = "Closed via management HTTP API"
 
 Shown = dict[str, Any]
-Reason = Annotated[str, Header(alias="x-reason")]
+
+
+def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
+    """What a client is to be told: the header has UTF-8, and arrives as one character for each byte."""
+    return said.encode("latin-1", "replace").decode("utf-8", "replace")
+
+
+Reason = Annotated[str, Depends(_reason)]
 
 router = APIRouter(tags=["connections"])
 
@@ -98,9 +105,7 @@ async def list_connections_of(management: Managed, visitor: Asker, options: Opti
 
 
 @router.delete("/connections/username/{user}", status_code=204)
-async def close_connections_of(
-    management: Managed, visitor: Asker, user: Name, reason: Reason = BY_OPERATOR
-) -> Response:
+async def close_connections_of(management: Managed, visitor: Asker, user: Name, reason: Reason) -> Response:
     """Close all connections of a user."""
     visitor.require_owner(user, to_change=True)
     for connection in management.connections.of_user(user):
@@ -117,9 +122,7 @@ async def get_connection(management: Managed, visitor: Asker, name: Name) -> JSO
 
 
 @router.delete("/connections/{name}", status_code=204)
-async def close_connection(
-    management: Managed, visitor: Asker, name: Name, reason: Reason = BY_OPERATOR
-) -> Response:
+async def close_connection(management: Managed, visitor: Asker, name: Name, reason: Reason) -> Response:
     """Close a connection: its client is told why, by connection.close 320."""
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=True)
