@@ -1,5 +1,7 @@
 """Definitions: what is imported is there, what is exported is imported, and what is wrong changes nothing."""
 
+import contextlib
+import gc
 import json
 from typing import Any
 
@@ -9,6 +11,7 @@ from broker.admin.definitions.exporting import export_pieces
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
 from broker.core.policy import Policy
+from broker.core.queue import Queue
 from tests.definitions import Place, of_rabbitmq
 from tests.topology import routed
 
@@ -359,3 +362,25 @@ def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> Non
     place.take({"queues": [{"name": "there"}, *typed]}, "/")
     kinds = {name: queue.arguments["x-queue-type"] for name, queue in vhost.queues.items()}
     assert kinds == {"there": "quorum", "c": "classic", "q": "quorum", "q2": "quorum"}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
+    place = Place()
+    queues = [{"name": f"tried{number}", "vhost": "/"} for number in range(50)]
+    if wrong:
+        queues.append({"name": "tried", "vhost": "nowhere"})
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(DefinitionsError):
+            place.take({"queues": queues})
+        made = len(place.broker.vhosts["/"].queues)
+        assert (made, tried_queues()) == ((0, 0) if wrong else (50, 50))
+    finally:
+        gc.enable()
+
+
+def tried_queues() -> int:
+    """How many such queues there are in memory."""
+    return sum(isinstance(found, Queue) and found.name.startswith("tried") for found in gc.get_objects())
