@@ -34,6 +34,12 @@ Rate = Annotated[float, typer.Option(help="Messages per second altogether; 0: as
 InFlight = Annotated[
     int, typer.Option(help="Messages published and not yet received, altogether; 0: no bound.")
 ]
+Bindings = Annotated[
+    int, typer.Option(help="Publish through a topic exchange with so many bindings; 0: the default exchange.")
+]
+Keys = Annotated[
+    int, typer.Option(help="Routing keys for each queue, with --bindings; 0: a new one each time.")
+]
 Duration = Annotated[
     float | None, typer.Option(metavar="SECONDS", help=f"Publish for so long (default: {DEFAULT_SECONDS:g}).")
 ]
@@ -58,6 +64,8 @@ def bench(
     ack_every: AckEvery = 1,
     rate: Rate = 0.0,
     in_flight: InFlight = 10_000,
+    bindings: Bindings = 0,
+    keys: Keys = 1,
     duration: Duration = None,
     count: Count = None,
     broker_pid: BrokerPid = None,
@@ -80,6 +88,8 @@ def bench(
             ack_every=ack_every,
             rate=rate,
             in_flight=in_flight,
+            bindings=bindings,
+            keys=keys,
             seconds=DEFAULT_SECONDS if duration is None and count is None else duration,
             count=count,
         )

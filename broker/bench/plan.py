@@ -68,6 +68,8 @@ class Plan:
     seconds: float | None = None  # either this
     count: int | None = None  # or this ends the publishing
     in_flight: int = 10_000  # most messages published and not yet received; 0: no bound
+    bindings: int = 0  # of a topic exchange that is published through; 0: through the default exchange
+    keys: int = 1  # different routing keys for each queue then; 0: every message has a new one
 
     def __post_init__(self) -> None:
         for wrong, text in (
@@ -80,6 +82,9 @@ class Plan:
             (self.ack_every < 1, "--ack-every: at least 1"),
             (self.rate < 0, "--rate: at least 0"),
             (self.in_flight < 0, "--in-flight: at least 0"),
+            (0 != self.bindings < self.queues, "--bindings: 0, or at least one for each of --queues"),
+            (self.keys < 0, "--keys: at least 0"),
+            (self.keys != 1 and self.bindings == 0, "--keys: only with --bindings"),
             ((self.seconds is None) == (self.count is None), "one of --duration and --count"),
             (self.seconds is not None and self.seconds <= 0, "--duration: more than 0"),
             (self.count is not None and self.count < 1, "--count: at least 1"),

@@ -12,10 +12,12 @@ from broker.bench.client import CHANNEL, Client, frame
 from broker.bench.confirms import Confirms
 from broker.bench.flow import Flow
 from broker.bench.plan import STAMP_BYTES, Plan
+from broker.bench.topics import KEY_DIGITS, KEYS_MAX, routing_key
 from protocol.amqp091 import constants as c
 
 BATCH_BYTES: Final = 64 * 1024
 BATCH_MESSAGES: Final = 200
+KEY_TAIL: Final = 2  # octets behind the routing key in basic.publish: the bits, and the end of the frame
 TICK_S: Final = 0.001  # how often a publisher with a rate looks what is due
 FILLER: Final = bytes(range(1, 256))
 
@@ -29,9 +31,10 @@ def body_filler(size: int) -> bytes:
     return (FILLER * (length // len(FILLER) + 1))[:length]
 
 
-def template(queue: str, size: int, persistent: bool, frame_max: int) -> tuple[bytes, int]:
-    """Frames of one publish to `queue` through the default exchange, and where in them the stamp belongs."""
-    publish = frame(CHANNEL, commands.Basic.Publish(0, "", queue, False, False))
+def template(exchange: str, key: str, size: int, persistent: bool, frame_max: int) -> tuple[bytes, int, int]:
+    """Frames of one publish, where in them the stamp belongs, and where the routing key ends."""
+    publish = frame(CHANNEL, commands.Basic.Publish(0, exchange, key, False, False))
+    key_end = len(publish) - KEY_TAIL
     properties = struct.pack(">HB", 0x1000, 2) if persistent else struct.pack(">H", 0)  # delivery-mode alone
     head = struct.pack(">HHQ", c.CLASS_BASIC, 0, size) + properties
     header = _FRAME_HEAD.pack(c.FRAME_HEADER, CHANNEL, len(head)) + head + b"\xce"
@@ -39,20 +42,24 @@ def template(queue: str, size: int, persistent: bool, frame_max: int) -> tuple[b
     step = frame_max - c.FRAME_OVERHEAD
     pieces = [body[start : start + step] for start in range(0, size, step)]
     bodies = [_FRAME_HEAD.pack(c.FRAME_BODY, CHANNEL, len(piece)) + piece + b"\xce" for piece in pieces]
-    return publish + header + b"".join(bodies), len(publish) + len(header) + _FRAME_HEAD.size
+    return publish + header + b"".join(bodies), len(publish) + len(header) + _FRAME_HEAD.size, key_end
 
 
 class Publisher(Client):
     """Publishes to its queues in turn, as much as confirm window, messages in flight and rate allow."""
 
-    def __init__(self, plan: Plan, flow: Flow, lanes: list[tuple[int, str]]) -> None:
-        """`lanes` are the numbers of this publisher's lanes with the queue of each."""
+    def __init__(self, plan: Plan, flow: Flow, lanes: list[tuple[int, str]], exchange: str = "") -> None:
+        """`lanes` are the numbers of this publisher's lanes with the queue of each.
+
+        `exchange`: the topic exchange to publish through; "": the default exchange.
+        """
         super().__init__()
         self.confirms = Confirms(flow.confirmation)
         self._plan = plan
         self._flow = flow
         self._lanes = lanes
-        self._templates: list[tuple[int, bytes, int]] = []
+        self._exchange = exchange
+        self._templates: list[tuple[int, bytes, int, int]] = []
         self._turn = 0
         self._rate = plan.rate / plan.publishers
         self._sent = 0
@@ -64,7 +71,9 @@ class Publisher(Client):
         """Select confirms if the plan has them."""
         plan = self._plan
         for lane, queue in self._lanes:
-            self._templates.append((lane, *template(queue, plan.size, plan.persistent, self.frame_max)))
+            key = routing_key(queue, 0) if self._exchange else queue
+            made = template(self._exchange, key, plan.size, plan.persistent, self.frame_max)
+            self._templates.append((lane, *made))
         if plan.confirm:
             await self.call(commands.Confirm.Select())
 
@@ -125,7 +134,7 @@ class Publisher(Client):
         return allowed
 
     def _publish(self, count: int) -> None:
-        lane, one, offset = self._templates[self._turn]
+        lane, one, offset, key_end = self._templates[self._turn]
         flow = self._flow
         batch = bytearray(one * count)
         sequence = flow.sequences[lane]
@@ -133,12 +142,20 @@ class Publisher(Client):
         stamp, step = _STAMP.pack_into, len(one)
         for number, place in enumerate(range(offset, len(batch), step), lane << LANE_SHIFT | sequence):
             stamp(batch, place, number, now)
+        if self._plan.keys != 1:
+            self._number_keys(batch, key_end, step, sequence)
         flow.sequences[lane] = sequence + count
         flow.published += count
         self._sent += count
         if self._plan.confirm:
             self.confirms.sent(count, now)
         self.write(batch)
+
+    def _number_keys(self, batch: bytearray, key_end: int, step: int, first: int) -> None:
+        """Give the messages of a batch routing keys of their own."""
+        modulus = self._plan.keys or KEYS_MAX
+        for number, end in enumerate(range(key_end, len(batch), step), first):
+            batch[end - KEY_DIGITS : end] = b"%0*d" % (KEY_DIGITS, number % modulus)
 
     def _wait_a_tick(self) -> None:
         if not self._ticking:

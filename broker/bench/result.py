@@ -60,6 +60,8 @@ class Result:
             "ack_every": plan.ack_every,
             "rate": plan.rate,
             "in_flight": plan.in_flight,
+            "bindings": plan.bindings,
+            "keys": plan.keys,
             "seconds": round(self.seconds, 6),
             "published": self.published,
             "confirmed": self.confirmed,

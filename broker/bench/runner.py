@@ -8,6 +8,7 @@ from time import monotonic_ns, process_time
 
 from pamqp import commands
 
+from broker.bench import topics
 from broker.bench.client import BenchError, Client
 from broker.bench.consumer import Consumer
 from broker.bench.cpu import cpu_seconds
@@ -39,7 +40,8 @@ class Run:
         name = secrets.token_hex(4)  # queues of its own, so that runs do not meet each other's messages
         self.queues = [f"amqpd-bench-{name}-{number:05d}" for number in range(plan.queues)]
         self.control = Client()
-        self.publishers = [Publisher(plan, self.flow, lanes) for lanes in self._lanes()]
+        self.exchange = f"amqpd-bench-{name}" if plan.bindings else ""
+        self.publishers = [Publisher(plan, self.flow, lanes, self.exchange) for lanes in self._lanes()]
         self.consumers = [
             Consumer(plan, self.flow, [self.queues[q] for q in spread(number, plan.consumers, plan.queues)])
             for number in range(plan.consumers)
@@ -52,6 +54,8 @@ class Run:
             for queue in self.queues:
                 declare = commands.Queue.Declare(0, queue, False, self.plan.durable, False, False, False, {})
                 await self.control.call(declare)
+            if self.exchange:
+                await topics.declare(self.control, self.exchange, self.queues, self.plan)
             for client in self._clients():
                 await client.open(self.plan.address)
             for consumer in self.consumers:
@@ -174,6 +178,8 @@ class Run:
         with suppress(BenchError):
             for queue in self.queues:
                 await self.control.call(commands.Queue.Delete(0, queue, False, False, False))
+            if self.exchange:
+                await self.control.call(commands.Exchange.Delete(0, self.exchange, False, False))
             await self.control.close()
 
     def _clients(self) -> Iterable[Client]:

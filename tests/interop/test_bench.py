@@ -44,6 +44,7 @@ def wait_for_messages(daemon: Daemon) -> None:
         ("--size", "200000", "--in-flight", "50", "--queues", "2"),
         ("--consumers", "0", "--confirm", "10"),
         ("--rate", "4000", "--confirm", "1"),
+        ("--bindings", "50", "--keys", "7", "--queues", "2"),
     ],
     ids=" ".join,
 )

@@ -35,7 +35,7 @@ class Socket:
 
 def delivery(tag: int, sequence: int, size: int, frame_max: int = 131072, redelivered: bool = False) -> bytes:
     """A basic.deliver of what a publisher of the bench sends, with its header and body frames."""
-    publish, stamp_at = template("q", size, persistent=False, frame_max=frame_max)
+    publish, stamp_at, _ = template("", "q", size, persistent=False, frame_max=frame_max)
     content_at = 8 + struct.unpack_from(">I", publish, 3)[0]
     content = bytearray(publish[content_at:])
     struct.pack_into(">QQ", content, stamp_at - content_at, sequence, 1)

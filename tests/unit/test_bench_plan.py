@@ -46,6 +46,9 @@ def test_an_address_does_not_show_its_password() -> None:
         ({"count": 5, "seconds": 5.0}, "--duration"),
         ({"count": None}, "--duration"),
         ({"count": 0}, "--count"),
+        ({"bindings": 2, "queues": 3}, "--bindings"),
+        ({"bindings": 1, "keys": -1}, "--keys"),
+        ({"keys": 5}, "--keys"),
     ],
 )
 def test_plans_that_cannot_work_are_refused_with_the_option(options: dict[str, object], named: str) -> None:
