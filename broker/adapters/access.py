@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
+from broker.auth.terms import CONFIGURE, READ, WRITE, Applicant
 from broker.core.errors import AccessRefused
 from broker.core.exchange import TOPIC, Exchange
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
 
-CONFIGURE: Final = "configure"
-WRITE: Final = "write"
-READ: Final = "read"
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
-
-MAX_CONNECTIONS: Final = "max-connections"
-MAX_CHANNELS: Final = "max-channels"
 
 
 @final
@@ -58,19 +53,6 @@ class Origin:
 
 def _endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-
-
-class Applicant(Protocol):
-    """A peer that wants in. Told `challenged` any number of times, then once one of the other two."""
-
-    def challenged(self, challenge: bytes) -> None:
-        """Send this, and hand the peer's answer to the log-in."""
-
-    def accepted(self, user: str, proof: bytes) -> None:
-        """The peer is `user`; `proof`, unless empty, is how it can tell that this is the right broker."""
-
-    def refused(self, user: str, why: str) -> None:
-        """The peer claimed to be `user` and is not let in; `why` is for the log and not for the peer."""
 
 
 class Login(Protocol):

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters import direct_reply
-from broker.adapters.access import QUEUE, READ
+from broker.adapters.access import QUEUE
 from broker.adapters.confirms import Confirms
 from broker.adapters.fitting import fitted, too_long
 from broker.adapters.leases import Leases
@@ -16,6 +16,7 @@ from broker.adapters.redelivery import with_counts
 from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
 from broker.adapters.topology091 import Handler, queue_named
+from broker.auth.terms import READ
 from broker.core.arguments import BROWSE, CONSUMER_TIMEOUT, PRIORITY, check_consumer_arguments
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit

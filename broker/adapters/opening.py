@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from broker.adapters.access import MAX_CHANNELS, MAX_CONNECTIONS, Rights
+from broker.adapters.access import Rights
 from broker.adapters.channel091 import Channel
+from broker.auth.terms import MAX_CHANNELS, MAX_CONNECTIONS
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import NOT_ALLOWED, ProtocolError

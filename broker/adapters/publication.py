@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.access import EXCHANGE, WRITE, Rights
+from broker.adapters.access import EXCHANGE, Rights
+from broker.auth.terms import WRITE
 from broker.core.route import Route
 from protocol.amqp091.constants import BASIC_PUBLISH
 from protocol.errors import SYNTAX_ERROR, ProtocolError

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.adapters import direct_reply
-from broker.adapters.access import WRITE
 from broker.adapters.expiration import parse_expiration
 from broker.adapters.view091 import BCC, CC, View091
+from broker.auth.terms import WRITE
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
 from broker.core.message import Message

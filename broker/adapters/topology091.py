@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pamqp import commands
 
 from broker.adapters import direct_reply
-from broker.adapters.access import CONFIGURE, EXCHANGE, QUEUE, READ
+from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.log_waiters import await_durable
+from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.errors import NotFound
 from broker.core.names import is_predeclared, refuse_default

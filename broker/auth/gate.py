@@ -9,8 +9,9 @@ from typing import Final, final
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import BackOff
 from broker.auth.doorman import Answer, Doorman
-from broker.auth.logins import Applicant, Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin, why_not
+from broker.auth.logins import Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin, why_not
 from broker.auth.passwords import SCRAM_ITERATIONS
+from broker.auth.terms import Applicant
 from broker.auth.users import Users
 from protocol import sasl, scram
 from protocol.errors import COMMAND_INVALID, ProtocolError

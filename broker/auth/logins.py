@@ -10,6 +10,7 @@ from typing import Final, Protocol, final
 
 from broker.auth.backoff import BackOff
 from broker.auth.doorman import Check, Doorman
+from broker.auth.terms import Applicant
 from broker.auth.user import User
 from broker.auth.users import Users
 from protocol import scram
@@ -19,19 +20,6 @@ WRONG: Final = "wrong user name or password"
 ABSENT: Final = "there is no such user"
 OUTSIDE: Final = "this user may log in from loopback only"
 TOO_MANY: Final = "too many failed log-ins"
-
-
-class Applicant(Protocol):
-    """Who wants in. Told `challenged` any number of times, then once one of the other two."""
-
-    def challenged(self, challenge: bytes) -> None:
-        """Send this, and hand the answer to `respond`."""
-
-    def accepted(self, user: str, proof: bytes) -> None:
-        """The peer is `user`; `proof`, unless empty, is how it can tell that this is the right broker."""
-
-    def refused(self, user: str, why: str) -> None:
-        """The peer claimed to be `user` and is not let in; `why` is for the log and not for the peer."""
 
 
 class Origin(Protocol):

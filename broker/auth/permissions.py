@@ -4,11 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, final
 
+from broker.auth.terms import CONFIGURE, READ, WRITE
 from broker.core.name_pattern import NamePattern
-
-CONFIGURE: Final = "configure"
-WRITE: Final = "write"
-READ: Final = "read"
 
 NOTHING: Final = "(?!)"
 """What the empty expression stands for."""

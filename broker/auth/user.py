@@ -5,6 +5,7 @@ from typing import Final, cast, final
 
 from broker.auth.passwords import ARGON2ID, Password
 from broker.auth.permissions import Permission, TopicPermission
+from broker.auth.terms import MAX_CHANNELS, MAX_CONNECTIONS
 from broker.core.errors import PreconditionFailed
 
 USER: Final = "user"
@@ -16,8 +17,6 @@ DELETED: Final = ".delete"  # appended to the kind
 IMPERSONATOR: Final = "impersonator"
 """The tag of users who may publish in the name of others."""
 
-MAX_CONNECTIONS: Final = "max-connections"
-MAX_CHANNELS: Final = "max-channels"
 USER_LIMITS: Final = (MAX_CONNECTIONS, MAX_CHANNELS)
 
 NAME_BYTES_MAX: Final = 255

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from broker.adapters.access import CONFIGURE, EXCHANGE, Rights
+from broker.adapters.access import EXCHANGE, Rights
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
@@ -16,6 +16,7 @@ from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import Shown, default_binding, shown_binding, shown_effective, shown_exchange
+from broker.auth.terms import CONFIGURE
 from broker.core.arguments import ALTERNATE_EXCHANGE
 from broker.core.exchange import Exchange
 from broker.core.names import DEFAULT_EXCHANGE

@@ -5,13 +5,14 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from broker.adapters.access import CONFIGURE, QUEUE, READ
+from broker.adapters.access import QUEUE
 from broker.admin.api.clientless import channel_for, taker_of
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.publishing import publish_message
 from broker.admin.api.visitor import Asker
+from broker.auth.terms import CONFIGURE, READ
 
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"

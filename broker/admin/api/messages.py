@@ -9,7 +9,7 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from broker.adapters.access import QUEUE, READ
+from broker.adapters.access import QUEUE
 from broker.adapters.view091 import view_of
 from broker.admin.api.body import Body
 from broker.admin.api.clientless import taker_of
@@ -22,6 +22,7 @@ from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, text
 from broker.admin.json_values import shown
+from broker.auth.terms import READ
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 from broker.core.message import Message

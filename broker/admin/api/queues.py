@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from broker.adapters.access import CONFIGURE, QUEUE, READ, Rights
+from broker.adapters.access import QUEUE, Rights
 from broker.admin.api.body import Body
 from broker.admin.api.consumers import shown_consumers
 from broker.admin.api.durable import durable
@@ -24,6 +24,7 @@ from broker.admin.shapes import (
     shown_effective,
     shown_queue,
 )
+from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
