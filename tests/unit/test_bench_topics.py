@@ -1,4 +1,4 @@
-"""What the bench publishes through a topic exchange: each key its own, and bindings that let only these in."""
+"""What the bench publishes through a topic exchange: which keys, and bindings that let only these in."""
 
 import asyncio
 from typing import cast
