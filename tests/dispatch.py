@@ -103,6 +103,7 @@ class Client(ConsumerTarget):
         self.deliveries: list[QueueEntry] = []
         self.flags: list[bool] = []  # redelivered, as the client was told
         self.held: list[QueueEntry] = []
+        self.notified = 0
         self.drained = 0
         self.removed: list[QueueEntry] = []
         self.cancelled: list[QueueConsumer] = []
@@ -119,6 +120,10 @@ class Client(ConsumerTarget):
         self.flags.append(entry.redelivered)
         if not consumer.no_ack:
             self.held.append(entry)
+
+    def notify_work(self) -> None:
+        self.notified += 1
+        super().notify_work()
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
         self.drained += 1
@@ -183,6 +188,17 @@ class Bench:
             number=1,
         )
         self.published = 0
+        self.clients: list[Client] = []
+
+    @property
+    def notifications(self) -> int:
+        """How often clients were told of work."""
+        return sum(client.notified for client in self.clients)
+
+    @property
+    def empty_pulls(self) -> int:
+        """How often one then found nothing."""
+        return sum(client.drained for client in self.clients)
 
     def publish(self, count: int = 1, size: int = 1, priority: int = 0) -> None:
         """Messages 1, 2, 3 ... over the life of the bench."""
@@ -197,7 +213,9 @@ class Bench:
 
     def client(self, prefetch: int = 0, **options: object) -> Client:
         """Attach a client; see `Client` for the options."""
-        return Client(self.queue, self.scheduler, prefetch, **options)  # type: ignore[arg-type]
+        client = Client(self.queue, self.scheduler, prefetch, **options)  # type: ignore[arg-type]
+        self.clients.append(client)
+        return client
 
     def getter(self) -> QueueConsumer:
         """Who owns what a basic.get takes."""

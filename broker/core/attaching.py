@@ -33,7 +33,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if everyone and (consumer.exclusive or next(iter(everyone)).exclusive):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
-        consumer.context = QueueContext(queue.entries, False)
+        consumer.context = QueueContext(queue.entries)
         queue.browser_contexts.append(consumer.context)
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
     if election is not None and consumer.acquires:

@@ -26,13 +26,11 @@ class QueueContext:
     entry is the first of `behind`, else the first AVAILABLE one after `last`, in strict order and without
     rescanning.
 
-    `sees_requeues` is False for a browser, which must not be shown one entry twice. `more` tells after a
-    look-up that returned None that the budget was used up before the end of the queue.
+    `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
     """
 
-    def __init__(self, entries: QueueEntryList, sees_requeues: bool) -> None:
+    def __init__(self, entries: QueueEntryList) -> None:
         self.entries = entries
-        self.sees_requeues = sees_requeues
         self.last: QueueEntry = entries.head
         self.behind: list[tuple[int, QueueEntry]] = []
         self.more: bool = False

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 def notify(queue: Queue, consumer: QueueConsumer) -> None:
     """INTERESTED → NOTIFIED: from now on `consumer` is relied upon."""
     queue.manager.move(consumer, NOTIFIED)
-    queue.notifications += 1
     consumer.notify_work()
 
 
@@ -72,6 +71,5 @@ def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
             queue.manager.move(consumer, NOTIFIED)
         return
     if consumer.state == NOTIFIED:
-        queue.empty_pulls += 1
         queue.manager.move(consumer, INTERESTED)
     consumer.target.no_messages_available(consumer)

@@ -90,10 +90,8 @@ class Queue:
         self.delivered: i64 = 0
         self.redelivered: i64 = 0
         self.acked: i64 = 0
-        self.notifications: i64 = 0  # acquiring consumers told of work
-        self.empty_pulls: i64 = 0  # of those, the ones that then found nothing
         self.manager = QueueConsumerManager()
-        self.context = QueueContext(entries, True)
+        self.context = QueueContext(entries)
         self.browser_contexts: list[QueueContext] = []
         # those whose next entry is too large for what is left of their byte window
         self.waiting: dict[QueueConsumer, None] = {}

@@ -92,12 +92,12 @@ def test_it_stays_away_when_what_comes_back_is_too_large_as_well() -> None:
     full = bench.client(prefetch_bytes=10)
     bench.publish(2, size=6)
     bench.run()
-    notifications = bench.queue.notifications
+    notifications = bench.notifications
     other.cancel()
     other.nack()
     bench.run()
     assert full.numbers == [2]
-    assert bench.queue.notifications == notifications
+    assert bench.notifications == notifications
     full.ack()
     bench.run()
     assert full.numbers == [2, 1]
@@ -119,10 +119,10 @@ def test_two_consumers_without_room_do_not_wake_each_other_for_ever() -> None:
     clients = [bench.client(prefetch_bytes=10), bench.client(prefetch_bytes=10)]
     bench.publish(2, size=6)
     bench.run(1)
-    before = bench.queue.notifications
+    before = bench.notifications
     bench.publish(size=6)
     bench.scheduler.run(turns_max=10)
-    assert bench.queue.notifications - before <= 2
+    assert bench.notifications - before <= 2
     assert [len(client.held) for client in clients] == [1, 1]
 
 

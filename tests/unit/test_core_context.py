@@ -24,7 +24,7 @@ def give_back(context: QueueContext, *entries: QueueEntry) -> None:
 def test_looking_changes_nothing() -> None:
     entries = FifoEntryList()
     first = entries.append(message(1))
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     assert context.get_next_available_entry() is first
     assert context.get_next_available_entry() is first
     assert context.last is entries.head
@@ -33,7 +33,7 @@ def test_looking_changes_nothing() -> None:
 def test_returned_entries_come_in_their_order_before_anything_later() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(6)]
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     for entry in made[:4]:
         assert take(context) is entry
     give_back(context, made[2], made[0])
@@ -43,7 +43,7 @@ def test_returned_entries_come_in_their_order_before_anything_later() -> None:
 def test_an_entry_returned_before_the_cursor_reaches_it_is_not_offered_twice() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(3)]
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     made[1].state = ACQUIRED
     give_back(context, made[1])
     assert context.behind == []
@@ -53,7 +53,7 @@ def test_an_entry_returned_before_the_cursor_reaches_it_is_not_offered_twice() -
 def test_a_late_arrival_of_higher_priority_is_next() -> None:
     entries = PriorityEntryList(2)
     low = [entries.append(message(n, priority=0)) for n in range(3)]
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     assert take(context) is low[0]
     high = entries.append(message(9, priority=1))
     context.offer(high, 4)
@@ -63,7 +63,7 @@ def test_a_late_arrival_of_higher_priority_is_next() -> None:
 def test_many_returned_at_once_are_sorted() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(40)]
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     for _ in range(30):
         take(context)
     back = made[29::-3]
@@ -79,7 +79,7 @@ def test_a_scan_stops_at_its_budget_and_goes_on_from_there() -> None:
     made = [entries.append(message(n)) for n in range(25)]
     for entry in made[:24]:
         entry.state = ACQUIRED
-    context = QueueContext(entries, False)
+    context = QueueContext(entries)
     context.scan_budget = 10
     assert context.get_next_available_entry() is None
     assert context.more
@@ -94,7 +94,7 @@ def test_a_scan_that_ends_with_its_budget_has_no_more() -> None:
     entries = FifoEntryList()
     for n in range(10):
         entries.append(message(n)).state = ACQUIRED
-    context = QueueContext(entries, False)
+    context = QueueContext(entries)
     context.scan_budget = 10
     assert context.get_next_available_entry() is None
     assert not context.more
@@ -103,7 +103,7 @@ def test_a_scan_that_ends_with_its_budget_has_no_more() -> None:
 def test_the_cursor_steps_back_from_an_entry_that_leaves() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(4)]
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     for _ in range(3):
         take(context)
     for entry, left, stands_on in ((made[1], 3, made[2]), (made[2], 2, made[0]), (made[0], 1, entries.head)):
@@ -117,7 +117,7 @@ def test_the_cursor_steps_back_from_an_entry_that_leaves() -> None:
 def test_the_cursor_of_an_emptied_queue_starts_anew() -> None:
     entries = PriorityEntryList(3)
     low = entries.append(message(1, priority=0))
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     take(context)
     give_back(context, low)
     low.state = DEQUEUED
@@ -130,7 +130,7 @@ def test_the_cursor_of_an_emptied_queue_starts_anew() -> None:
 def test_what_has_left_is_forgotten_in_the_long_run() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(1000)]
-    context = QueueContext(entries, True)
+    context = QueueContext(entries)
     for _ in made:
         take(context)
     for entry in made:

@@ -94,9 +94,9 @@ def test_many_returned_at_once_wake_each_idle_consumer_once() -> None:
     others = [bench.client(1) for _ in range(50)]
     bench.run()
     counting.steps = 0
-    before = bench.queue.notifications
+    before = bench.notifications
     dying.vanish()
-    assert bench.queue.notifications - before == 50
+    assert bench.notifications - before == 50
     assert counting.steps == 0
     bench.run()
     assert sorted(number for other in others for number in other.numbers) == list(range(1, 51))
@@ -112,7 +112,7 @@ def test_one_message_for_many_idle_consumers(idle: int) -> None:
         bench.publish()
         bench.run()
     assert counting.steps == 200, "one step finds the message, one finds the end"
-    assert bench.queue.notifications == 100
+    assert bench.notifications == 100
 
 
 def test_outranked_consumers_cost_nothing_while_others_are_served() -> None:
@@ -123,5 +123,5 @@ def test_outranked_consumers_cost_nothing_while_others_are_served() -> None:
     high = bench.client(priority=1)
     bench.run(1)
     assert len(high.deliveries) == 500
-    assert bench.queue.notifications <= 202
+    assert bench.notifications <= 202
     assert counting.steps <= 500 + 202

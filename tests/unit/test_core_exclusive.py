@@ -33,7 +33,7 @@ def test_the_first_one_is_served_and_the_others_are_never_asked(bench: Bench) ->
     assert first.numbers == [1, 2, 3, 4, 5]
     assert (second.numbers, third.numbers) == ([], [])
     assert second.consumer.state == NOT_INTERESTED
-    assert (bench.queue.notifications, bench.scheduler.turns) == (5, 5), "standing by costs nothing"
+    assert (bench.notifications, bench.scheduler.turns) == (5, 5), "standing by costs nothing"
     assert activities(first, second, third) == [SINGLE_ACTIVE, WAITING, WAITING]
     assert [client.consumer.active for client in (first, second)] == [True, False]
 

@@ -10,13 +10,13 @@ def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
     for _ in range(1000):
         bench.publish()
         bench.run()
-    assert (bench.queue.notifications, bench.queue.empty_pulls) == (1000, 1000)
+    assert (bench.notifications, bench.empty_pulls) == (1000, 1000)
     assert bench.scheduler.turns == 1000
     for client, numbers in [(client, client.numbers) for client in clients]:
         for number in numbers:
             client.nack(number)
             bench.run()
-    assert (bench.queue.notifications, bench.queue.empty_pulls) == (2000, 2000)
+    assert (bench.notifications, bench.empty_pulls) == (2000, 2000)
 
 
 def test_a_burst_ends_with_one_empty_pull() -> None:
@@ -24,7 +24,7 @@ def test_a_burst_ends_with_one_empty_pull() -> None:
     bench.client()
     bench.publish(100)
     bench.run(16)
-    assert (bench.queue.notifications, bench.queue.empty_pulls) == (1, 1)
+    assert (bench.notifications, bench.empty_pulls) == (1, 1)
     assert bench.scheduler.turns == 7
 
 

@@ -91,7 +91,7 @@ def _ackmode(body: Fields) -> str:
 async def look(queue: Queue, count: int, write: Write) -> list[str]:
     """The first `count` messages that are ready, each as `write` has it, for which they are browsed."""
     slices = Slices()
-    cursor = QueueContext(queue.entries, sees_requeues=False)
+    cursor = QueueContext(queue.entries)
     queue.browser_contexts.append(cursor)
     written: list[str] = []
     size, ready = 0, int(queue.ready)
