@@ -29,7 +29,7 @@ from broker.auth.user import (
     user_change,
     user_deleted,
 )
-from broker.core.errors import NotFound, PreconditionFailed, StoreFailed
+from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.ports import MessageStore
 
 LOOPBACK_ONLY: Final = "guest"
@@ -92,7 +92,7 @@ class Users:
         Without `password` or `loopback_only` a user keeps the present one. Raises PreconditionFailed if the
         name or a tag is malformed, and for a new user without a password.
         """
-        self._require_log()
+        self._store.require()
         checked = checked_tags(name, tags)
         old = self._users.get(name)
         if old is None:
@@ -258,12 +258,8 @@ class Users:
     def _append(self, change: Change) -> None:
         self._store.append_definition(change)
 
-    def _require_log(self) -> None:
-        if self._store.failure:
-            raise StoreFailed(f"the log has stopped: {self._store.failure}")
-
     def _to_change(self, name: str) -> User:
-        self._require_log()
+        self._store.require()
         return self.known(name)
 
 

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 from broker.core.counters import Counters
 from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
 from broker.core.delivery_limit import give_up_exhausted
-from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
+from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
 from broker.core.parameters import PARAMETER, Parameters
@@ -116,7 +116,7 @@ class Broker:
             StoreFailed: the log has stopped.
         """
         vhost = self._existing(name)
-        self._require_log()
+        self.store.require()
         for watcher in self.leaving:
             watcher(name)
         del self.vhosts[name]
@@ -246,9 +246,5 @@ class Broker:
 
     def _append(self, change: Change) -> None:
         """Append a change before it is made: one that cannot be kept is not made either."""
-        self._require_log()
+        self.store.require()
         self.store.append_definition(change)
-
-    def _require_log(self) -> None:
-        if self.store.failure:
-            raise StoreFailed(f"the log has stopped: {self.store.failure}")

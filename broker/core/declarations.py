@@ -16,7 +16,7 @@ from broker.core.arguments import (
 from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
-from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
+from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import check_kind, new_exchange
 from broker.core.letter import LetterWriter, bare_letter
@@ -83,7 +83,7 @@ class Declarations(Topology):
         check_name("exchange", name)
         check_exchange_arguments(arguments, where)
         if durable:
-            self.require_log()
+            self.store.require()
         exchange = new_exchange(name, kind, durable, auto_delete, internal, arguments)
         self.add_exchange(exchange, self.numbers.take() if durable and exchange.keeps else 0)
         if durable:
@@ -117,7 +117,7 @@ class Declarations(Topology):
         if if_unused and exchange.bindings:
             raise PreconditionFailed(f"{self._exchange_text(name)} in use")
         if exchange.durable:
-            self.require_log()
+            self.store.require()
         self.delete_exchanges([exchange])
 
     def declare_queue(
@@ -165,7 +165,7 @@ class Declarations(Topology):
             )
         check_quorum(arguments, durable, exclusive_owner is not None, auto_delete, where)
         if durable:
-            self.require_log()
+            self.store.require()
         number = self.numbers.take() if durable else 0
         queue = self.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
         if durable:
@@ -210,7 +210,7 @@ class Declarations(Topology):
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")
         if queue.durable:
-            self.require_log()
+            self.store.require()
         self._delete_queue(queue)
         return ready
 
@@ -252,15 +252,6 @@ class Declarations(Topology):
         """
         if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
             raise self._locked(queue.name)
-
-    def require_log(self) -> None:
-        """Refuse what could not be kept. What the broker itself takes away goes on without a log.
-
-        Raises:
-            StoreFailed: the log has stopped.
-        """
-        if self.store.failure:
-            raise StoreFailed(f"the log has stopped: {self.store.failure}")
 
     def delete_exchanges(self, exchanges: list[Exchange]) -> None:
         """Delete exchanges, and those whose last binding goes with them if they are auto-delete."""

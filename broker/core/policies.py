@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.delivery_limit import set_limit
 from broker.core.effect import NO_EFFECT, Effect, Effective
-from broker.core.errors import NotFound, StoreFailed
+from broker.core.errors import NotFound
 from broker.core.exchange import Exchange
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policy import OPERATOR_POLICY, POLICY, Policy
@@ -51,7 +51,7 @@ class Policies:
         Raises:
             StoreFailed: the log has stopped.
         """
-        self._require_log()
+        self._topology.store.require()
         if not self._has(policy):
             self._topology.store.append_definition(policy.change(self._topology.name))
             self.put(policy)
@@ -66,7 +66,7 @@ class Policies:
         kind = OPERATOR_POLICY if operator else POLICY
         if name not in self.named(operator):
             raise NotFound(f"no {kind.replace('_', ' ')} '{name}' in vhost '{self._topology.name}'")
-        self._require_log()
+        self._topology.store.require()
         vhost = self._topology.name
         self._topology.store.append_definition({"kind": kind + ".delete", "vhost": vhost, "name": name})
         self.remove(name, operator)
@@ -168,11 +168,6 @@ class Policies:
         self._operators_ranked = _ranked(self.operator_policies)
         self._effects.clear()
         self._walk.start([old] if old is new else [old, new])
-
-    def _require_log(self) -> None:
-        failure = self._topology.store.failure
-        if failure:
-            raise StoreFailed(f"the log has stopped: {failure}")
 
 
 @final

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.errors import StoreFailed
 from broker.core.message import Body, Message
 
 if TYPE_CHECKING:
@@ -38,6 +39,20 @@ class MessageStore:
         self.batch: i64 = 1
         self.durable: i64 = 0
         self.failure: str = ""  # why the log no longer accepts appends; "" while it does
+
+    @property
+    def refusal(self) -> str:
+        """Why something cannot be kept, in words for a client; to be asked while there is a `failure`."""
+        return f"the log has stopped: {self.failure}"
+
+    def require(self) -> None:
+        """Refuse what could not be kept.
+
+        Raises:
+            StoreFailed: the log accepts no appends.
+        """
+        if self.failure:
+            raise StoreFailed(self.refusal)
 
     @property
     def unsynced_bytes(self) -> i64:

@@ -205,7 +205,7 @@ class Publishing(Declarations):
         """Why a message that was published to these queues would not be kept; "" if it would."""
         for queue in queues:
             if message.persistent and queue.logged and self.store.failure:
-                return f"the log has stopped: {self.store.failure}"
+                return self.store.refusal
             if queue.rules is not None and not immediate and queue.rules.refuses(message.size):
                 return f"queue '{queue.name}' in vhost '{self.name}' is full"
         return ""
@@ -214,7 +214,7 @@ class Publishing(Declarations):
         """Append a persistent message once for all queues that are logged, before any of them has it."""
         store = self.store
         if store.failure:
-            raise StoreFailed(f"the log has stopped: {store.failure}")
+            raise StoreFailed(store.refusal)
         store.append_message(message, logged)
 
     def _deliver_now(self, queues: list[Queue], message: Message, twin: Message) -> i64:

@@ -126,7 +126,7 @@ class HeldSettlement:
             if passage is None:
                 continue
             if store.failure and passage.logged:
-                raise PreconditionFailed(self._which(f"the log has stopped: {store.failure}"))
+                raise PreconditionFailed(self._which(store.refusal))
             passage.reserve()
             waiting += passage.deaths
 

@@ -101,7 +101,7 @@ class VirtualHost(Publishing):
             return
         history = source.history
         if binding.durable or history is not None:
-            self.require_log()
+            self.store.require()
         if binding.durable:
             self.store.append_definition(binding_change(self.name, binding))
         self.add_binding(binding)
@@ -117,6 +117,6 @@ class VirtualHost(Publishing):
         if binding is None:
             return
         if binding.durable:
-            self.require_log()
+            self.store.require()
             self.store.append_definition(binding_deleted(self.name, binding))
         self.delete_exchanges(self.remove_binding(binding))
