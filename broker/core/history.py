@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -12,6 +12,13 @@ from broker.core.message import Message, copy_of
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+REPLAY_BYTES: Final = 16 * 1024 * 1024  # read, copied and appended in one step
+
+
+def _content_bytes(message: Message) -> i64:
+    content = message.content
+    return message.length if content is None else len(content)
 
 
 @final
@@ -24,6 +31,7 @@ class History(Keeper):
     def __init__(self, queue: Queue, length: i64) -> None:
         super().__init__(queue, 0)
         self.length = length
+        self.replay_bytes: i64 = REPLAY_BYTES
 
     def add(self, message: Message) -> None:
         """Keep a message, which was appended for `queue` if need be, and let the oldest go for it."""
@@ -33,18 +41,25 @@ class History(Keeper):
     def messages(self) -> list[Message]:
         """Copies of the messages, oldest first, which the log has not seen: they may go to other queues.
 
+        They have no date: their time begins anew where they go. All are in memory at once, so they are the
+        latest with `replay_bytes` of content together, or just the last one if that has more.
+
         Raises OSError or LogDamaged if the disk does not give a content back.
         """
         self._trim()
-        return [self._copy(entry.message) for entry in self.queue.entries]
+        kept = [entry.message for entry in self.queue.entries]
+        first = len(kept)
+        room = self.replay_bytes
+        while first > 0:
+            room -= _content_bytes(kept[first - 1])
+            if room < 0 and first < len(kept):
+                break
+            first -= 1
+        return [self._copy(message) for message in kept[first:]]
 
     def _copy(self, message: Message) -> Message:
         content = message.content
-        if content is None:
-            content = self.queue.store.load(message)
-        copy = copy_of(message, content)
-        copy.date = message.date
-        return copy
+        return copy_of(message, self.queue.store.load(message) if content is None else content)
 
     def _trim(self) -> None:
         """Let the oldest go: one that was added is one too many, and after a restart there may be more."""

@@ -1,0 +1,77 @@
+"""What a new binding gets of a history: how much of it, and for how long."""
+
+import pytest
+
+from broker.adapters.view091 import view_of
+from broker.core.vhost import VirtualHost
+from tests.clock import HandClock
+from tests.topology import RecordingStore, add_exchange, new_vhost, publish
+
+CONTENT = "x" * 1000  # of a message, by its type
+
+
+class OnDisk(RecordingStore):
+    """Has the contents that memory has not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contents: dict[int, bytes] = {}
+        self.loaded = 0
+
+    def drop_contents(self) -> None:
+        for message, _ in self.enqueued:
+            if message.content is not None:
+                self.contents[message.sequence] = message.content
+                message.length = len(message.content)
+                message.content = None
+
+    def load(self, message: object) -> bytes:
+        self.loaded += 1
+        return self.contents[message.sequence]  # type: ignore[attr-defined]
+
+
+def house(store: RecordingStore, clock: HandClock | None = None) -> VirtualHost:
+    """A virtual host with a durable history that has messages from 1 to 9."""
+    vhost = new_vhost(store, clock)
+    add_exchange(vhost, "x", "x-recent-history", durable=True)
+    vhost.declare_queue("dating", True, None, False, {"x-message-ttl": 5})
+    vhost.bind_queue("dating", "x", "", {})
+    for number in range(1, 10):
+        publish(vhost, "x", "k", persistent=True, message_id=str(number), headers={"h": CONTENT})
+    return vhost
+
+
+def bound(vhost: VirtualHost, **arguments: object) -> list[object]:
+    """Bind a new durable queue; the ids of the messages that it has then."""
+    held = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+    queue = vhost.declare_queue("q", True, None, False, held)
+    vhost.bind_queue("q", "x", "k", {})
+    return [view_of(entry.message, vhost.store).property("message_id") for entry in queue.entries]
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"), [(0, "9"), (1500, "9"), (3500, "789"), (9999, "123456789")], ids=str
+)
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_no_more_than_so_many_bytes_are_copied_in_one_step(room: int, expected: str, on_disk: bool) -> None:
+    store = OnDisk()
+    vhost = house(store)
+    history = vhost.exchanges["x"].history
+    assert history is not None
+    history.replay_bytes = room
+    if on_disk:
+        store.drop_contents()
+    assert bound(vhost) == list(expected)
+    assert store.loaded == (len(expected) if on_disk else 0)
+
+
+def test_the_time_of_a_message_begins_anew_where_it_goes() -> None:
+    store = OnDisk()
+    clock = HandClock()
+    vhost = house(store, clock)
+    clock.advance(60_000)
+    bound(vhost, message_ttl=1000)
+    dates = {entry.message.date for entry in vhost.queues["q"].entries}
+    assert dates == {clock.date()}, "after a restart it has the rest of a second left"
+    clock.advance(999)
+    assert vhost.queues["q"].ready == 9
