@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from broker.adapters.held_publisher import hold_publisher
 from broker.core.message import Body, Message, piece_of
 from protocol.amqp091.content import write_frames
 
@@ -86,6 +87,8 @@ def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, 
     if persistent:
         connection.server.store.append_piece(piece)
         connection.publishes = True  # so that it waits while too much is on the way to the disk
+        if connection.server.shortage.reason:
+            hold_publisher(connection)
 
 
 def send_body(connection: Connection091, body: Body, channel: i64) -> None:

@@ -1,6 +1,7 @@
 """Bodies of more than a mebibyte come and go in pieces: nobody has to wait for, or hold, the whole of one."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from pamqp.common import FieldTable
 from tests.api import Api
 from tests.conformance.test_content import body_of
 from tests.conformance.test_slow_readers import resident_bytes
-from tests.daemon import DaemonStarter
+from tests.daemon import PATIENCE_S, DaemonStarter
 from tests.frames import BODY, Message, body_frames, decode_method, header_bytes, method_bytes
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
@@ -195,6 +196,24 @@ def test_an_upload_that_is_cut_leaves_nothing(
         published += 1
         watching.expect_confirms(published, published)
     assert watching.counts("q")[0] == published
+
+
+def test_an_upload_is_held_while_the_disk_is_short_of_space(
+    start_daemon: DaemonStarter, connect: Connector, tmp_path: Path
+) -> None:
+    daemon = start_daemon("--disk-free-min", "1000000GB")
+    daemon.log.wait_for("publishers are held back.*low on disk")
+    channel = connect(daemon.address).channel()
+    channel.declare("q", durable=True)
+    before = disk_bytes(tmp_path / "data")
+    with suppress(OSError):  # it is not read from any more
+        channel.peer.socket.settimeout(2)
+        begin(channel, "q", body_of(64 * MIB), 500)
+    channel.peer.socket.settimeout(PATIENCE_S)
+    assert channel.peer.expect(Connection.Blocked).reason == "low on disk"
+    watching = connect(daemon.address).channel()
+    watching.round_trip()
+    assert disk_bytes(tmp_path / "data") < before + 8 * MIB
 
 
 def test_a_refused_one_is_gone_and_the_channel_says_why(connect: Connector) -> None:
