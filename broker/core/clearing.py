@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
 
 from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.leaving import drop
+from broker.core.schedule import Alarm
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+SLICE: Final[i64] = 5000  # entries of a deleted queue that go in one turn: one or two milliseconds
 
 
 def purge(queue: Queue) -> int:
@@ -27,12 +32,13 @@ def purge(queue: Queue) -> int:
 
 
 def dispose(queue: Queue) -> None:
-    """Empty a deleted queue and let its consumers go. Iterative: entries are not collected in cycles.
+    """Let the consumers of a deleted queue go, and what it holds, which nobody can reach any more.
 
     What clients hold is taken back: their targets learn it through `acquisition_removed`, then through
     `consumer_cancelled` that the queue is gone; settling or releasing it later changes nothing.
     """
     queue.deleted = True
+    remains = Remains(queue)
     if queue.rules is not None:
         queue.rules.stop()
         queue.rules = None
@@ -45,20 +51,55 @@ def dispose(queue: Queue) -> None:
     queue.context.last = queue.entries.head
     taken: list[tuple[QueueConsumer, QueueEntry]] = []
     entry = queue.entries.next(queue.entries.head)
-    while entry is not None:
+    while entry is not None and len(taken) < queue.unacked:
         following = queue.entries.next(entry)
         owner = entry.owner
         if entry.state == ACQUIRED and owner is not None:
             owner.inflight -= 1
             taken.append((owner, entry))
-        entry.state = DEQUEUED
-        entry.owner = None
-        queue.entries.unlink(entry)
-        if queue.logged and entry.message.sequence != 0:
-            queue.store.forget(entry.message, queue)
+            remains.let_go(entry)
         entry = following
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
+    remains.ring()
     for owner, entry in taken:
         owner.target.acquisition_removed(entry)
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
+
+
+@final
+class Remains(Alarm):
+    """What a deleted queue holds, of which it lets go in slices: there may be a million entries.
+
+    To clients it is gone with the queue, and to recovery too. Iterative: entries are not collected in cycles.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        super().__init__()
+        self._queue = queue
+        self._timers = None if queue.rules is None else queue.rules.timers
+
+    def let_go(self, entry: QueueEntry) -> None:
+        """AVAILABLE or ACQUIRED → DEQUEUED."""
+        queue = self._queue
+        entry.state = DEQUEUED
+        entry.owner = None
+        if self._timers is not None and entry.timer is not None:
+            self._timers.stop(entry.timer)
+        queue.entries.unlink(entry)
+        if queue.logged and entry.message.sequence != 0:
+            queue.store.forget(entry.message, queue)
+
+    def ring(self) -> None:
+        """Let go of a slice (Alarm); of all at once where there is no time, as for what exchanges keep."""
+        entries = self._queue.entries
+        topology = self._queue.topology
+        room: i64 = SLICE
+        entry = entries.next(entries.head)
+        while entry is not None and (room > 0 or topology is None):
+            following = entries.next(entry)
+            self.let_go(entry)
+            room -= 1
+            entry = following
+        if entry is not None and topology is not None:
+            topology.schedule.set(self, topology.schedule.now())

@@ -251,9 +251,8 @@ class Rules(Alarm):
         self.arm()
 
     def stop(self) -> None:
-        """The queue is deleted."""
+        """The queue is deleted; its timers are stopped one by one with their entries."""
         self.schedule.cancel(self)
-        self.timers.clear()
         if self.timetable is not None:
             for message in self.timetable.clear():
                 if message.sequence != 0:

@@ -97,24 +97,6 @@ class Timers:
             return lane
         return heap[0]
 
-    def clear(self) -> None:
-        """Stop all. Iterative: timers are not collected in cycles."""
-        for timer in self._heap:
-            timer.entry = None
-            timer.place = _NOWHERE
-        self._heap = []
-        timer_or_none = self._lane
-        while timer_or_none is not None:
-            following = timer_or_none.after
-            timer_or_none.entry = None
-            timer_or_none.place = _NOWHERE
-            timer_or_none.before = None
-            timer_or_none.after = None
-            timer_or_none = following
-        self._lane = None
-        self._lane_end = None
-        self.count = 0
-
     def _take_from_heap(self, place: i64) -> None:
         heap = self._heap
         last = heap.pop()

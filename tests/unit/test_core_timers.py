@@ -30,18 +30,6 @@ def test_stopping_twice_is_stopping_once() -> None:
     assert one.entry is None
 
 
-def test_clearing_lets_go_of_every_entry() -> None:
-    timers = Timers()
-    started = [Timer(due) for due in (9, 5, 7, 10, 3)]
-    for number, timer in enumerate(started):
-        timers.start(timer, entry(number), number % 2 == 0)
-    timers.clear()
-    assert timers.first() is None
-    assert [timer.entry for timer in started] == [None] * 5
-    timers.start(started[0], entry(1), True)
-    assert timers.first() is started[0]
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_the_first_is_always_the_one_with_the_least_time(seed: int) -> None:
     choice = random.Random(seed)

@@ -1,0 +1,40 @@
+"""A queue with many messages that is deleted: gone at once, and let go of bit by bit."""
+
+from typing import Any
+
+import pytest
+
+from broker.core.clearing import SLICE
+from tests.topology import RecordingStore
+from tests.yard import Yard, entry_of, numbers
+
+MANY = int(SLICE) * 2 + 500
+
+
+@pytest.mark.parametrize("limits", [{}, {"message_ttl": 60_000}, {"max_priority": 2}], ids=str)
+def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
+    store = RecordingStore()
+    yard = Yard(store)
+    queue = yard.queue(durable=True, **limits)
+    client = yard.client(queue)
+    yard.publish(count=MANY, persistent=True)
+    yard.run()
+    client.close()
+    last = entry_of(queue, MANY)
+    others = client.held[:-1]
+    queue.release(others, client.consumer)
+    client.held = [last]
+    yard.vhost.delete_queue("q", False, False)
+    assert (client.removed, len(client.cancelled), client.consumer.inflight) == ([last], 1, 0)
+    assert (queue.ready, queue.unacked, queue.ready_bytes) == (0, 0, 0)
+    assert "q" not in yard.vhost.queues
+    assert len(store.forgotten) == SLICE + 1
+    again = yard.queue(**limits)
+    yard.publish(persistent=True)
+    for _ in range(2):
+        yard.clock.advance(0)
+    assert len(store.forgotten) == MANY
+    assert list(queue.entries) == []
+    assert numbers(again) == [MANY + 1]
+    yard.clock.advance(60_000)
+    assert len(store.forgotten) == MANY, "no timer of it runs any more"
