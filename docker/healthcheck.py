@@ -1,17 +1,35 @@
-"""Exit 0 if the broker in this container is ready to take publishes and consumers, 1 if not."""
+"""Exit 0 if the broker in this container is ready to take publishes and consumers, 1 if not.
+
+Where the admin server is off, a broker that listens for AMQP counts as ready.
+"""
 
 import os
+import socket
 import sys
+from collections.abc import Sequence
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  the address to ask where the broker listens on all
+PATIENCE_S = 4
+BROKER = Path("/proc/1/cmdline")  # what a container starts is its first process
+
+
+def listening(address: str) -> bool:
+    """Whether somebody takes connections at `address` (HOST:PORT)."""
+    try:
+        with socket.create_connection(_place(address), PATIENCE_S):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def ready(address: str) -> bool:
     """Whether the broker, whose admin server listens on `address` (HOST:PORT), says that it is ready."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    connection = HTTPConnection(EVERYWHERE.get(host, host), int(port), timeout=4)
+    try:
+        connection = HTTPConnection(*_place(address), timeout=PATIENCE_S)
+    except (ValueError, HTTPException):
+        return False
     try:
         connection.request("GET", "/health/ready")
         return connection.getresponse().status == 200
@@ -21,5 +39,39 @@ def ready(address: str) -> bool:
         connection.close()
 
 
+def setting(name: str, arguments: Sequence[str]) -> str:
+    """What the broker was told by a flag among its `arguments`, or else by the container's environment."""
+    flag = f"--{name}"
+    found = os.environ.get(f"AMQPD_{name.upper()}", "")
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if argument == flag:
+            found = following
+        elif argument.startswith(flag + "="):
+            found = argument.removeprefix(flag + "=")
+    return found.strip()
+
+
+def broker_arguments() -> list[str]:
+    """How the first process of this container was started; nothing if that cannot be read."""
+    try:
+        return BROKER.read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def healthy(arguments: Sequence[str]) -> bool:
+    """Whether the broker that was started with `arguments` is ready."""
+    admin = setting("admin", arguments)
+    if admin.lower() == "off":
+        return listening(setting("listen", arguments).split(",")[0])
+    return ready(admin)
+
+
+def _place(address: str) -> tuple[str, int]:
+    host, _, port = address.strip().rpartition(":")
+    host = host.strip("[]")
+    return EVERYWHERE.get(host, host), int(port)
+
+
 if __name__ == "__main__":
-    sys.exit(0 if ready(os.environ["AMQPD_ADMIN"]) else 1)
+    sys.exit(0 if healthy(broker_arguments()) else 1)

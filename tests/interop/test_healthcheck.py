@@ -1,0 +1,51 @@
+"""The image's health check, as the container runtime runs it."""
+
+import runpy
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.daemon import ROOT, Daemon
+
+CHECK: dict[str, Any] = runpy.run_path(str(ROOT / "docker" / "healthcheck.py"))
+healthy: Callable[[list[str]], bool] = CHECK["healthy"]
+setting: Callable[[str, list[str]], str] = CHECK["setting"]
+
+
+def test_a_ready_broker_is_healthy(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = daemon.admin.removeprefix("http://")
+    monkeypatch.setenv("AMQPD_ADMIN", where.replace("127.0.0.1", "0.0.0.0"))
+    assert healthy(["amqpd", "serve"])
+    monkeypatch.setenv("AMQPD_ADMIN", "127.0.0.1:1")
+    assert not healthy(["amqpd", "serve"])
+    assert healthy(["amqpd", "serve", "--admin", where, ""])
+
+
+def test_without_the_admin_server_it_is_asked_whether_somebody_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AMQPD_ADMIN", "Off")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("AMQPD_LISTEN", f"{address},127.0.0.1:1")
+        assert healthy(["amqpd", "serve"])
+    assert not healthy(["amqpd", "serve"])
+
+
+@pytest.mark.parametrize(
+    "address", ["", "off ", "nonsense", "127.0.0.1:", "[::1", "127.0.0.1:99999", "a b:1"]
+)
+def test_what_cannot_be_asked_is_not_healthy(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMQPD_ADMIN", address)
+    monkeypatch.setenv("AMQPD_LISTEN", address)
+    assert not healthy(["amqpd", "serve"])
+
+
+def test_the_flag_is_stronger_than_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMQPD_ADMIN", "a:1")
+    assert setting("admin", ["amqpd", "serve"]) == "a:1"
+    assert setting("admin", ["amqpd", "serve", "--admin=b:2"]) == "b:2"
+    assert setting("admin", ["amqpd", "--admin", "c:3", "--listen", "d:4"]) == "c:3"
+    assert setting("admin", ["amqpd", "serve", "--admin"]) == ""
