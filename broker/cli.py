@@ -1,10 +1,12 @@
 """The command line: serve, check, check-config, definitions, bench, version."""
 
 import inspect
+import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,7 +15,7 @@ import typer
 
 from broker import __version__
 from config.loader import CONFIG, Loaded, SettingsError, flag, load, variable
-from config.settings import Settings, is_secret
+from config.settings import Settings, absent, is_secret
 
 Command = Callable[..., None]
 
@@ -156,9 +158,27 @@ def export_definitions(
         if file == "-":
             sys.stdout.writelines(pieces)
         else:
-            private = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it has password hashes
-            with open(private, "w", encoding="utf-8") as stream:
-                stream.writelines(pieces)
+            _write_private(Path(file), pieces)
+
+
+def _write_private(path: Path, pieces: Iterable[str]) -> None:
+    """Write a file that only its owner may read, for it has password hashes; whole, or not at all.
+
+    What is no ordinary file (a pipe, a device) is written to as it is. Raises OSError.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8") as stream:
+            stream.writelines(pieces)
+        return
+    path = path.resolve()  # a link stays one
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
+    try:
+        with open(descriptor, "w", encoding="utf-8") as stream:
+            stream.writelines(pieces)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def import_definitions(
@@ -227,7 +247,14 @@ def _shown(name: str, settings: Settings) -> str:
     if is_secret(name):
         return "(not shown)"
     if isinstance(value, tuple):
-        return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+        return "[" + ", ".join(_quoted(str(item)) for item in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     if value is None:
-        return '"off"'
-    return str(value) if isinstance(value, (int, float)) else f'"{value}"'
+        return f'"{absent(name)}"'
+    return str(value) if isinstance(value, int) else _quoted(str(value))
+
+
+def _quoted(text: str) -> str:
+    """A text as TOML has it."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -8,14 +8,13 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from config.settings import Settings, allowed, is_secret
-from config.values import is_none, is_off
+from config.values import folder, is_none, is_off
 
 PREFIX: Final = "AMQPD_"
 CONFIG: Final = "config"
@@ -101,7 +100,11 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
 
 
 def _from_file(file: Given, problems: list[str]) -> dict[str, Given]:
-    path = Path(str(file.value)).expanduser()
+    try:
+        path = folder(str(file.value))
+    except ValueError as error:
+        problems.append(f"config = {str(file.value)!r} ({file.source}): {error}")
+        return {}
     try:
         with path.open("rb") as stream:
             content = tomllib.load(stream)
@@ -133,17 +136,30 @@ def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
 
 
 def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
-    """Refuse what TLS cannot do without the files that it needs."""
-    needs = (("tls_listen", "tls_certificate"), ("tls_verify", "tls_ca"))
+    """Refuse what TLS cannot do without another setting, and what would be without effect."""
+    needs = (
+        ("tls_listen", "tls_certificate"),
+        ("tls_verify", "tls_ca"),
+        ("tls_ca", "tls_verify"),
+        ("tls_key", "tls_certificate"),
+        ("tls_certificate", "tls_listen"),
+        ("tls_verify", "tls_listen"),
+    )
     for name, needed in needs:
-        item = given.get(name)
-        if item is None or item.value in ([], ()) or is_off(item.value):
-            continue
-        if needed not in given or is_none(given[needed].value):
+        if _is_set(given, name) and not _is_set(given, needed):
+            item = given[name]
             problems.append(
                 f"{name} = {_shown(item.value)} ({item.source}): {needed} is missing; "
                 f"set it by {flag(needed)}, {variable(needed)} or in the file"
             )
+
+
+def _is_set(given: Mapping[str, Given], name: str) -> bool:
+    """Whether a setting was given that is not the word for none."""
+    if name not in given:
+        return False
+    value = given[name].value
+    return value not in ([], ()) and not is_off(value) and not is_none(value)
 
 
 def _describe(detail: ErrorDetails, given: Mapping[str, Given]) -> str:

@@ -211,6 +211,11 @@ def allowed(name: str) -> str:
     return str(extra["allowed"])
 
 
+def absent(name: str) -> str:
+    """The word by which setting `name` says that there is none: `none` for a file, `off` for others."""
+    return "none" if allowed(name).endswith("none") else "off"
+
+
 def is_secret(name: str) -> bool:
     """Whether the value of setting `name` must never be shown."""
     return Settings.model_fields[name].annotation is SecretStr

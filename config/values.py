@@ -20,6 +20,7 @@ UNITS: Final[Mapping[str, int]] = {
     "tib": 2**40,
 }
 PORT_MAX: Final = 65535
+DIGITS_MAX: Final = 100  # more than any setting can mean, and few enough to be read
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
@@ -56,7 +57,7 @@ def endpoint(value: object) -> Endpoint:
             raise ValueError("an IPv6 address is written in brackets")
     if not host or any(c.isspace() or c in "[]/" for c in host):
         raise ValueError("the host is missing or malformed")
-    if not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+    if not (port.isascii() and port.isdigit()) or len(port) > DIGITS_MAX or int(port) > PORT_MAX:
         raise ValueError(f"the port is not a number from 0 to {PORT_MAX}")
     return Endpoint(host, int(port))
 
@@ -120,6 +121,8 @@ def whole_number(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d+\s*", value, re.ASCII):
+        if len(value.strip()) > DIGITS_MAX:
+            raise ValueError(f"a number of more than {DIGITS_MAX} digits")
         return int(value)
     raise ValueError("not a whole number")
 
@@ -142,6 +145,8 @@ def size(value: object) -> int:
         unit = UNITS.get(match[2]) if match else None
         if match is None or unit is None or ("." in match[1] and unit == 1):
             raise ValueError("not a number of bytes")
+        if len(match[1]) > DIGITS_MAX:
+            raise ValueError(f"a number of more than {DIGITS_MAX} digits")
         return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
     return whole_number(value)
 
@@ -153,7 +158,7 @@ def share_of(total: Callable[[], int]) -> Callable[[object], int]:
         match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
             return size(value)
-        percent = float(match[1])
+        percent = float(match[1])  # infinite, if it has hundreds of digits
         if not 0 < percent <= 100:
             raise ValueError("not a percentage above 0 and up to 100")
         return int(total() * percent / 100)

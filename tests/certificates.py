@@ -46,16 +46,9 @@ class Certificates:
         return context
 
     def options(self, *more: str) -> tuple[str, ...]:
-        """Flags of a broker that speaks TLS."""
-        return (
-            "--tls-listen",
-            "127.0.0.1:0",
-            "--tls-certificate",
-            str(self.server),
-            "--tls-ca",
-            str(self.folder / "ca.pem"),
-            *more,
-        )
+        """Flags of a broker that speaks TLS, and knows whose certificates to take if `more` has it ask."""
+        authorities = ("--tls-ca", str(self.folder / "ca.pem")) if "--tls-verify" in more else ()
+        return ("--tls-listen", "127.0.0.1:0", "--tls-certificate", str(self.server), *authorities, *more)
 
 
 def secure_address(daemon: Daemon) -> Address:

@@ -51,6 +51,23 @@ def test_definitions_go_into_a_new_folder_and_out_again(data: str, tmp_path: Pat
     assert json.loads(amqpd("definitions", "export", "--data-dir", data).stdout) == document
 
 
+def test_what_is_exported_is_private_whatever_was_there(data: str, tmp_path: Path) -> None:
+    amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
+    there = tmp_path / "there.json"
+    there.write_text("old")
+    there.chmod(0o644)
+    with there.open() as watched:
+        (tmp_path / "link.json").symlink_to(there)
+        amqpd("definitions", "export", str(tmp_path / "link.json"), "--data-dir", data)
+        assert watched.read() == "old", "who had the file open learns nothing"
+    assert stat.S_IMODE(there.stat().st_mode) == 0o600
+    assert json.loads(there.read_text())["queues"]
+    assert (tmp_path / "link.json").is_symlink()
+    assert amqpd("definitions", "export", "/dev/stdout", "--data-dir", data).stdout == there.read_text()
+    amqpd("definitions", "export", str(tmp_path / "no" / "where"), "--data-dir", data, status=2)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "link.json", "there.json"]
+
+
 def test_exporting_only_reads(data: str) -> None:
     amqpd("definitions", "import", str(RABBITMQ), "--data-dir", data)
     before = segments(data)

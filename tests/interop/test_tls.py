@@ -187,7 +187,8 @@ def test_files_that_are_not_what_they_should_be(
     wrong = tmp_path / "wrong.pem"
     wrong.write_text("not PEM")
     for path, why in ((wrong, r"\w"), (tmp_path / "absent.pem", "cannot be read: No such file")):
-        options = certificates.options("--tls-key", str(certificates.server), f"--tls-{broken}", str(path))
+        files = ("--tls-key", str(certificates.server), f"--tls-{broken}", str(path))
+        options = certificates.options("--tls-verify", "optional", *files)
         daemon = Daemon(tmp_path / f"{path.stem}", options)
         daemon.expect_exit(1)
         daemon.log.wait_for(rf"amqpd: .*tls_{broken} = {path}.*: .*{why}")

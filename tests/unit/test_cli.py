@@ -109,6 +109,22 @@ def test_check_config_shows_what_holds_and_why(daemon: FakeDaemon) -> None:
     assert daemon.started == []
 
 
+def test_what_check_config_shows_is_a_file_that_means_the_same(daemon: FakeDaemon, tmp_path: Path) -> None:
+    flags = ["--anonymous-user", 'a"b\\c', "--data-dir", "d\x7f", "--listen", "h:1", "--log-format", "json"]
+    for given in ([], [*flags, "--definitions-skip-unchanged", "false", "--tls-min-version", "1.3"]):
+        shown = invoke("check-config", *given).stdout
+        lines = [line for line in shown.splitlines() if not line.startswith("default_pass")]
+        file = tmp_path / "amqpd.toml"
+        file.write_text("\n".join(lines), encoding="utf-8")
+        again = invoke("check-config", "--config", str(file))
+        assert again.exit_code == 0, again.output
+        values = [line.rsplit("  #", 1)[0].rstrip() for line in lines]
+        for name in ("tls_certificate", "tls_key", "tls_ca", "load_definitions"):
+            assert f'{name} = "none"' in values
+        told = [line.rsplit("  #", 1)[0].rstrip() for line in again.stdout.splitlines()]
+        assert [line for line in told if not line.startswith("default_pass")] == values
+
+
 def test_version() -> None:
     expected = rf"amqpd {broker.__version__} \((compiled|pure Python)\), Python 3\.\d+\.\d+\w*\n"
     assert re.fullmatch(expected, invoke("version").stdout)

@@ -40,7 +40,10 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
 
 NEEDED: dict[str, dict[str, object]] = {
     "tls_listen": {"tls_certificate": "/c"},
-    "tls_verify": {"tls_ca": "/a"},
+    "tls_certificate": {"tls_listen": ["h:1"]},
+    "tls_key": {"tls_certificate": "/c", "tls_listen": ["h:1"]},
+    "tls_ca": {"tls_verify": "optional", "tls_certificate": "/c", "tls_listen": ["h:1"]},
+    "tls_verify": {"tls_ca": "/a", "tls_certificate": "/c", "tls_listen": ["h:1"]},
 }
 """Settings that make no sense without another one."""
 
@@ -194,13 +197,42 @@ def test_a_first_user_from_anywhere_needs_a_password_of_its_own(file: Path) -> N
     assert load({}, {"AMQPD_DEFAULT_USER": "guest"}).settings.default_pass.get_secret_value() == "guest"
 
 
-@pytest.mark.parametrize(("name", "value"), [("tls_listen", "127.0.0.1:5671"), ("tls_verify", "optional")])
-def test_tls_needs_its_files(name: str, value: str) -> None:
-    ((needed, _),) = NEEDED[name].items()
-    text = refusal({name: value})
-    assert text.startswith(f"{name} = '{value}' (flag --{name.replace('_', '-')}): {needed} is missing; ")
-    assert needed in refusal({name: value, needed: "none"})
-    assert load({name: "off"}, {}).settings == Settings()
+@pytest.mark.parametrize(
+    ("name", "value", "needed"),
+    [
+        ("tls_listen", "127.0.0.1:5671", "tls_certificate"),
+        ("tls_verify", "optional", "tls_ca"),
+        ("tls_ca", "/a", "tls_verify"),
+        ("tls_key", "/k", "tls_certificate"),
+        ("tls_certificate", "/c", "tls_listen"),
+        ("tls_verify", "required", "tls_listen"),
+    ],
+)
+def test_settings_of_tls_that_would_be_without_effect(name: str, value: str, needed: str) -> None:
+    nothing = "off" if needed in ("tls_listen", "tls_verify") else "none"
+    given: list[dict[str, object]] = [{name: value}, {name: value, needed: nothing}]
+    for flags in given:
+        lines = refusal(flags).splitlines()
+        wrong = f"{name} = '{value}' (flag --{name.replace('_', '-')}): {needed} is missing; "
+        assert any(line.startswith(wrong) for line in lines)
+    word = "off" if name in ("tls_listen", "tls_verify") else "none"
+    assert load({name: word}, {}).settings == Settings()
+
+
+def test_a_config_file_that_cannot_be_a_file() -> None:
+    refused = refusal({"config": "~nobody-at-all/x"})
+    assert refused == "config = '~nobody-at-all/x' (flag --config): the home folder is not known"
+    assert "not a path" in refusal({"config": "a\0b"})
+
+
+@pytest.mark.parametrize("name", ["frame_max", "message_size_max", "memory_max"])
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "9" * 400 + ".5GiB", "9" * 400 + ".5%"])
+def test_numbers_that_nobody_can_mean(name: str, text: str) -> None:
+    assert refusal({name: text}).startswith(f"{name} = '999")
+
+
+def test_a_port_of_many_digits() -> None:
+    assert "the port is not a number" in refusal({"admin": "h:" + "1" * 5000})
 
 
 def test_an_empty_password_variable_does_not_leave_the_well_known_one() -> None:
