@@ -157,7 +157,7 @@ def repair(directory: str, disk: Disk) -> CheckReport:
             return report
         for damage in report.damages:
             syncer.kept.add(segment_name(damage.segment))
-        syncer.attach(directory, log)
+        syncer.attach(directory, log, log.files.lock_fd)
         log.definitions = salvage.replay.definitions
         for name in salvage.leftovers:
             if name in syncer.kept:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import time
 from typing import Final, final
 
 from mypy_extensions import mypyc_attr
@@ -11,6 +12,31 @@ from broker.store.errors import LogLocked
 
 DISK_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))  # for now: others give theirs back
+
+
+LOCK_SECONDS: Final = 20.0  # what a sync or a chore of the process before this one may still take
+LOCK_PAUSE_SECONDS: Final = 0.01
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_running(pid: str) -> bool:
+    """Whether there is a process with this number; none has what is no number."""
+    if not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # somebody else's
+    return True
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -88,23 +114,30 @@ class Disk:
 
 @final
 class RealDisk(Disk):
-    """The operating system's files."""
+    """The operating system's files. `lock_seconds`: how long to wait for a lock whose owner is gone."""
+
+    def __init__(self, lock_seconds: float = LOCK_SECONDS) -> None:
+        self.lock_seconds = lock_seconds
 
     def make_directory(self, path: str) -> None:
         """Create a directory and its parents unless it exists; others than the owner may not look inside."""
         os.makedirs(path, mode=0o700, exist_ok=True)
 
     def lock(self, path: str) -> int:
-        """Lock with flock: the kernel releases it with the process, whatever becomes of that."""
+        """Lock with flock: the kernel releases it with the last process that has the descriptor.
+
+        A broker that was killed leaves its sync helper behind for as long as that works on something, and it
+        may still rename a file: it is waited for.
+        """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        until = time.monotonic() + self.lock_seconds
+        while not _try_lock(fd):
             owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
-            os.close(fd)
-            raise LogLocked(
-                f"{os.path.dirname(path)} is in use by another process" + (f" (pid {owner})" if owner else "")
-            ) from None
+            if _is_running(owner) or time.monotonic() > until:
+                os.close(fd)
+                who = f" (pid {owner})" if owner else ""
+                raise LogLocked(f"{os.path.dirname(path)} is in use by another process{who}")
+            time.sleep(LOCK_PAUSE_SECONDS)
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd

@@ -46,9 +46,9 @@ class HelperSyncer(DiskSyncer):
         self.doing: int = 0  # chores that have been asked for and not answered
         self.waiting: deque[bytes] = deque()  # and those that have not been asked for yet
 
-    def attach(self, directory: str, target: GroupCommit) -> None:
+    def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
         """Start the helper. Raises OSError."""
-        super().attach(directory, target)
+        super().attach(directory, target, lock)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         chores, their_chores = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sync_helper.py")
@@ -57,7 +57,7 @@ class HelperSyncer(DiskSyncer):
             self.process = subprocess.Popen(  # noqa: S603
                 [sys.executable, "-I", "-S", script, directory, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=descriptors,
+                pass_fds=(*descriptors, lock),  # so that the folder is locked until it has ended
                 process_group=0,
             )
         finally:

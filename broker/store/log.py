@@ -194,7 +194,6 @@ class Log(SegmentedCommit):
 
         Raises LogDamaged, LogVersionUnknown, LogLocked; OSError as it comes.
         """
-        self.syncer.attach(self.files.directory, self)
         report = recover(self, sink)
         self.files.recycles = True
         return report

@@ -22,6 +22,7 @@ def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
     log.files.lock()
     reading = Reading(log)
     try:
+        log.syncer.attach(log.files.directory, log, log.files.lock_fd)
         reading.run()
         reading.deliver(sink)
         begin(log, reading)

@@ -18,7 +18,8 @@ SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answ
 Flags are one byte, sizes eight, errors (an errno, 0: done) four, big-endian. Syncs are asked for on SOCKET;
 the others on CHORES, which a second thread serves, because freeing or allocating a large file must not delay
 a sync. All answers go to SOCKET. It ends when its sockets are closed, that is with the broker, however that
-ends; the terminal's SIGINT and a service manager's SIGTERM, which reach the whole group, are ignored.
+ends; until then it has the folder's lock too, which it inherits: what it still does to files cannot meet the
+next broker. The terminal's SIGINT and a service manager's SIGTERM, which reach the whole group, are ignored.
 """
 
 import _thread

@@ -23,8 +23,11 @@ class Syncer:
     def __init__(self) -> None:
         self.pid = os.getpid()  # the process whose fdatasync makes batches durable
 
-    def attach(self, directory: str, target: GroupCommit) -> None:
-        """Work for the log in this folder from now on; called once, before anything else."""
+    def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
+        """Work for the log in this folder from now on; called once, before anything else.
+
+        `lock` is the descriptor that keeps the folder locked: whoever else works there has it too.
+        """
         raise NotImplementedError
 
     def write(self, fd: int, parts: list[bytes], offset: int) -> None:
@@ -86,7 +89,7 @@ class DiskSyncer(Syncer):
         self.job: _Write | None = None
         self.sync_job: _Sync | None = None
 
-    def attach(self, directory: str, target: GroupCommit) -> None:
+    def attach(self, directory: str, target: GroupCommit, lock: int) -> None:
         """Work for the log in this folder from now on."""
         self.directory = directory
         self.target = target

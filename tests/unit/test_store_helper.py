@@ -5,12 +5,14 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from broker.store.disk import RealDisk
+from broker.store.errors import LogLocked
 from broker.store.files import READY
 from broker.store.helper import HelperSyncer
 from broker.store.log import Log
@@ -178,6 +180,30 @@ os.kill(os.getpid(), 9)
     readable, _, _ = select.select([descriptor], [], [], PATIENCE)
     os.close(descriptor)
     assert readable, "the helper is still there"
+
+
+def test_it_has_the_lock_of_the_folder_too(bench: Bench) -> None:
+    """It may be at work on a file when the broker is killed."""
+    descriptors = Path(f"/proc/{bench.syncer.pid}/fd").iterdir()
+    assert str(bench.folder / "lock") in [os.readlink(each) for each in descriptors]
+
+
+def test_who_finds_the_folder_locked_waits_for_what_a_dead_broker_has_left(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    broker = DISK.lock(str(path))
+    path.write_text("2000000000\n")  # no process has that number
+    with pytest.raises(LogLocked, match=r"in use by another process \(pid 2000000000\)"):
+        RealDisk(lock_seconds=0.1).lock(str(path))
+    with subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, pass_fds=[broker]
+    ) as helper:
+        os.close(broker)
+        timer = threading.Timer(0.3, helper.communicate)
+        timer.start()
+        os.close(DISK.lock(str(path)))
+        timer.join()
+        assert helper.poll() is not None
+    assert path.read_text() == f"{os.getpid()}\n"
 
 
 def test_the_helper_imports_nothing_big() -> None:
