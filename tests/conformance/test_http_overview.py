@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -99,10 +100,23 @@ def test_versions(api: Api) -> None:
         "metadata-store/initialized",
         "protocol-listener/amqp",
         "protocol-listener/http",
+        "below-node-connection-limit",
+        "quorum-queues-without-elected-leaders/all-vhosts/pattern/^q",
+        "quorum-queues-without-elected-leaders/vhost/%2F/pattern/^q",
     ],
 )
 def test_a_broker_that_is_well(api: Api, check: str) -> None:
-    assert api.get("health", "checks", *check.split("/"))["status"] == "ok"
+    assert api.get("health", "checks", *map(unquote, check.split("/")))["status"] == "ok"
+
+
+def test_what_one_node_has_none_of(api: Api, vhost: str, address: Address) -> None:
+    assert api.get("deprecated-features", "used") == []
+    api.post("rebalance", "queues", status=204, body={})
+    with amqp(address, vhost):
+        (connection,) = api.get("vhosts", vhost, "connections")
+        assert api.get("connections", connection["name"], "sessions") == []
+        assert api.get("health", "checks", "below-node-connection-limit")["current"] >= 1
+    api.refused(404, "GET", "connections", connection["name"], "sessions")
 
 
 def test_listeners_are_checked(api: Api, address: Address) -> None:

@@ -130,6 +130,13 @@ async def close_connection(management: Managed, visitor: Asker, name: Name, reas
     return Response(status_code=204)
 
 
+@router.get("/connections/{name}/sessions")
+async def list_sessions_of(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
+    """The sessions of a connection: AMQP 1.0 has them, and 0-9-1 channels instead."""
+    visitor.require_owner(_existing(management, name).user, to_change=False)
+    return JSONResponse([])
+
+
 @router.get("/connections/{name}/channels")
 async def list_channels_of(management: Managed, visitor: Asker, options: Options, name: Name) -> Response:
     """The channels of a connection."""

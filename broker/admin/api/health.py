@@ -7,6 +7,7 @@ from fastapi.responses import JSONResponse
 
 from broker.adapters.access import QUEUE
 from broker.admin.api.clientless import channel_for, taker_of
+from broker.admin.api.connections import open_connections
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
@@ -93,6 +94,27 @@ async def node_is_quorum_critical(management: Managed, visitor: Asker) -> JSONRe
 @router.get("/node-is-mirror-sync-critical")
 async def node_is_mirror_sync_critical(management: Managed, visitor: Asker) -> JSONResponse:
     """No queue is mirrored."""
+    return _ok()
+
+
+@router.get("/below-node-connection-limit")
+async def below_node_connection_limit(management: Managed, visitor: Asker) -> JSONResponse:
+    """Limits of connections are those of users and virtual hosts: the node itself has none."""
+    return _ok(current=len(open_connections(management, visitor)), limit="infinity")
+
+
+@router.get("/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}")
+async def queues_without_leaders(management: Managed, visitor: Asker, pattern: Name) -> JSONResponse:
+    """No queue elects a leader: there is one node, which has them all."""
+    return _ok()
+
+
+@router.get("/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}")
+async def queues_without_leaders_in(
+    management: Managed, visitor: Asker, vhost: Name, pattern: Name
+) -> JSONResponse:
+    """The same in one virtual host."""
+    visitor.vhost(vhost)
     return _ok()
 
 

@@ -208,6 +208,18 @@ async def list_deprecated_features(visitor: Asker) -> JSONResponse:
     return JSONResponse([])
 
 
+@router.get("/deprecated-features/used")
+async def list_deprecated_features_in_use(visitor: Asker) -> JSONResponse:
+    """Those of them that somebody uses."""
+    return JSONResponse([])
+
+
+@router.post("/rebalance/queues", status_code=204)
+async def rebalance_queues(visitor: Administrator) -> Response:
+    """Spread queues over the nodes: with one node they are."""
+    return Response(status_code=204)
+
+
 @router.get("/auth")
 async def ways_to_authenticate() -> JSONResponse:
     """How to prove who one is: by Basic authentication."""
