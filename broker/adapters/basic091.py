@@ -170,7 +170,8 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         consumer.lease = _lease(channel, queue, None)
         if consumer.lease is not None:
             consumer.lease.begin(delivery_tag)
-    if len(connection.out) >= OUTPUT_BYTES_MAX:
+    if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
+        connection.full = False
         connection.answer()  # a small method, a large answer: many must not pile up
 
 

@@ -208,7 +208,8 @@ class Connection091(Connection):
         if not blocked:
             self._unread = 0
             self.flush()  # what was written meanwhile and got no turn
-            self.release(HELD_FOR_PEER)
+            if not self.blocked:
+                self.release(HELD_FOR_PEER)
 
     def flush(self) -> None:
         """Write what the turn has produced, once."""
@@ -224,9 +225,11 @@ class Connection091(Connection):
         """
         size: i64 = len(self.out)
         self.flush()
-        if self.blocked and size > 0:
-            self._unread = size if self.bodies is not None else self._unread + size
-            if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
+        if self.blocked:
+            bodies = self.bodies
+            self._unread = self._unread + size if bodies is None else size
+            too_much = self._unread > UNREAD_BYTES_MAX or (bodies is not None and bodies.are_many())
+            if too_much and not self.wire.stopped:
                 self.hold(HELD_FOR_PEER)
 
     # -- the end

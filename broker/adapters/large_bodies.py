@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
 
 OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one long message made larger is not kept
+WAITING_MAX: Final = 64  # bodies of a client that asks for more and takes none
 STEP_BYTES: Final = 2097152  # then other connections have their turn
 
 
@@ -45,6 +46,10 @@ class LargeBodies:
     def add(self, before: bytes, body: Body, channel: i64) -> None:
         """Send `before`, which ends with a content header, and then the body."""
         self._sendings.append(_Sending(before, body, channel))
+
+    def are_many(self) -> bool:
+        """Whether a client that does not read has asked for enough of them."""
+        return len(self._sendings) > WAITING_MAX
 
     def go_on(self) -> bool:
         """Write what the peer takes, up to STEP_BYTES; returns whether that was the last of it.

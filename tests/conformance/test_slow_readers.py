@@ -64,15 +64,16 @@ def test_a_client_that_asks_and_never_reads_takes_little_memory(
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("size", [MIB, 3 * MIB], ids=["whole", "in-pieces"])
 @pytest.mark.amqpd_only("RabbitMQ does not implement basic.recover with requeue=false")
 def test_a_client_that_recovers_and_never_reads_takes_little_memory(
-    start_daemon: DaemonStarter, connect: Connector
+    start_daemon: DaemonStarter, connect: Connector, size: int
 ) -> None:
     daemon = start_daemon()
     channel = connect(daemon.address).channel()
     channel.declare("q")
     for _ in range(4):
-        channel.publish(bytes(MIB), "q")
+        channel.publish(bytes(size), "q")
     channel.consume("q", "c")
     for _ in range(4):
         channel.delivery()
