@@ -10,6 +10,7 @@ from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.leaving import drop
+from broker.core.message import Message
 from broker.core.schedule import Alarm
 
 if TYPE_CHECKING:
@@ -77,23 +78,23 @@ class Remains(Alarm):
     def __init__(self, queue: Queue) -> None:
         super().__init__()
         self._queue = queue
-        self._timers = None if queue.rules is None else queue.rules.timers
+        self._rules = queue.rules
+        self._topology = queue.topology if queue.rules is None else queue.rules.topology
 
     def let_go(self, entry: QueueEntry) -> None:
         """AVAILABLE or ACQUIRED → DEQUEUED."""
         queue = self._queue
         entry.state = DEQUEUED
         entry.owner = None
-        if self._timers is not None and entry.timer is not None:
-            self._timers.stop(entry.timer)
+        if self._rules is not None and entry.timer is not None:
+            self._rules.timers.stop(entry.timer)
         queue.entries.unlink(entry)
-        if queue.logged and entry.message.sequence != 0:
-            queue.store.forget(entry.message, queue)
+        self._forget(entry.message)
 
     def ring(self) -> None:
-        """Let go of a slice (Alarm); of all at once where there is no time, as for what exchanges keep."""
+        """Let go of a slice (Alarm); of all at once where there is no time, as for a history."""
         entries = self._queue.entries
-        topology = self._queue.topology
+        topology = self._topology
         room: i64 = SLICE
         entry = entries.next(entries.head)
         while entry is not None and (room > 0 or topology is None):
@@ -101,5 +102,14 @@ class Remains(Alarm):
             self.let_go(entry)
             room -= 1
             entry = following
-        if entry is not None and topology is not None:
+        timetable = None if self._rules is None else self._rules.timetable
+        if timetable is not None:
+            for message in timetable.take(room):
+                self._forget(message)
+        more = entry is not None or (timetable is not None and len(timetable) > 0)
+        if more and topology is not None:
             topology.schedule.set(self, topology.schedule.now())
+
+    def _forget(self, message: Message) -> None:
+        if self._queue.logged and message.sequence != 0:
+            self._queue.store.forget(message, self._queue)

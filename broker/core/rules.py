@@ -251,12 +251,10 @@ class Rules(Alarm):
         self.arm()
 
     def stop(self) -> None:
-        """The queue is deleted; its timers are stopped one by one with their entries."""
+        """The queue is deleted, and nothing is done in time any more for what `Remains` lets go of."""
         self.schedule.cancel(self)
         if self.timetable is not None:
-            for message in self.timetable.clear():
-                if message.sequence != 0:
-                    self.queue.store.forget(message, self.queue)
+            self.schedule.cancel(self.timetable)
 
 
 def apply_rules(queue: Queue, topology: Topology) -> None:

@@ -82,15 +82,17 @@ class Timetable(Alarm):
             self._heap = [place for place in self._heap if place.message is not None]
             heapify(self._heap)
 
-    def clear(self) -> list[Message]:
-        """Hold nothing any more; returns the messages, soonest first."""
-        messages = list(self)
-        for held in self._heap:
-            held.message = None
-        self._heap = []
-        self.count = 0
-        self.schedule.cancel(self)
-        return messages
+    def take(self, most: i64) -> list[Message]:
+        """Hold up to `most` messages no longer, whichever, and do not release them either."""
+        taken: list[Message] = []
+        while self._heap and len(taken) < most:
+            held = self._heap.pop()
+            message = held.message
+            if message is not None:
+                held.message = None
+                self.count -= 1
+                taken.append(message)
+        return taken
 
     def ring(self) -> None:
         """Release what is due (Alarm), at most a slice of it."""

@@ -1,10 +1,11 @@
-"""A queue with many messages that is deleted: gone at once, and let go of bit by bit."""
+"""A queue, or an exchange, with many messages that is deleted: gone at once, and let go of bit by bit."""
 
 from typing import Any
 
 import pytest
 
 from broker.core.clearing import SLICE
+from tests.delays import Site
 from tests.topology import RecordingStore
 from tests.yard import Yard, entry_of, numbers
 
@@ -38,3 +39,16 @@ def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
     assert numbers(again) == [MANY + 1]
     yard.clock.advance(60_000)
     assert len(store.forgotten) == MANY, "no timer of it runs any more"
+
+
+def test_what_an_exchange_holds_goes_in_slices_too() -> None:
+    site = Site(durable=True)
+    for _ in range(MANY):
+        site.publish(100, persistent=True)
+    site.vhost.delete_exchange("x", False)
+    assert len(site.store.forgotten) == SLICE
+    for _ in range(2):
+        site.clock.advance(0)
+    assert len(site.store.forgotten) == MANY
+    site.clock.advance(1000)
+    assert len(site.store.forgotten) == MANY, "nothing of it is released"

@@ -105,14 +105,16 @@ def test_cancelled_messages_are_not_released() -> None:
     assert len(table) == 0
 
 
-def test_clearing() -> None:
+def test_what_is_taken_is_not_released() -> None:
     clock = HandClock()
     table = Notes(clock)
-    for wait in (30, 10, 20):
-        table.add(due(clock, wait, wait))
-    assert [message.size for message in table.clear()] == [10, 20, 30]
+    places = [table.add(due(clock, wait, wait)) for wait in (30, 10, 20, 40, 25)]
+    table.cancel(places[2])
+    taken = [message.size for message in table.take(2)]
+    assert (len(taken), len(table)) == (2, 2)
     clock.advance(1_000)
-    assert (table.released, len(table)) == ([], 0)
+    assert sorted([*taken, *(size for size, _ in table.released)]) == [10, 25, 30, 40]
+    assert (table.take(9), len(table)) == ([], 0)
 
 
 def test_a_calendar_that_is_set_is_noticed() -> None:
