@@ -2,80 +2,14 @@
 
 import contextlib
 import gc
-import json
 from typing import Any
 
 import pytest
 
-from broker.admin.definitions.exporting import export_pieces
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
-from broker.core.policy import Policy
 from broker.core.queue import Queue
-from tests.definitions import Place, of_rabbitmq
-from tests.topology import routed
-
-
-def test_what_rabbitmq_exports_is_imported() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
-    vhost = place.broker.vhosts["shop"]
-    assert (vhost.description, vhost.tags, vhost.queues_max) == ("the shop", ("prod",), 100)
-    assert set(vhost.queues) == {"orders", "audit", "live"}
-    assert vhost.queues["orders"].effective == {"x-message-ttl": 60000, "x-max-length": 500000}
-    assert vhost.queues["live"].auto_delete
-    assert routed(vhost, "shop.events", "order.new") == ["orders"]
-    assert vhost.exchanges["shop.lost"].internal
-    shop = place.users.known("shop")
-    assert (shop.tags, shop.limits) == (("management", "policymaker"), {"max-connections": 100})
-    assert shop.permissions["shop"].configure == r"^shop\."
-    assert shop.topics["shop", "amq.topic"].write == r"^{username}\."
-    assert place.users.known("watcher").tags == ("monitoring",)
-    assert place.users.known("guest").loopback_only
-    assert place.broker.parameters.get("cluster_name") == "rabbit@shop"
-
-
-def test_importing_twice_changes_nothing() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
-    changes = list(place.store.changes)
-    place.take(of_rabbitmq())
-    place.take(place.document())
-    assert place.store.changes == changes
-
-
-def test_what_is_exported_makes_the_same_elsewhere() -> None:
-    place, other = Place(), Place()
-    place.take(of_rabbitmq())
-    place.users.add("own", make_password("secret", 5000), ("monitoring",), loopback_only=True)
-    document = place.document()
-    other.take(document)
-    assert other.document() == document
-    assert other.users.known("own").password == place.users.known("own").password
-    assert other.users.known("own").loopback_only
-    assert set(document) >= {"users", "vhosts", "permissions", "parameters", "policies", "queues", "bindings"}
-
-
-def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
-    document = place.document("shop")
-    assert "users" not in document
-    assert '"vhost":' not in json.dumps(document)
-    place.broker.declare_vhost("copy")
-    place.take(document, "copy")
-    assert place.document("copy") == document
-
-
-def test_exclusive_and_generated_names_are_not_exported() -> None:
-    place = Place()
-    vhost = place.broker.vhosts["/"]
-    vhost.declare_queue("mine", False, object(), False, {})
-    vhost.bind_queue("mine", "amq.fanout", "", {}, vhost.queues["mine"].exclusive_owner)
-    generated = vhost.declare_queue("", True, None, False, {})
-    vhost.bind_queue(generated.name, "amq.fanout", "", {})
-    document = place.document()
-    assert (document["queues"], document["bindings"], document["exchanges"]) == ([], [], [])
+from tests.definitions import Place
 
 
 def test_only_what_is_new_is_added() -> None:
@@ -259,78 +193,6 @@ def test_an_import_is_made_in_steps_that_are_short() -> None:
         before += 1
     assert before > 400, "each is looked at, copied, tried and counted in a step of its own"
     assert len(list(steps)) == 99
-
-
-def test_what_changes_during_an_export_does_not_break_it_off() -> None:
-    place = Place()
-    place.take(of_rabbitmq())
-    vhost = place.broker.vhosts["shop"]
-    pieces: list[str] = []
-    for number, piece in enumerate(export_pieces(place.broker, place.users, "1")):
-        pieces.append(piece)
-        name = f"new{number}"
-        if number == 5:
-            vhost.delete_queue("audit", False, False)
-        place.broker.declare_vhost(name)
-        for user in place.users.names():
-            place.users.permit(user, name, "", "", "")
-            place.users.permit_topic(user, name, "x", "", "")
-        vhost.declare_queue(name, True, None, False, {})
-        vhost.declare_exchange(name, "fanout", True, False, False, {})
-        vhost.bind_queue(name, "shop.events", "k", {})
-        vhost.bind_exchange(name, "shop.events", "k", {})
-        vhost.bind_exchange("amq.fanout", name, "k", {})
-        place.broker.parameters.set(name, 1)
-        vhost.policies.set(Policy(name, "", {"expires": 1}))
-    document = json.loads("".join(pieces))
-    assert {queue["name"] for queue in document["queues"]} >= {"orders", "live"}
-    other = Place()
-    other.take(document)
-    assert set(other.broker.vhosts) == {"/", "shop"}
-
-
-def test_what_rabbitmq_4_exports_is_imported() -> None:
-    place = Place()
-    metadata = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum"}
-    said = {"description": "the shop", "tags": ["prod"], "default_queue_type": "quorum", "limits": []}
-    place.take(
-        {
-            "rabbit_version": "4.1.0",
-            "rabbitmq_version": "4.1.0",
-            "product_name": "RabbitMQ",
-            "product_version": "4.1.0",
-            "rabbitmq_definition_format": "cluster",
-            "original_cluster_name": "rabbit@shop",
-            "explanation": "Definitions of cluster 'rabbit@shop'",
-            "users": [
-                {
-                    "name": "u",
-                    "password_hash": "",
-                    "hashing_algorithm": "rabbit_password_hashing_sha256",
-                    "tags": ["management"],
-                    "limits": {},
-                }
-            ],
-            "vhosts": [
-                {"name": "shop", "metadata": metadata | {"protected_from_deletion": False}, **said},
-                {"name": "plain", "default_queue_type": "quorum"},
-            ],
-            "global_parameters": [{"name": "cluster_tags", "value": []}],
-            "queues": [
-                {
-                    "name": "q",
-                    "vhost": "shop",
-                    "durable": True,
-                    "auto_delete": False,
-                    "type": "quorum",
-                    "arguments": {"x-queue-type": "quorum"},
-                }
-            ],
-        }
-    )
-    shop = place.broker.vhosts["shop"]
-    assert (shop.description, shop.tags, shop.default_queue_type) == ("the shop", ("prod",), "quorum")
-    assert place.broker.vhosts["plain"].default_queue_type == "quorum"
 
 
 def test_a_file_for_one_virtual_host_says_what_it_is_like() -> None:
