@@ -73,8 +73,8 @@ class Body:
 
     It is shared by the message that it came with, by copies and dead letters of that, and by whoever is about
     to send it. `pieces` are messages that are in no queue; their content is body frames, as the publisher
-    sent them. When nobody refers to the body any more, its pieces are added to `orphans`: whoever holds them
-    on disk can let go of them.
+    sent them. When nobody refers to the body any more, its pieces that are in the log are added to `orphans`:
+    whoever holds them on disk can let go of them.
     """
 
     def __init__(self, orphans: list[Message]) -> None:
@@ -83,7 +83,9 @@ class Body:
 
     def __del__(self) -> None:
         # may be called from anywhere: nothing is done here but to note it
-        self.orphans.extend(self.pieces)
+        for piece in self.pieces:
+            if piece.sequence > 0:  # else nobody but memory has it, which is to be free at once
+                self.orphans.append(piece)
 
 
 def copy_of(message: Message, content: bytes | None) -> Message:

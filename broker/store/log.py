@@ -210,10 +210,11 @@ class Log(SegmentedCommit):
 
     def tick(self) -> None:
         """Try again what failed for want of room or descriptors; to be called every second or so."""
+        found = len(self.orphans) > 0
+        self._drop_orphans()
         if not self.stopped:
             self._ask_for_files()
-            if self.orphans:
-                self._drop_orphans()
+            if found:
                 self.space.step()
             self.commit()
 
