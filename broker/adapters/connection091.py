@@ -18,7 +18,7 @@ from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
 from broker.adapters.held_publisher import HeldPublisher
-from broker.adapters.large_bodies import LargeBodies, send_on, take_out
+from broker.adapters.large_bodies import LargeBodies, send_on, take_out, unsent_bytes
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, LogBrake, brake
 from broker.adapters.opening import open_channel, renew_secret
 from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, Edge, Server
@@ -226,10 +226,8 @@ class Connection091(Connection):
         size: i64 = len(self.out)
         self.flush()
         if self.blocked:
-            bodies = self.bodies
-            self._unread = self._unread + size if bodies is None else size
-            too_much = self._unread > UNREAD_BYTES_MAX or (bodies is not None and bodies.are_many())
-            if too_much and not self.wire.stopped:
+            self._unread = self._unread + size if self.bodies is None else unsent_bytes(self)
+            if self._unread > UNREAD_BYTES_MAX and not self.wire.stopped:
                 self.hold(HELD_FOR_PEER)
 
     # -- the end

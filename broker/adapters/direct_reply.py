@@ -14,6 +14,7 @@ from librt.strings import write_i64_be
 from mypy_extensions import i64
 from pamqp import commands
 
+from broker.adapters.large_bodies import unsent_bytes
 from broker.adapters.target091 import write_message
 from broker.core.counters import Counters
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
@@ -56,7 +57,7 @@ class ReplyConsumer:
             counters.replies_dropped += 1
         elif not channel.session.flow:
             self._keep(message, counters)
-        elif channel.connection.blocked and len(channel.connection.out) > UNREAD_BYTES_MAX:
+        elif channel.connection.blocked and unsent_bytes(channel.connection) > UNREAD_BYTES_MAX:
             counters.replies_dropped += 1
         else:
             self._write(channel, message)

@@ -16,18 +16,21 @@ if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
 
 OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one long message made larger is not kept
-WAITING_MAX: Final = 64  # bodies of a client that asks for more and takes none
 STEP_BYTES: Final = 2097152  # then other connections have their turn
 
 
 @final
 class _Sending:
-    """One body for one channel, and what was written before it. `sent`: so many pieces."""
+    """One body for one channel, and what was written before it. `sent`: so many pieces.
 
-    def __init__(self, before: bytes, body: Body, channel: i64) -> None:
+    `counted`: so many of its bytes are in LargeBodies.waiting.
+    """
+
+    def __init__(self, before: bytes, body: Body, channel: i64, counted: i64) -> None:
         self.before = before
         self.body = body
         self.channel = channel
+        self.counted = counted
         self.sent: i64 = 0
 
 
@@ -37,19 +40,23 @@ class LargeBodies:
 
     Whatever is written meanwhile waits behind them: no other frame of its channel may stand in a content
     [amqp-0-9-1 4.2.6], and what is on its way is in memory only by the piece.
+
+    `waiting`: bytes of answers of which nothing has been written yet.
     """
 
     def __init__(self, connection: Connection091) -> None:
         self._connection = connection
         self._sendings: deque[_Sending] = deque()
+        self.waiting: i64 = 0
 
-    def add(self, before: bytes, body: Body, channel: i64) -> None:
-        """Send `before`, which ends with a content header, and then the body."""
-        self._sendings.append(_Sending(before, body, channel))
+    def add(self, before: bytes, body: Body, channel: i64, size: i64) -> None:
+        """Send `before`, which ends with a content header, and then the body.
 
-    def are_many(self) -> bool:
-        """Whether a client that does not read has asked for enough of them."""
-        return len(self._sendings) > WAITING_MAX
+        `size`: what of the body is an answer, in bytes.
+        """
+        counted = len(before) + size
+        self._sendings.append(_Sending(before, body, channel, counted))
+        self.waiting += counted
 
     def go_on(self) -> bool:
         """Write what the peer takes, up to STEP_BYTES; returns whether that was the last of it.
@@ -66,6 +73,7 @@ class LargeBodies:
                 break
             sending = sendings[0]
             if sending.before:
+                self.waiting -= sending.counted
                 edge.write(sending.before)
                 sending.before = b""
             data = self._frames(sending.body.pieces[sending.sent], sending.channel)
@@ -96,13 +104,22 @@ def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, 
             hold_publisher(connection)
 
 
-def send_body(connection: Connection091, body: Body, channel: i64) -> None:
-    """Send a large body behind what has been written, which ends with its content header."""
+def send_body(connection: Connection091, body: Body, channel: i64, size: i64) -> None:
+    """Send a large body behind what has been written, which ends with its content header.
+
+    `size`: its bytes if it is an answer, 0 if it is a delivery: those stop by themselves.
+    """
     if connection.bodies is None:
         connection.bodies = LargeBodies(connection)
-    connection.bodies.add(take_out(connection), body, channel)
+    connection.bodies.add(take_out(connection), body, channel, size)
     connection.full = True
     connection.schedule()
+
+
+def unsent_bytes(connection: Connection091) -> i64:
+    """Bytes that have been written, and large bodies of answers, of which the socket has nothing yet."""
+    waiting: i64 = 0 if connection.bodies is None else connection.bodies.waiting
+    return len(connection.out) + waiting
 
 
 def take_out(connection: Connection091) -> bytes:

@@ -85,7 +85,7 @@ class Target091(ConsumerTarget):
         else:
             write_content_for(channel, content)
         if message.size > WHOLE_BYTES_MAX and message.body is not None:
-            send_body(channel.connection, message.body, channel.number)
+            send_body(channel.connection, message.body, channel.number, 0)
         if len(out) >= OUTPUT_BYTES_MAX:
             channel.connection.full = True
 
@@ -142,10 +142,10 @@ class Target091(ConsumerTarget):
 
 
 def write_message(channel: Channel, message: Message, content: bytes) -> None:
-    """Write a message for `channel`, with this content of it."""
+    """Write a message that is an answer for `channel`, with this content of it."""
     write_content_for(channel, content)
     if message.body is not None:
-        send_body(channel.connection, message.body, channel.number)
+        send_body(channel.connection, message.body, channel.number, message.size)
 
 
 def write_content_for(channel: Channel, content: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Basic, Connection
 
-from tests.daemon import Daemon, DaemonStarter
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.frames import decode_method, method_bytes
 from tests.peer import Connector, Dialler, Peer
 
@@ -90,3 +90,73 @@ def test_a_client_that_recovers_and_never_reads_takes_little_memory(
             channel.peer.expect_content(command, 1)
     channel.peer.close()
     assert other.counts("q") == (4, 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_what_waits_behind_large_bodies_counts_as_unread(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    daemon = start_daemon()
+    channel = connect(daemon.address).channel()
+    for queue, size in (("whole", MIB), ("large", 2 * MIB)):
+        channel.declare(queue)
+        channel.publish(bytes(size), queue)
+    channel.round_trip()
+    before = resident_bytes(daemon)
+    back = method_bytes(Basic.Nack(0, multiple=True), 1)
+    again = b"".join(method_bytes(Basic.Get(queue=queue), 1) + back for queue in ("whole", "large"))
+    channel.peer.send(again * 100)
+    other = connect(daemon.address).channel()
+    for _ in range(20):
+        other.round_trip()
+    assert resident_bytes(daemon) - before < 48 * MIB
+    for number in range(1, 201):
+        message = channel.peer.expect_content(channel.expect(Basic.GetOk), 1)
+        assert (message.tag, len(message.body)) == (number, (2 - number % 2) * MIB)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_large_returns_to_a_client_that_never_reads_take_little_memory(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    daemon = start_daemon()
+    channel = connect(daemon.address).channel()
+    other = connect(daemon.address).channel()
+    before = resident_bytes(daemon)
+    publish = channel.encode_publish(bytes(2 * MIB), "nowhere", mandatory=True)
+    channel.peer.socket.settimeout(2)
+    sent = 0
+    with pytest.raises(TimeoutError):  # it is not listened to any more
+        while sent < 100 * len(publish):
+            sent += channel.peer.socket.send(memoryview(publish)[sent % len(publish) :])
+    other.round_trip()
+    assert resident_bytes(daemon) - before < 48 * MIB
+    channel.peer.socket.settimeout(PATIENCE_S)
+    for _ in range(sent // len(publish)):
+        assert channel.returned().body == bytes(2 * MIB)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_large_replies_to_a_client_that_never_reads_take_little_memory(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    daemon = start_daemon()
+    asking, answering = connect(daemon.address).channel(), connect(daemon.address).channel()
+    asking.consume("amq.rabbitmq.reply-to", no_ack=True)
+    answering.declare("q")
+    asking.publish(b"?", "q", properties=Basic.Properties(reply_to="amq.rabbitmq.reply-to"))
+    while (request := answering.get("q")) is None:
+        pass
+    name = request.properties.reply_to
+    assert name is not None
+    before = resident_bytes(daemon)
+    for _ in range(50):
+        answering.publish(bytes(4 * MIB), name)
+    answering.round_trip()
+    assert resident_bytes(daemon) - before < 48 * MIB
+    asking.write(Basic.Cancel("x"))
+    whole = 0
+    while isinstance(command := asking.peer.expect_any((Basic.Deliver, Basic.CancelOk), 1), Basic.Deliver):
+        assert asking.peer.expect_content(command, 1).body == bytes(4 * MIB)
+        whole += 1
+    assert 2 <= whole < 50, "what does not fit is dropped"

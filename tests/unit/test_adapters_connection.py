@@ -4,7 +4,6 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.connection091 import UNREAD_BYTES_MAX
-from broker.adapters.large_bodies import WAITING_MAX
 from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_REPLY
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from tests.frames import frame_bytes, header_bytes, method_bytes
@@ -163,17 +162,17 @@ def test_a_peer_that_asks_for_large_bodies_and_does_not_read_is_not_listened_to(
     client.publish("q", bytes(WHOLE_BYTES_MAX + 1))
     client.frames()
     client.edge.room = 0
-    client.connection.receive(get("q") * 2 * WAITING_MAX)
+    client.connection.receive(get("q") * 64)
     assert client.edge.holds & HELD_FOR_PEER
     assert client.connection.bodies is not None
-    assert len(client.connection.bodies._sendings) <= WAITING_MAX + 2
+    assert len(client.connection.bodies._sendings) <= UNREAD_BYTES_MAX // WHOLE_BYTES_MAX + 2
     answers = 0
     client.edge.room = 8 * WHOLE_BYTES_MAX
     while client.connection.blocked or house.turns.waiting:
         client.connection.set_blocked(False)
         house.turns.run()
         answers += len([frame for frame in client.frames() if isinstance(frame, Basic.GetOk)])
-    assert answers == 2 * WAITING_MAX
+    assert answers == 64
     assert not client.edge.holds & HELD_FOR_PEER
 
 
