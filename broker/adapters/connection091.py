@@ -192,8 +192,7 @@ class Connection091(Connection):
         """Deliver to this client, and write what that produced."""
         if self._dead or self.edge.is_closing():
             self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
-        if self.bodies is not None:
-            self.full = True
+        self.full = self.bodies is not None
         try:
             super().pump(budget)
         except Exception:  # a message that cannot be read back, say

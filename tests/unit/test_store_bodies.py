@@ -109,30 +109,6 @@ def test_an_upload_that_is_given_up_frees_its_space_without_another_publish(tmp_
     log.let_go()
 
 
-def test_what_the_log_never_had_is_no_orphan(tmp_path: Path) -> None:
-    """Nobody else would drop it, and a log that has stopped drops nothing at the end of a batch."""
-    log = small_segments(tmp_path)
-    body = log.new_body()
-    piece_of(body, b"frames", 6)
-    del body
-    gc.collect()
-    assert log.orphans == []
-    log.close()
-
-
-def test_a_log_that_has_stopped_gives_back_memory(tmp_path: Path) -> None:
-    log = small_segments(tmp_path)
-    before = log.content_bytes
-    body = upload(log, 1)
-    assert log.content_bytes > before
-    log.stop("the disk is broken")
-    del body
-    gc.collect()
-    log.tick()
-    assert (log.orphans, log.content_bytes) == ([], before)
-    log.let_go()
-
-
 def test_a_body_lives_as_long_as_anybody_refers_to_it(tmp_path: Path) -> None:
     queue = logged_queue(1)
     log = small_segments(tmp_path, memory_budget=0)
