@@ -18,13 +18,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 IDENTITY = struct.Struct(">BQ")
-FILLER = bytes(range(256)) * 1024
+MIB = 1 << 20
+FILLER = bytes(range(251)) * (6 * MIB // 251)  # no frame and no piece of it is like the one before
 LARGE_EVERY = 997
+IN_PIECES_EVERY = 4001
 TRANSIENT_EVERY = 10
 
 
 def body_size(number: int) -> int:
-    """Bytes of a body: mostly a few hundred, now and then several frames."""
+    """Bytes of a body: mostly a few hundred, now and then several frames, seldom several mebibytes."""
+    if number % IN_PIECES_EVERY == IN_PIECES_EVERY - 1:
+        return MIB + number * 7919 % (4 * MIB)
     return IDENTITY.size + (200_000 if number % LARGE_EVERY == LARGE_EVERY - 1 else number * 7919 % 400)
 
 
