@@ -19,9 +19,9 @@ from broker.adapters.confirms import Confirms
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
 from broker.adapters.held_publisher import HeldPublisher
 from broker.adapters.large_bodies import LargeBodies, send_on, take_out, unsent_bytes
-from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, LogBrake, brake
+from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.opening import open_channel, renew_secret
-from broker.adapters.server import HELD, HELD_FOR_LOG, HELD_FOR_PEER, Edge, Server
+from broker.adapters.server import HELD, HELD_FOR_PEER, Edge, Server
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -265,9 +265,7 @@ class Connection091(Connection):
     def log_is_behind(self) -> None:
         """Read nothing more from a publisher until it has caught up (OpenConnection)."""
         if self.publishes and not self.braked:
-            self.braked = True
-            self.edge.hold(HELD_FOR_LOG)
-            self.server.store.wait(LogBrake(self))
+            wait_for_log(self)
 
     def force_close(self, reason: str) -> None:
         """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
@@ -288,9 +286,8 @@ class Connection091(Connection):
         if not self._dead:
             self._dead = True
             if self.state == OPEN:
-                _log.info(
-                    "connection lost", peer=self.peer, user=self.user, reason=reason or "closed by the peer"
-                )
+                why = reason or "closed by the peer"
+                _log.info("connection lost", peer=self.peer, user=self.user, reason=why)
             self.state = CLOSED
             self.wire.stop()
             ending.let_go(self)

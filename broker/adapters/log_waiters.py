@@ -73,3 +73,10 @@ class LogBrake(DurableWaiter):
     def _let_go(self) -> None:
         self.connection.braked = False
         self.connection.edge.release(HELD_FOR_LOG)
+
+
+def wait_for_log(connection: Connection091) -> None:
+    """Read nothing from a connection until what has been appended is on disk."""
+    connection.braked = True
+    connection.edge.hold(HELD_FOR_LOG)
+    connection.server.store.wait(LogBrake(connection))

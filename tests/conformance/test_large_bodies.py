@@ -1,7 +1,6 @@
 """Bodies of more than a mebibyte come and go in pieces: nobody has to wait for, or hold, the whole of one."""
 
 import socket
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,14 @@ from pamqp.common import FieldTable
 from tests.api import Api
 from tests.conformance.test_content import body_of
 from tests.conformance.test_slow_readers import resident_bytes
-from tests.daemon import PATIENCE_S, DaemonStarter
-from tests.frames import BODY, Message, body_frames, decode_method, header_bytes, method_bytes
+from tests.conformance.test_uploads import begin
+from tests.daemon import DaemonStarter
+from tests.frames import BODY, Message, decode_method, method_bytes
 from tests.peer import Connector
-from tests.peer_channel import PeerChannel
 
 MIB = 1 << 20
 PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m", headers={"a": 1})
 both = pytest.mark.parametrize("mode", [1, 2], ids=["transient", "persistent"])
-
-
-def disk_bytes(folder: Path) -> int:
-    """What the log's segments take."""
-    return sum(path.stat().st_size for path in folder.glob("*.log"))
-
-
-def begin(channel: PeerChannel, queue: str, body: bytes, frames: int) -> None:
-    """Publish the first frames of a persistent body, and no more."""
-    channel.peer.send(
-        method_bytes(Basic.Publish(routing_key=queue), channel.number)
-        + header_bytes(len(body), PERSISTENT, channel.number)
-        + b"".join(body_frames(body, channel.number, channel.peer.frame_max)[:frames])
-    )
 
 
 @both
@@ -57,7 +42,7 @@ def test_what_is_said_while_a_large_body_is_on_its_way_comes_behind_it(
 
 
 @both
-def test_channels_take_turns_message_by_message(connect: Connector, name: str, mode: int) -> None:
+def test_channels_do_not_share_the_wire_within_a_body(connect: Connector, name: str, mode: int) -> None:
     peer = connect()
     channels = [peer.channel(number) for number in (1, 2, 3)]
     channels[0].declare(name, durable=True)
@@ -66,13 +51,21 @@ def test_channels_take_turns_message_by_message(connect: Connector, name: str, m
         channels[0].publish(body, name, properties=Basic.Properties(delivery_mode=mode))
     for channel in channels:
         channel.qos(1)
-        channel.consume(name)
-    got = []
-    for _ in range(2):
-        for channel in channels:
-            message = channel.delivery()
-            got.append(message.body)
-            channel.ack(message.tag)
+    for channel in channels:
+        channel.write(Basic.Consume(queue=name, nowait=True))
+    got: list[bytes] = []
+    receiving = 0  # the channel whose content is coming
+    parts: list[bytes] = []
+    while len(got) < len(bodies):
+        kind, number, payload = peer.receive()
+        assert receiving in (0, number), "a content comes in one piece"
+        receiving = number
+        if kind == BODY:
+            parts.append(payload)
+        if kind == BODY and sum(map(len, parts)) >= 3 * MIB and len(payload) < 131064:
+            got.append(b"".join(parts))
+            parts, receiving = [], 0
+            channels[number - 1].ack(0, multiple=True)
     assert sorted(got, key=len) == bodies
     channels[0].call(Queue.Delete(queue=name), Queue.DeleteOk)
 
@@ -169,51 +162,6 @@ def test_they_survive_a_restart(start_daemon: DaemonStarter, connect: Connector,
         assert (message.body, message.properties.message_id) == (body, "m")
         channel.ack(message.tag)
     assert channel.get("q") is None
-
-
-def test_an_upload_that_is_cut_leaves_nothing(
-    start_daemon: DaemonStarter, connect: Connector, tmp_path: Path
-) -> None:
-    """Neither when the connection is lost, nor when the channel is closed in the middle of it."""
-    daemon = start_daemon("--segment-bytes", "4MiB")
-    body = body_of(40 * MIB)
-    watching = connect(daemon.address).channel()
-    watching.declare("q", durable=True)
-    before = disk_bytes(tmp_path / "data")
-    lost = connect(daemon.address).channel()
-    begin(lost, "q", body, 200)
-    while disk_bytes(tmp_path / "data") < before + 16 * MIB:
-        watching.round_trip()
-    lost.peer.drop()
-    broken = connect(daemon.address).channel()
-    begin(broken, "q", body, 100)
-    broken.peer.send(header_bytes(1, None, 1))  # where a body frame should be
-    broken.peer.expect_close(505)
-    watching.confirm_select()
-    published = 0
-    while disk_bytes(tmp_path / "data") > before + 12 * MIB:
-        watching.publish(b"small", "q", properties=PERSISTENT)
-        published += 1
-        watching.expect_confirms(published, published)
-    assert watching.counts("q")[0] == published
-
-
-def test_an_upload_is_held_while_the_disk_is_short_of_space(
-    start_daemon: DaemonStarter, connect: Connector, tmp_path: Path
-) -> None:
-    daemon = start_daemon("--disk-free-min", "1000000GB")
-    daemon.log.wait_for("publishers are held back.*low on disk")
-    channel = connect(daemon.address).channel()
-    channel.declare("q", durable=True)
-    before = disk_bytes(tmp_path / "data")
-    with suppress(OSError):  # it is not read from any more
-        channel.peer.socket.settimeout(2)
-        begin(channel, "q", body_of(64 * MIB), 500)
-    channel.peer.socket.settimeout(PATIENCE_S)
-    assert channel.peer.expect(Connection.Blocked).reason == "low on disk"
-    watching = connect(daemon.address).channel()
-    watching.round_trip()
-    assert disk_bytes(tmp_path / "data") < before + 8 * MIB
 
 
 def test_a_refused_one_is_gone_and_the_channel_says_why(connect: Connector) -> None:
