@@ -1,0 +1,134 @@
+"""Clients of other languages, as Debian packages them: their programs in `clients/` go the same steps."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.daemon import Daemon, DaemonStarter, Output, clean_environment
+
+CLIENTS = Path(__file__).with_name("clients")
+PROGRAM_SECONDS = 300
+STEPS = (
+    "connected",
+    "declared",
+    "confirmed",
+    "returned",
+    "carried 3 MiB",
+    "consumed with prefetch",
+    "requeued",
+    "dead-lettered",
+    "got",
+    "replied directly",
+    "committed and rolled back",
+    "told of the deleted queue",
+    "404 NOT_FOUND - no queue 'missing' in vhost '/'",
+    "406 PRECONDITION_FAILED - inequivalent arg 'x-max-length' for queue 'orders' in vhost '/': "
+    "received '5' but current is '1000'",
+    "restart the broker",
+    "recovered",
+    "closed",
+)
+"""What each program prints. After "restart the broker" it waits for a line of standard input."""
+
+
+class Language(NamedTuple):
+    """How a program is run; `probe` succeeds where what it needs is there, `build` fills its folder first."""
+
+    probe: Sequence[str]
+    command: Sequence[str | Path]
+    build: Sequence[str | Path] = ()
+
+
+JARS = "/usr/share/java/amqp-client.jar:/usr/share/java/slf4j-api.jar"
+LANGUAGES = {
+    "Java": Language(
+        probe=("javap", "-cp", JARS, "com.rabbitmq.client.Connection"),
+        command=("java", "-cp", JARS, CLIENTS / "Client.java"),
+    ),
+    "Ruby": Language(probe=("ruby", "-rbunny", "-e", ""), command=("ruby", CLIENTS / "client.rb")),
+}
+
+
+def is_there(probe: Sequence[str]) -> bool:
+    """Whether this machine has what a program needs."""
+    if shutil.which(probe[0]) is None:
+        return False
+    return subprocess.run(probe, capture_output=True, timeout=PROGRAM_SECONDS, check=False).returncode == 0
+
+
+class Program:
+    """A client's program at work; its folder gets what it prints."""
+
+    def __init__(self, command: Sequence[str | Path], daemon: Daemon, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [*command, daemon.address.host, str(daemon.address.port)],
+            cwd=folder,
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.stdin = self.process.stdin
+        self.steps = Output(self.process.stdout, folder / "steps.txt")
+        self.errors = Output(self.process.stderr, folder / "errors.txt")
+
+    def told(self) -> str:
+        """Everything that it has printed."""
+        return f"{self.steps.text()}\nstandard error:\n{self.errors.text()}"
+
+    def wait_for(self, step: str) -> None:
+        """Wait for a step; fails with everything it said if it ends instead."""
+        try:
+            self.steps.wait_for(f"^{step}$")
+        except AssertionError:
+            self.stdin.close()
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(self.told()) from None
+
+    def go_on(self) -> None:
+        """Let it continue."""
+        self.stdin.write(b"go on\n")
+        self.stdin.close()
+
+    def expect_success(self) -> None:
+        """Wait for its end; it must have found nothing wrong."""
+        try:
+            status = self.process.wait(PROGRAM_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        self.steps.join()
+        self.errors.join()
+        assert status == 0, f"exit {status}:\n{self.told()}"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_language(name: str, start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    language = LANGUAGES[name]
+    if not is_there(language.probe):
+        assert os.environ.get("CI") != "true", f"{name} or its client is not installed"
+        pytest.skip(f"{name} or its client is not installed")
+    folder = tmp_path / "program"
+    folder.mkdir()
+    if language.build:
+        subprocess.run(language.build, cwd=folder, check=True, timeout=PROGRAM_SECONDS)
+
+    daemon = start_daemon()
+    program = Program(language.command, daemon, folder)
+    program.wait_for("restart the broker")
+    daemon.stop()
+    start_daemon(port=daemon.address.port)
+    program.go_on()
+    program.expect_success()
+
+    assert tuple(program.steps.lines) == STEPS, program.told()
