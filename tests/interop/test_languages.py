@@ -1,7 +1,6 @@
 """Clients of other languages, as Debian packages them: their programs in `clients/` go the same steps."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,20 +44,29 @@ class Language(NamedTuple):
 
 
 JARS = "/usr/share/java/amqp-client.jar:/usr/share/java/slf4j-api.jar"
+GO = ("GO111MODULE=off", "GOPATH=/usr/share/gocode", "go")  # where Debian has Go's libraries
 LANGUAGES = {
     "Java": Language(
         probe=("javap", "-cp", JARS, "com.rabbitmq.client.Connection"),
         command=("java", "-cp", JARS, CLIENTS / "Client.java"),
     ),
     "Ruby": Language(probe=("ruby", "-rbunny", "-e", ""), command=("ruby", CLIENTS / "client.rb")),
+    "PHP": Language(
+        probe=("php", "-r", "require 'PhpAmqpLib/autoload.php';"),
+        command=("php", CLIENTS / "client.php"),
+    ),
+    "Go": Language(
+        probe=(*GO, "list", "github.com/rabbitmq/amqp091-go"),
+        build=(*GO, "build", "-o", "client", CLIENTS / "client.go"),
+        command=("./client",),
+    ),
 }
 
 
 def is_there(probe: Sequence[str]) -> bool:
     """Whether this machine has what a program needs."""
-    if shutil.which(probe[0]) is None:
-        return False
-    return subprocess.run(probe, capture_output=True, timeout=PROGRAM_SECONDS, check=False).returncode == 0
+    probing = ["env", *probe]  # whose exit says so if there is no such command
+    return subprocess.run(probing, capture_output=True, timeout=PROGRAM_SECONDS, check=False).returncode == 0
 
 
 class Program:
@@ -121,7 +129,8 @@ def test_language(name: str, start_daemon: DaemonStarter, tmp_path: Path) -> Non
     folder = tmp_path / "program"
     folder.mkdir()
     if language.build:
-        subprocess.run(language.build, cwd=folder, check=True, timeout=PROGRAM_SECONDS)
+        building = ["env", f"XDG_CACHE_HOME={folder}", *language.build]
+        subprocess.run(building, cwd=folder, check=True, timeout=PROGRAM_SECONDS)
 
     daemon = start_daemon()
     program = Program(language.command, daemon, folder)
