@@ -60,6 +60,11 @@ LANGUAGES = {
         build=(*GO, "build", "-o", "client", CLIENTS / "client.go"),
         command=("./client",),
     ),
+    "C": Language(
+        probe=("cc", "-E", "-include", "amqp.h", "-x", "c", "/dev/null"),
+        build=("cc", "-Wall", "-Wextra", "-o", "client", CLIENTS / "client.c", "-lrabbitmq"),
+        command=("./client",),
+    ),
 }
 
 
@@ -95,11 +100,12 @@ class Program:
     def wait_for(self, step: str) -> None:
         """Wait for a step; fails with everything it said if it ends instead."""
         try:
-            self.steps.wait_for(f"^{step}$")
+            self.steps.wait_for(f"^{step}$", PROGRAM_SECONDS)
         except AssertionError:
             self.stdin.close()
             self.process.kill()
             self.process.wait()
+            self.errors.join()
             raise AssertionError(self.told()) from None
 
     def go_on(self) -> None:
