@@ -198,10 +198,10 @@ def test_many_consumers_of_a_long_body_take_memory_for_pieces_only(
     body = body_of(32 * MIB)
     publisher.publish(body, "", exchange="amq.fanout", properties=PERSISTENT)
     publisher.expect_confirms(2, 2)
-    assert resident_bytes(daemon) - before < 32 * MIB, "8 consumers of 32 MiB"
+    assert resident_bytes(daemon) - before < 64 * MIB, "8 consumers of 32 MiB: copies would be 256"
     for channel in readers:
         assert channel.delivery().body == body
-    assert resident_bytes(daemon) - before < 32 * MIB
+    assert resident_bytes(daemon) - before < 64 * MIB
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")

@@ -9,7 +9,9 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from broker.core.errors import StoreFailed
+from broker.store.files import ABSENT
 from broker.store.log import Log
+from broker.store.syncer import DiskSyncer, Done, Work
 from tests.bad_disk import FOLDER, log_on_bad_disk
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Sink, Waiter, content_of, logged_queue, open_log, publish
@@ -67,13 +69,20 @@ def test_a_batch_that_cannot_be_made_stops_the_log_and_everybody_is_told(told: l
         log.close()
 
 
-def test_a_sync_that_cannot_be_asked_for_stops_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_thread(work: Work, done: Done) -> None:
+    """A RunOffLoop that cannot."""
+    raise RuntimeError("no thread")
+
+
+def take_threads(log: Log) -> None:
+    """From now on nothing can be done off the loop."""
+    assert isinstance(log.syncer, DiskSyncer)
+    log.syncer.run_off_loop = no_thread
+
+
+def test_a_sync_that_cannot_be_asked_for_stops_the_log() -> None:
     _, log, _ = log_on_bad_disk()
-
-    def start_sync(fd: int, directory: bool) -> None:
-        raise RuntimeError(f"no thread for {fd}, {directory}")
-
-    monkeypatch.setattr(log.syncer, "start_sync", start_sync)
+    take_threads(log)
     waiter = Waiter()
     publish(log, [logged_queue(1)], b"lost")
     log.wait(waiter)
@@ -83,22 +92,19 @@ def test_a_sync_that_cannot_be_asked_for_stops_the_log(monkeypatch: pytest.Monke
     log.let_go()
 
 
-def test_what_goes_wrong_after_a_batch_stops_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_after_a_batch_stops_the_log() -> None:
     _, log, deferred = log_on_bad_disk()
-
-    def ask(spare: bool) -> None:
-        raise RuntimeError(f"asked: {spare}")
-
     durable, lost = Waiter(), Waiter()
     publish(log, [logged_queue(1)], b"durable")
     log.wait(durable)
     log.commit()
     publish(log, [logged_queue(1)], b"lost")
     log.wait(lost)
-    monkeypatch.setattr(log.files, "ask", ask)
+    log.files.reserve = ABSENT  # so that it asks for another one
+    take_threads(log)
     deferred.run_all()
     assert (len(durable.durable), durable.failed) == (1, [])
-    assert lost.failed == [log.failure] == ["RuntimeError: asked: False"]
+    assert lost.failed == [log.failure] == ["RuntimeError: no thread"]
     log.let_go()
 
 
