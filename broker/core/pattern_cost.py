@@ -92,7 +92,8 @@ def _part(op: Any, argument: Any, length: int) -> Cost:
 
 def _repeated(least: int, most: int, body: Any, length: int) -> Cost:
     """Once, twice, ... as often as the text has room for it, each in all ways of the body."""
-    once = cost_of(body, length)
+    found = cost_of(body, length)
+    once = Cost(found.visits + 1, found.ways)  # a round of nothing is one too
     width = int(body.getwidth()[0])
     most = min(most, length // width if width else least + length)
     if once.ways == 1:

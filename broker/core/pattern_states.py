@@ -106,6 +106,8 @@ class PatternStates:
             return self._add(None, [self._row(row, then, on, off) for row in argument[1]])
         assert op in REPEATS, op
         least, most, row = argument
+        if row.getwidth()[1] == 0:
+            least = min(least, 1)  # what matches nothing but places does so once or as often as you like
         if most is ops.MAXREPEAT:
             again = self._add(None, [then])
             self._ways[again].append(self._row(row, again, on, off))

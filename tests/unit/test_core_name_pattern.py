@@ -44,6 +44,7 @@ def test_what_people_write(expression: str, matching: str, other: str | None) ->
         "(a?){50}b",
         ".*.*.*.*.*.*x",
         "((a*)*)*b",
+        "(?:){4000000000,}(q*)*b",
     ],
 )
 def test_no_name_makes_a_search_long(expression: str) -> None:
@@ -75,6 +76,7 @@ def test_the_same_expression_is_searched_in_both_ways() -> None:
         ("((a?){500}){500}", "could take too long to match: it repeats too much"),
         ("(a?){60000}b", "could take too long to match: it repeats too much"),
         ("(?!(a+)+b).", "could take too long to match: it repeats too much"),
+        (r"(?:\b){200000}q", "could take too long to match: it repeats too much"),
         (r"(a+)+\1b", "could take too long to match: it refers back"),
     ],
 )
@@ -83,6 +85,16 @@ def test_what_cannot_be_used_says_so_and_matches_nothing(expression: str, object
     pattern = NamePattern(expression)
     assert pattern.objection.startswith(objection)
     assert not pattern.matches("a")
+    assert time.process_time() - began < QUICK_S
+
+
+@pytest.mark.parametrize(
+    "expression", ["(?:){20000000,}", "(?:){4000000000,}q{30}$", "(?:(?:){3000,}){3000,}$"]
+)
+def test_repeats_of_nothing_cost_nothing(expression: str) -> None:
+    """They are no visit to a character, and yet a regular expression engine remembers each."""
+    began = time.process_time()
+    assert NamePattern(expression).matches("q" * 30)
     assert time.process_time() - began < QUICK_S
 
 
