@@ -11,7 +11,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.leaving import drop
 from broker.core.message import Message
-from broker.core.schedule import Alarm
+from broker.core.schedule import Alarm, Schedule
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -32,14 +32,14 @@ def purge(queue: Queue) -> int:
     return dropped
 
 
-def dispose(queue: Queue) -> None:
+def dispose(queue: Queue, schedule: Schedule) -> None:
     """Let the consumers of a deleted queue go, and what it holds, which nobody can reach any more.
 
     What clients hold is taken back: their targets learn it through `acquisition_removed`, then through
     `consumer_cancelled` that the queue is gone; settling or releasing it later changes nothing.
     """
     queue.deleted = True
-    remains = Remains(queue)
+    remains = Remains(queue, schedule)
     if queue.rules is not None:
         queue.rules.stop()
         queue.rules = None
@@ -75,11 +75,11 @@ class Remains(Alarm):
     To clients it is gone with the queue, and to recovery too. Iterative: entries are not collected in cycles.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, schedule: Schedule) -> None:
         super().__init__()
         self._queue = queue
         self._rules = queue.rules
-        self._topology = queue.topology if queue.rules is None else queue.rules.topology
+        self._schedule = schedule
 
     def let_go(self, entry: QueueEntry) -> None:
         """AVAILABLE or ACQUIRED → DEQUEUED."""
@@ -92,12 +92,11 @@ class Remains(Alarm):
         self._forget(entry.message)
 
     def ring(self) -> None:
-        """Let go of a slice (Alarm); of all at once where there is no time, as for a history."""
+        """Let go of a slice (Alarm)."""
         entries = self._queue.entries
-        topology = self._topology
         room: i64 = SLICE
         entry = entries.next(entries.head)
-        while entry is not None and (room > 0 or topology is None):
+        while entry is not None and room > 0:
             following = entries.next(entry)
             self.let_go(entry)
             room -= 1
@@ -106,9 +105,8 @@ class Remains(Alarm):
         if timetable is not None:
             for message in timetable.take(room):
                 self._forget(message)
-        more = entry is not None or (timetable is not None and len(timetable) > 0)
-        if more and topology is not None:
-            topology.schedule.set(self, topology.schedule.now())
+        if entry is not None or (timetable is not None and len(timetable) > 0):
+            self._schedule.set(self, self._schedule.now())
 
     def _forget(self, message: Message) -> None:
         if self._queue.logged and message.sequence != 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.core.attaching import attach, detach
-from broker.core.clearing import dispose, purge
+from broker.core.clearing import purge
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
@@ -251,10 +251,6 @@ class Queue:
     def purge(self) -> int:
         """Drop every AVAILABLE entry; returns how many."""
         return purge(self)
-
-    def dispose(self) -> None:
-        """The queue is deleted for good: cancel its consumers, take back and drop all entries."""
-        dispose(self)
 
     def link(self, message: Message) -> QueueEntry:
         """Put `message` at its place, without notifying."""

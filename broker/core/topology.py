@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.arguments import has_single_active_consumer, priority_levels
 from broker.core.binding import Binding
+from broker.core.clearing import dispose
 from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
 from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
@@ -153,7 +154,7 @@ class Topology:
         for binding in self.bindings_to(queue):
             left += self.remove_binding(binding)
         self.epoch += 1
-        queue.dispose()
+        dispose(queue, self.schedule)
         return left
 
     def add_exchange(self, exchange: Exchange, number: i64) -> None:
@@ -188,7 +189,7 @@ class Topology:
         kept = exchange.kept
         if kept is not None:
             self.numbers.queues.pop(kept.number, None)
-            kept.dispose()
+            dispose(kept, self.schedule)
         return left
 
     def add_binding(self, binding: Binding) -> None:

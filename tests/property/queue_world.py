@@ -4,6 +4,7 @@
 something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
 """
 
+from broker.core.clearing import dispose
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
@@ -187,12 +188,11 @@ class World:
 
     def delete(self, queue: int) -> None:
         """The queue goes, and another one takes its place."""
-        index = queue % len(self.models)
-        model = self.models[index]
-        model.queue.dispose()
+        model = self.models[queue % len(self.models)]
+        dispose(model.queue, self.clock.schedule)
         for item in list(model.items):
             model.drop(item)
-        self.models[index] = self._new_queue(model.queue.name)
+        self.models[self.models.index(model)] = self._new_queue(model.queue.name)
 
     # ---- time and turns
 

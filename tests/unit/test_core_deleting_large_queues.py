@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from broker.core.clearing import SLICE
+from tests.clock import HandClock
 from tests.delays import Site
-from tests.topology import RecordingStore
+from tests.topology import RecordingStore, add_exchange, new_vhost, publish
 from tests.yard import Yard, entry_of, numbers
 
 MANY = int(SLICE) * 2 + 500
@@ -52,3 +53,16 @@ def test_what_an_exchange_holds_goes_in_slices_too() -> None:
     assert len(site.store.forgotten) == MANY
     site.clock.advance(1000)
     assert len(site.store.forgotten) == MANY, "nothing of it is released"
+
+
+def test_a_history_goes_in_slices_as_well() -> None:
+    clock, store = HandClock(), RecordingStore()
+    vhost = new_vhost(store, clock)
+    add_exchange(vhost, "x", "x-recent-history", durable=True, x_recent_history_length=MANY)
+    for _ in range(MANY):
+        publish(vhost, "x", "k", persistent=True)
+    vhost.delete_exchange("x", False)
+    assert len(store.forgotten) == SLICE
+    for _ in range(2):
+        clock.advance(0)
+    assert len(store.forgotten) == MANY

@@ -2,11 +2,13 @@
 
 import pytest
 
+from broker.core.clearing import dispose
 from broker.core.connection import Connection
 from broker.core.consumer import NOT_INTERESTED, SINGLE_ACTIVE, UP, WAITING
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.exclusive import STALE_MIN, Election
 from broker.core.session import Session
+from tests.clock import HandClock
 from tests.dispatch import Bench, Client
 from tests.topology import RecordingStore, new_broker
 
@@ -144,7 +146,7 @@ def test_deleting_the_queue_cancels_all_of_them(bench: Bench) -> None:
     first, second = bench.client(1), bench.client()
     bench.publish(2)
     bench.run()
-    bench.queue.dispose()
+    dispose(bench.queue, HandClock().schedule)
     assert [client.cancelled for client in (first, second)] == [[first.consumer], [second.consumer]]
     first.ack()
     bench.run()

@@ -2,10 +2,12 @@
 
 import pytest
 
+from broker.core.clearing import dispose
 from broker.core.consumer import REMOVED
 from broker.core.entry import AVAILABLE, DEQUEUED
 from broker.core.entry_list import PriorityEntryList
 from broker.core.restoring import restore
+from tests.clock import HandClock
 from tests.dispatch import Bench, message
 
 
@@ -143,7 +145,7 @@ def test_dispose_takes_everything_back_and_tells_everybody() -> None:
         bench.queue.enqueue(each)
     bench.run()
     held = list(client.held)
-    bench.queue.dispose()
+    dispose(bench.queue, HandClock().schedule)
     assert bench.queue.deleted
     assert client.cancelled == [client.consumer]
     assert browser.cancelled == [browser.consumer]
