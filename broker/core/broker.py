@@ -215,7 +215,6 @@ class Broker:
 
     def resume(self) -> None:
         """Recovery is over, and the log takes appends again: go on from what it brought back."""
-        self.apply_policies()
         for queue in list(self._numbers.queues.values()):
             give_up_exhausted(queue)
 

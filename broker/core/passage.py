@@ -43,6 +43,13 @@ class Passage:
         logged += [keeper.queue for keeper in self.keepers if keeper.queue.logged]
         return logged
 
+    def append(self, store: MessageStore) -> bool:
+        """Append the message for those queues; false if there is none. The log accepts appends."""
+        logged = self.logged
+        if logged:
+            store.append_message(self.message, logged)
+        return bool(logged)
+
     def leave_out_full(self) -> None:
         """Leave out queues that take no more."""
         message = self.message

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.core.admission import is_refused, set_date
 from broker.core.binding import Binding
 from broker.core.declarations import Declarations
-from broker.core.errors import AccessRefused, ExchangeReplaced, StoreFailed
+from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.exchange import Exchange
 from broker.core.keeper import Keeper
 from broker.core.message import Address, Message
@@ -130,7 +130,7 @@ class Publishing(Declarations):
         if not immediate and is_refused(self, message, queues):
             return REFUSED
         set_date(self, message, queues)
-        self._append_to(message, queues, keepers)
+        self._append_to(Passage(message, queues, keepers))
         return self.put(message, queues, keepers, immediate)
 
     def put(self, message: Message, queues: list[Queue], keepers: list[Keeper], immediate: bool) -> i64:
@@ -190,16 +190,15 @@ class Publishing(Declarations):
         queues = [queue for queue in found.queues if not is_refused(self, message, [queue])]
         set_date(self, message, queues)
         found.delay_message(message, self.schedule)
-        self._append_to(message, queues, found.keepers)
-        Passage(message, queues, found.keepers).put(self)
+        passage = Passage(message, queues, found.keepers)
+        self._append_to(passage)
+        passage.put(self)
 
-    def _append_to(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
-        """Append a message, if it is persistent, for those of the queues and keepers that are logged."""
-        if message.persistent:
-            logged = [queue for queue in queues if queue.logged]
-            logged += [keeper.queue for keeper in keepers if keeper.queue.logged]
-            if logged:
-                self._append(message, logged)
+    def _append_to(self, passage: Passage) -> None:
+        """Append a message for those of its queues and keepers that are logged, before any of them has it."""
+        logged = passage.logged
+        if logged:
+            self._append(passage.message, logged)
 
     def refusal(self, message: Message, queues: list[Queue], immediate: bool) -> str:
         """Why a message that was published to these queues would not be kept; "" if it would."""
@@ -212,10 +211,8 @@ class Publishing(Declarations):
 
     def _append(self, message: Message, logged: list[Queue]) -> None:
         """Append a persistent message once for all queues that are logged, before any of them has it."""
-        store = self.store
-        if store.failure:
-            raise StoreFailed(store.refusal)
-        store.append_message(message, logged)
+        self.store.require()
+        self.store.append_message(message, logged)
 
     def _deliver_now(self, queues: list[Queue], message: Message, twin: Message) -> i64:
         """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""

@@ -134,9 +134,7 @@ class HeldSettlement:
         """Append it to the log, dead letters included; false if there was nothing to append."""
         appended = False
         for passage in self._passages():
-            logged = passage.logged
-            if logged:
-                store.append_message(passage.message, logged)
+            if passage.append(store):
                 appended = True
         queue = self.consumer.queue
         message = self.entry.message
@@ -214,9 +212,7 @@ class Transaction(DurableWaiter):
         store = self.virtual_host.store
         appended = False
         for publish in self.publishes:
-            logged = publish.passage.logged
-            if logged:
-                store.append_message(publish.message, logged)
+            if publish.passage.append(store):
                 appended = True
         for settlement in self.settlements:
             if settlement.append(store):
