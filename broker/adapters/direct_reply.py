@@ -18,7 +18,7 @@ from broker.adapters.large_bodies import unsent_bytes
 from broker.adapters.target091 import write_message
 from broker.core.counters import Counters
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
-from broker.core.message import Address, Message
+from broker.core.message import Address, Message, held_bytes
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO, header_frame_bytes, with_reply_to
@@ -84,7 +84,7 @@ class ReplyConsumer:
         if self._kept_bytes > UNREAD_BYTES_MAX:
             counters.replies_dropped += 1
         else:
-            self._kept_bytes += message.size
+            self._kept_bytes += held_bytes(message)
             self._kept.append(message)
 
     def _write(self, channel: Channel, message: Message) -> None:

@@ -12,7 +12,7 @@ from broker.adapters.returning import not_taken
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.adapters.topology091 import Handler
 from broker.core.errors import PreconditionFailed
-from broker.core.message import Message
+from broker.core.message import Message, held_bytes
 from broker.core.transaction import HeldPublish, HeldSettlement, Transaction
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -72,9 +72,7 @@ class Transaction091(Transaction):
 
         Raises PreconditionFailed when the transaction holds too much.
         """
-        content = message.content
-        assert content is not None
-        self.bytes += max(len(content), message.size) + PUBLISH_OVERHEAD
+        self.bytes += held_bytes(message) + PUBLISH_OVERHEAD
         limit = self.channel.server.transaction_bytes_max
         if self.bytes > limit:
             raise PreconditionFailed(

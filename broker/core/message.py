@@ -88,6 +88,11 @@ class Body:
                 self.orphans.append(piece)
 
 
+def held_bytes(message: Message) -> i64:
+    """Bytes that a message takes as long as it is held: its content, or the pieces of a large body."""
+    return max(0 if message.content is None else len(message.content), message.size)
+
+
 def copy_of(message: Message, content: bytes | None) -> Message:
     """The same message, but to queues and log a new one, with this content and without a date."""
     copy = Message(message.address, content, message.size, message.persistent, message.priority)

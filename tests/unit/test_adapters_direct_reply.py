@@ -42,16 +42,25 @@ def test_a_client_that_does_not_read_takes_a_bounded_amount_of_memory(house: Hou
     assert len(client.frames()) == count - dropped
 
 
-def test_a_client_that_stops_deliveries_takes_a_bounded_amount_of_memory(house: House) -> None:
+@pytest.mark.parametrize(
+    ("header", "body", "count"), [(0, 1 << 20, 20), (100_000, 0, 200)], ids=["body", "header"]
+)
+def test_a_client_that_stops_deliveries_takes_a_bounded_amount_of_memory(
+    house: House, header: int, body: int, count: int
+) -> None:
     client, name = requester(house)
     responder = house.open()
     client.send(Channel.Flow(False), 1)
     client.frames()
-    count = 20
+    properties = Basic.Properties(headers={"h": "x" * header})
+    reply = method_bytes(Basic.Publish(routing_key=name), 1) + header_bytes(body, properties, 1)
+    reply += b"".join(body_frames(bytes(body), 1, 131072))
     for _ in range(count):
-        responder.publish(name, bytes(1 << 20))
+        responder.connection.receive(reply)
     dropped = house.broker.counters.replies_dropped
+    kept = count - dropped
     assert 0 < dropped < count
+    assert kept * (header + body) < UNREAD_BYTES_MAX + (2 << 20)
     client.send(Channel.Flow(True), 1)
     assert len([frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]) == count - dropped
 
