@@ -231,6 +231,12 @@ def test_numbers_that_nobody_can_mean(name: str, text: str) -> None:
     assert refusal({name: text}).startswith(f"{name} = '999")
 
 
+def test_a_file_with_a_number_of_many_digits(tmp_path: Path) -> None:
+    file = tmp_path / "amqpd.toml"
+    file.write_text("strangers_max = " + "9" * 5000)
+    assert f"config = '{file}' (flag --config): not a TOML file: " in refusal({"config": str(file)})
+
+
 def test_a_port_of_many_digits() -> None:
     assert "the port is not a number" in refusal({"admin": "h:" + "1" * 5000})
 
