@@ -73,11 +73,12 @@ class Client(asyncio.BufferedProtocol):
         await self.call(commands.Channel.Open())
 
     async def close(self) -> None:
-        """Close the connection; the broker has then seen everything that was written."""
+        """Close the connection; the broker has then seen everything that was written, unless it is `blocked`."""
         if self._transport is None or self.failure is not None or self._closed:
             return
         try:
-            await self.call(commands.Connection.Close(200, "bye", 0, 0), channel=0)
+            if not self.blocked:  # the broker reads nothing more of it
+                await self.call(commands.Connection.Close(200, "bye", 0, 0), channel=0)
         finally:
             self._closed = True
             self._transport.close()

@@ -81,7 +81,8 @@ class Run:
                     await flow.settled.wait()
             now = monotonic_ns()
             progress(flow, (now - began) / 1e9)
-            if flow.counts != counts or any(publisher.held_up for publisher in self.publishers):
+            held_up = flow.publishing and any(publisher.held_up for publisher in self.publishers)
+            if flow.counts != counts or held_up:
                 counts, moved = flow.counts, now
             elif now - moved > PATIENCE_S * 1e9:
                 flow.stop()

@@ -155,3 +155,13 @@ def test_it_ends_when_the_broker_stands_still(start_daemon: DaemonStarter, optio
         os.kill(daemon.pid, signal.SIGCONT)
     assert running.returncode == 2, told
     assert "no answer to Queue.Declare" in told[1]
+
+
+@pytest.mark.nightly
+def test_it_ends_though_the_broker_goes_on_holding_it_up(start_daemon: DaemonStarter) -> None:
+    """After its time is over, that is no reason to wait any more."""
+    daemon = start_daemon("--disk-free-min", "1000000GB")
+    daemon.log.wait_for("publishers are held back.*low on disk")
+    done = bench(daemon.address, "--duration", "1", "--confirm", "100", "--json")
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["checks"]["unconfirmed"] > 0
