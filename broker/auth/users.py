@@ -191,8 +191,9 @@ class Users:
         """
         user = self._to_change(name)
         checked = checked_limits(limits, USER_LIMITS)
-        self._append(limits_change(name, checked))
-        user.limits = checked
+        if checked != user.limits:
+            self._append(limits_change(name, checked))
+            user.limits = checked
 
     def permissions_in(self, vhost: str) -> list[tuple[str, Permission]]:
         """Who may open `vhost`, by name, and what each may do there."""

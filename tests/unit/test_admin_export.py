@@ -20,6 +20,15 @@ def test_what_is_exported_makes_the_same_elsewhere() -> None:
     assert set(document) >= {"users", "vhosts", "permissions", "parameters", "policies", "queues", "bindings"}
 
 
+def test_a_queue_keeps_its_type_where_queues_are_of_another_one() -> None:
+    place, other = Place(), Place()
+    place.broker.vhosts["/"].declare_queue("old", True, None, False, {})
+    place.broker.describe_vhost("/", "", (), "quorum")
+    other.take(place.document())
+    (queue,) = other.broker.vhosts["/"].queues.values()
+    assert queue.arguments == {"x-queue-type": "classic"}
+
+
 def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() -> None:
     place = Place()
     place.take(of_rabbitmq())
@@ -29,6 +38,15 @@ def test_one_virtual_host_is_exported_without_its_name_and_imported_elsewhere() 
     place.broker.declare_vhost("copy")
     place.take(document, "copy")
     assert place.document("copy") == document
+
+
+def test_what_one_virtual_host_is_like_is_exported_with_it() -> None:
+    place = Place()
+    place.broker.describe_vhost("/", "the shop", ("t",), "quorum")
+    place.broker.declare_vhost("copy")
+    place.take(place.document("/"), "copy")
+    copy = place.broker.vhosts["copy"]
+    assert (copy.description, copy.tags, copy.default_queue_type) == ("the shop", ("t",), "quorum")
 
 
 def test_exclusive_and_generated_names_are_not_exported() -> None:

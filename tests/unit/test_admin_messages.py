@@ -10,14 +10,20 @@ from broker.core.context import SCAN_BUDGET
 from broker.core.entry import QueueEntry
 from broker.core.message import Address, Message
 from broker.core.queue import Queue
+from broker.core.vhost import VirtualHost
 from tests.topology import add_queue, consume, new_vhost, publish
 
 
 @pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> Queue:
+def vhost() -> VirtualHost:
+    """The queue's virtual host."""
+    return new_vhost()
+
+
+@pytest.fixture
+def queue(vhost: VirtualHost, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue of ten messages; every step of what is done with it is a turn of its own."""
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
-    vhost = new_vhost()
     queue = add_queue(vhost, "q")
     for _ in range(10):
         publish(vhost, "", "q")
@@ -63,6 +69,13 @@ async def test_what_leaves_the_queue_meanwhile_is_not_looked_for(queue: Queue) -
     turns.stop()
     assert 0 < len(seen) < 10
     assert queue.ready == 0
+
+
+async def test_a_queue_that_is_deleted_meanwhile_has_no_more(vhost: VirtualHost, queue: Queue) -> None:
+    turns = Turns(lambda: vhost.delete_queue("q", False, False) if not queue.deleted else None)
+    seen = await look(queue, 10, write)
+    turns.stop()
+    assert 0 < len(seen) < 10
 
 
 async def test_what_is_ready_is_found_behind_what_is_not(queue: Queue) -> None:

@@ -33,7 +33,7 @@ from protocol.amqp091.content import body as body_of
 from protocol.amqp091.content import body_of_frames
 
 COUNT_MAX: Final = 10_000
-BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; the first one always fits
+BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a body that is longer has to be truncated
 PIECE: Final = 64  # messages that are sent at once
 SETTLES: Final = ("ack_requeue_false", "reject_requeue_false")
 LEAVES: Final = ("ack_requeue_true", "reject_requeue_true")
@@ -108,7 +108,8 @@ async def look(queue: Queue, count: int, write: Write) -> list[str]:
                 break
             await slices.breathe()
     finally:
-        queue.browser_contexts.remove(cursor)
+        if not queue.deleted:  # which let go of all cursors
+            queue.browser_contexts.remove(cursor)
     return written
 
 
@@ -175,7 +176,7 @@ def _shown(
 
 def _payload(store: MessageStore, message: Message, limit: int | None) -> bytes:
     """The body, or its beginning. Raises ApiError if there is more of it than an answer holds."""
-    wanted = int(message.size) if limit is None else limit
+    wanted = int(message.size) if limit is None else min(int(message.size), limit)
     if message.body is not None and wanted > BYTES_MAX:
         raise bad_request(
             f"message of {message.size} bytes, an answer holds {BYTES_MAX}: ask for less with 'truncate'"

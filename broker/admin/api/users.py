@@ -84,7 +84,7 @@ async def put_user(management: Managed, visitor: Administrator, user: Name, body
     if password is None and not existed:
         password = NO_PASSWORD
     management.users.put(user, password, tags_of(body))
-    if limits is not None and limits != management.users.known(user).limits:
+    if limits is not None:
         management.users.set_limits(user, limits)
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)

@@ -15,6 +15,7 @@ from broker.core.broker import Broker
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.parameters import INTERNAL
 from broker.core.policy import OPERATOR_POLICY
+from broker.core.policy_keys import type_of
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 
@@ -74,8 +75,10 @@ def export_pieces(broker: Broker, users: Users, version: str) -> Iterator[str]:
 def export_vhost_pieces(vhost: VirtualHost, version: str) -> Iterator[str]:
     """The definitions of one virtual host, without its name, as pieces of one JSON text."""
     contents = Contents(vhost)
+    said = described_vhost(vhost)
+    del said["name"]
     yield from _document(
-        {"product_name": "amqpd", "product_version": version},
+        {"product_name": "amqpd", "product_version": version} | said,
         {
             "parameters": _parameters(contents, False),
             "policies": _policies(contents, False),
@@ -143,6 +146,7 @@ def _queues(contents: Contents, named: bool) -> Iterator[Shown]:
                 "name": queue.name,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
+                "type": type_of(queue.arguments),  # elsewhere its virtual host may mean another one
                 "arguments": shown(queue.arguments),
             }
 

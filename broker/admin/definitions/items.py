@@ -69,8 +69,7 @@ def make_user(target: Target, fields: Fields, vhost: str | None) -> None:
     same = old is not None and (old.password, old.tags) == (password, tags)
     if old is None or not same or loopback not in (None, old.loopback_only):
         target.users.put(name, password, tags, loopback)
-    if limits != target.users.known(name).limits:
-        target.users.set_limits(name, limits)
+    target.users.set_limits(name, limits)
 
 
 def make_vhost(target: Target, fields: Fields, vhost: str | None) -> None:
