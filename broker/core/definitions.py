@@ -15,7 +15,7 @@ from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.field_values import decode_table, encode_table
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
-from broker.core.policy import OPERATOR_POLICY, POLICY, described_policy
+from broker.core.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.queue import Queue
 from broker.core.topology import Topology
 
@@ -211,7 +211,7 @@ def _apply_binding_deleted(topology: Topology, change: Change) -> None:
 
 def _apply_policy(topology: Topology, change: Change, operator: bool) -> None:
     try:
-        policy = described_policy(
+        policy = checked_policy(
             topology.name,
             text_of(change, "name"),
             change.get("pattern"),
@@ -219,6 +219,7 @@ def _apply_policy(topology: Topology, change: Change, operator: bool) -> None:
             change.get("priority"),
             change.get("apply_to"),
             operator,
+            kept=True,
         )
     except PreconditionFailed as error:
         raise ValueError(error.text) from error

@@ -82,7 +82,7 @@ class Policy:
         }
 
 
-def described_policy(
+def checked_policy(
     vhost: str,
     name: str,
     pattern: object,
@@ -90,8 +90,11 @@ def described_policy(
     priority: object,
     apply_to: object,
     operator: bool,
+    kept: bool = False,
 ) -> Policy:
-    """Make a policy of its description. Its pattern may be one that cannot be used (`Policy.objection`).
+    """Make a policy of its description.
+
+    `kept`: it is what the log has kept, and its pattern may be one that cannot be used (`Policy.objection`).
 
     Raises:
         PreconditionFailed: what is wrong with it, in words that name the policy, the key and the value.
@@ -114,28 +117,9 @@ def described_policy(
         wrong = objection(key, value, operator)
         if wrong:
             raise PreconditionFailed(f"'{key}' = '{show(value)}' in {where} {wrong}")
-    return Policy(name, pattern, dict(definition), priority, apply_to, operator)
-
-
-def checked_policy(
-    vhost: str,
-    name: str,
-    pattern: object,
-    definition: object,
-    priority: object,
-    apply_to: object,
-    operator: bool,
-) -> Policy:
-    """Make a policy of what somebody asks for.
-
-    Raises:
-        PreconditionFailed: what is wrong with it, in words that name the policy, the key and the value.
-    """
-    policy = described_policy(vhost, name, pattern, definition, priority, apply_to, operator)
-    if policy.objection:
-        raise PreconditionFailed(
-            f"the pattern '{policy.pattern}' of {_described(vhost, name, operator)} {policy.objection}"
-        )
+    policy = Policy(name, pattern, dict(definition), priority, apply_to, operator)
+    if policy.objection and not kept:
+        raise PreconditionFailed(f"the pattern '{pattern}' of {where} {policy.objection}")
     return policy
 
 

@@ -22,35 +22,6 @@ ARGUMENT_PREFIX: Final = "x-"
 DELIVERY_LIMIT: Final = "delivery-limit"
 OVERFLOW: Final = "overflow"
 
-QUEUE_KEYS: Final = frozenset(
-    {
-        "consumer-timeout",
-        "dead-letter-exchange",
-        "dead-letter-routing-key",
-        "dead-letter-strategy",
-        "delayed-retry-max",
-        "delayed-retry-min",
-        "delayed-retry-type",
-        DELIVERY_LIMIT,
-        "expires",
-        "initial-cluster-size",
-        "max-age",
-        "max-in-memory-bytes",
-        "max-in-memory-length",
-        "max-length",
-        "max-length-bytes",
-        "message-ttl",
-        OVERFLOW,
-        "queue-leader-locator",
-        "queue-master-locator",
-        "queue-mode",
-        "queue-version",
-        "stream-filter-size-bytes",
-        "stream-max-segment-size-bytes",
-    }
-)
-"""What a policy can set on queues."""
-
 WITHOUT_EFFECT: Final = frozenset(
     {
         "dead-letter-strategy",
@@ -69,8 +40,22 @@ WITHOUT_EFFECT: Final = frozenset(
         "stream-max-segment-size-bytes",
     }
 )
-"""Of these, those that are checked, kept and shown, and change nothing: they are about replicas, memory and
-streams, and about retries that are not there."""
+"""What a policy can set on queues to no effect: it is checked, kept and shown.
+
+Replicas, memory and streams are not a queue's own matter here, and retries with a delay are not there."""
+
+QUEUE_KEYS: Final = WITHOUT_EFFECT | {
+    "consumer-timeout",
+    "dead-letter-exchange",
+    "dead-letter-routing-key",
+    DELIVERY_LIMIT,
+    "expires",
+    "max-length",
+    "max-length-bytes",
+    "message-ttl",
+    OVERFLOW,
+}
+"""What a policy can set on queues."""
 
 OPERATOR_KEYS: Final = frozenset(
     {
