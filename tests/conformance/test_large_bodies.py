@@ -1,6 +1,7 @@
 """Bodies of more than a mebibyte come and go in pieces: nobody has to wait for, or hold, the whole of one."""
 
 import socket
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.conformance.test_content import body_of
 from tests.conformance.test_slow_readers import resident_bytes
 from tests.conformance.test_uploads import begin
 from tests.daemon import DaemonStarter
-from tests.frames import BODY, Message, decode_method, method_bytes
+from tests.frames import BODY, Message, decode_method
 from tests.peer import Connector
 
 MIB = 1 << 20
@@ -92,20 +93,11 @@ def test_every_way_out(connect: Connector, api: Api, name: str) -> None:
     assert dead.properties.headers["a"] == 1
     channel.nack(dead.tag)
 
-    shown = api.ask(
-        "POST",
-        "queues",
-        "/",
-        f"{name}.dead",
-        "get",
-        body={
-            "count": 1,
-            "ackmode": "ack_requeue_true",
-            "encoding": "base64",
-            "truncate": MIB + 5,
-        },
-    ).json()
-    assert shown[0]["payload_bytes"] == len(body)
+    for limit in (MIB + 5, 50_000_000):
+        wanted = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "base64", "truncate": limit}
+        (shown,) = api.post("queues", "/", f"{name}.dead", "get", status=200, body=wanted)
+        assert shown["payload_bytes"] == len(body)
+        assert b64decode(shown["payload"]) == body[:limit]
 
     channel.publish(body, "nowhere.at.all", mandatory=True)
     assert channel.returned().body == body
@@ -195,31 +187,13 @@ def test_many_consumers_of_a_long_body_take_memory_for_pieces_only(
         channel.call(Queue.Bind(queue=f"q{number}", exchange="amq.fanout"), Queue.BindOk)
         channel.consume(f"q{number}", no_ack=number % 2 == 0)
         readers.append(channel)
-    body = body_of(32 * MIB)
+    body = body_of(64 * MIB)
     publisher.publish(body, "", exchange="amq.fanout", properties=PERSISTENT)
     publisher.expect_confirms(2, 2)
-    assert resident_bytes(daemon) - before < 64 * MIB, "8 consumers of 32 MiB: copies would be 256"
+    assert resident_bytes(daemon) - before < 64 * MIB, "less than the body once, for 8 consumers"
     for channel in readers:
         assert channel.delivery().body == body
     assert resident_bytes(daemon) - before < 64 * MIB
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
-def test_a_client_that_never_reads_long_bodies_takes_little_memory(
-    start_daemon: DaemonStarter, connect: Connector
-) -> None:
-    daemon = start_daemon()
-    channel = connect(daemon.address).channel()
-    channel.declare("q")
-    channel.publish(bytes(4 * MIB), "q")
-    channel.round_trip()
-    before = resident_bytes(daemon)
-    again = method_bytes(Basic.Get(queue="q"), 1) + method_bytes(Basic.Nack(0, multiple=True), 1)
-    channel.peer.send(again * 200)
-    other = connect(daemon.address).channel()
-    for _ in range(20):
-        other.round_trip()
-    assert resident_bytes(daemon) - before < 32 * MIB
 
 
 def test_the_connection_closes_in_the_middle_of_a_body(connect: Connector, durable_queue: str) -> None:
