@@ -105,8 +105,7 @@ class Channel(IncomingChannel):
                 taken = self.virtual_host.publish(route, message)
         except ExchangeReplaced:
             del self._publications[arguments]
-            self._body = message.body
-            self.on_publish(arguments, content, size, traits)
+            self._publish_again(arguments, content, message, traits)
             return
         except BrokerError as error:
             self._refuse_publish(error)
@@ -114,8 +113,7 @@ class Channel(IncomingChannel):
         if taken <= 0:
             if taken == BY_MESSAGE:  # a binding made since asks for more than the key
                 publication.special = True
-                self._body = message.body
-                self.on_publish(arguments, content, size, traits)
+                self._publish_again(arguments, content, message, traits)
                 return
             if taken == REFUSED:
                 if self.confirms is not None:
@@ -124,6 +122,11 @@ class Channel(IncomingChannel):
             not_taken(self, publication, message, taken)
         if self.confirms is not None:
             self.confirms.add(message)
+
+    def _publish_again(self, arguments: bytes, content: bytes, message: Message, traits: i64) -> None:
+        """Its route was found wanting, and will be another one now."""
+        self._body = message.body
+        self.on_publish(arguments, content, message.size, traits)
 
     def on_piece(self, frames: bytes, size: i64, traits: i64) -> None:
         """Take a part of a large body (IncomingChannel)."""

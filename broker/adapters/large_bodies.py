@@ -95,7 +95,10 @@ class LargeBodies:
 
 
 def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, persistent: bool) -> None:
-    """Take a part of a body that is coming. If it is to be on disk in the end, it goes there at once."""
+    """Take a part of a body that is coming. A persistent one goes to disk at once, whatever its route.
+
+    What no queue takes is let go of with the body.
+    """
     piece = piece_of(body, frames, size)
     if persistent:
         connection.server.store.append_piece(piece)

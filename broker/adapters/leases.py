@@ -46,9 +46,10 @@ class Leases(LeaseHolder):
         """Forget the leases that no consumer and no delivery has: there is no end of different lengths."""
         consumers = [target.consumer for target in self._channel.targets.values()]
         used = {consumer.lease for consumer in consumers if consumer is not None}
-        self._by_length = {
-            length: lease for length, lease in self._by_length.items() if lease in used or not lease.is_idle()
-        }
+        for length, lease in list(self._by_length.items()):
+            if lease not in used and lease.is_idle():
+                lease.stop()
+                del self._by_length[length]
         self._sweep_at = 2 * len(self._by_length) + SWEEP_MIN
 
     def is_unsettled(self, number: i64) -> bool:

@@ -7,6 +7,7 @@ from broker.auth.passwords import ARGON2ID, Password
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.terms import MAX_CHANNELS, MAX_CONNECTIONS
 from broker.core.errors import PreconditionFailed
+from protocol.scram import NAME_BYTES_MAX
 
 USER: Final = "user"
 PERMISSION: Final = "user.permission"
@@ -19,7 +20,6 @@ IMPERSONATOR: Final = "impersonator"
 
 USER_LIMITS: Final = (MAX_CONNECTIONS, MAX_CHANNELS)
 
-NAME_BYTES_MAX: Final = 255
 TAGS_MAX: Final = 32
 
 Change = dict[str, object]

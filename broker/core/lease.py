@@ -80,12 +80,7 @@ class Lease(Alarm):
 
     def is_idle(self) -> bool:
         """Whether no delivery is on lease any more."""
-        ends = self._ends
-        while ends and not self._holder.is_unsettled(ends[0][1]):
-            ends.popleft()
-        if not ends:
-            self._schedule.cancel(self)
-        return not ends
+        return all(not self._holder.is_unsettled(number) for _, number in self._ends)
 
     def stop(self) -> None:
         """The holder has settled or released everything."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SLICE: Final = 4000  # patterns tried in one turn, which is two or three milliseconds
 SLICE_MS: Final = 3  # longer than which a turn is not, even if patterns take long
-NEVER: Final = 1 << 62
+_NO_END: Final = 1 << 62
 FEW: Final = 8  # with more changed policies than this everything is looked at, not what they match
 
 
@@ -201,7 +201,7 @@ class PolicyWalk(Alarm):
     def finish(self) -> None:
         """Walk to the end."""
         while self._changed:
-            self._step(SLICE, NEVER)
+            self._step(SLICE, _NO_END)
         self._topology.schedule.cancel(self)
 
     def stop(self) -> None:
@@ -221,22 +221,18 @@ class PolicyWalk(Alarm):
         schedule = self._topology.schedule
         tries: i64 = min(len(self._changed), FEW)
         policies: i64 = len(self._policies.policies) + len(self._policies.operator_policies)
-        while budget > 0 and self._exchanges:
+        while budget > 0 and self._exchanges and schedule.now() < end:
             exchange = self._exchanges.pop()
             budget -= tries
             if self._concerns(exchange.name) and self._topology.exchanges.get(exchange.name) is exchange:
                 self._policies.cover_exchange(exchange)
                 budget -= policies
-            if schedule.now() >= end:
-                return
-        while budget > 0 and self._queues:
+        while budget > 0 and self._queues and schedule.now() < end:
             queue = self._queues.pop()
             budget -= tries
             if not queue.deleted and self._concerns(queue.name):
                 self._policies.cover_queue(queue)
                 budget -= policies
-            if schedule.now() >= end:
-                return
         if not self._exchanges and not self._queues:
             self._changed.clear()
             callbacks = self._callbacks

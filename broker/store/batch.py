@@ -36,7 +36,7 @@ def encode_json(value: object) -> bytes:
 
 
 def encode_queues(numbers: list[int]) -> bytes:
-    """How many queues and their numbers, as a message record has them. None: the message is a piece."""
+    """How many queues and their numbers, as a message record has them. No queues: the message is a piece."""
     count = len(numbers)
     head = MANY.to_bytes(2, "big") + count.to_bytes(4, "big") if count >= MANY else count.to_bytes(2, "big")
     return b"".join([head, *[number.to_bytes(8, "big") for number in numbers]])
