@@ -73,7 +73,7 @@ class Client(asyncio.BufferedProtocol):
         await self.call(commands.Channel.Open())
 
     async def close(self) -> None:
-        """Close the connection; the broker has then seen everything that was written, unless it is `blocked`."""
+        """Close the connection; the broker has then seen everything written to it, unless it is `blocked`."""
         if self._transport is None or self.failure is not None or self._closed:
             return
         try:
