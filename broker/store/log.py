@@ -214,7 +214,7 @@ class Log(SegmentedCommit):
         self._drop_orphans()
         if not self.stopped:
             self._ask_for_files()
-            if found:
+            if found and not self.in_flight:  # it takes a step itself, and may say that messages are settled
                 self.space.step()
             self.commit()
 

@@ -1,10 +1,11 @@
 """Dead letters in the log: in exactly one place whatever happens, and nothing is let go too early."""
 
 import errno
+import gc
 
 import pytest
 
-from broker.core.message import Message
+from broker.core.message import Message, piece_of
 from broker.store.log import Log
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk
 from tests.storing import Deferred, Sink, content_of, logged_queue, new_message, open_log, publish
@@ -64,6 +65,33 @@ def test_a_message_that_other_queues_hold_stays_with_them() -> None:
     log.append_death(letter_of(message), [C], message, A)
     durable(log, deferred)
     assert places(disk) == [(b"one", [2]), (b"dead one", [3])]
+
+
+def test_a_message_that_is_copied_meanwhile_does_not_come_back() -> None:
+    """The batch on its way says that it has died; a copy behind it would say that it has not."""
+    disk = BadDisk()
+    deferred = Deferred()
+    log, _ = open_log(FOLDER, disk, deferred=deferred, segment_bytes=4096, first_segment_bytes=4096)
+    message = publish(log, [A, B], b"one")
+    others = []
+    for number in range(10):  # little of each segment is to be live, and nothing of one
+        others.append(publish(log, [A], content_of(number, 3000)))
+        if number > 5:
+            publish(log, [D], content_of(number, 200))
+        durable(log, deferred)
+    body = log.new_body()
+    log.append_piece(piece_of(body, b"frames", 6))
+    durable(log, deferred)
+    for other in others:
+        log.append_settle(other, A)
+    log.append_death(letter_of(message), [C], message, A)
+    log.commit()
+    del body
+    gc.collect()
+    log.tick()
+    durable(log, deferred)
+    durable(log, deferred)
+    assert [place for place in places(disk) if place[1] != [4]] == [(b"one", [2]), (b"dead one", [3])]
 
 
 def test_death_in_the_batch_of_the_publish() -> None:
