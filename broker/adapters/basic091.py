@@ -21,6 +21,7 @@ from broker.core.arguments import BROWSE, CONSUMER_TIMEOUT, PRIORITY, check_cons
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
 from broker.core.errors import NotAllowed, PreconditionFailed
+from broker.core.getting import get_one
 from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
 from protocol.amqp091 import constants as c
@@ -136,7 +137,7 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
     """basic.get. [amqp-0-9-1 1.8.3.10]"""
     queue = _readable(channel, frame.queue)
     consumer = QueueConsumer(channel.get_target(), queue)
-    entry = queue.get_one(consumer)
+    entry = get_one(queue, consumer)
     if entry is None:
         channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
         return

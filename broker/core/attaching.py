@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.core.awaited import forget_waiting
 from broker.core.consumer import (
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_TARGET,
@@ -14,11 +15,11 @@ from broker.core.consumer import (
     QueueConsumer,
 )
 from broker.core.context import QueueContext
+from broker.core.contexts import join, leave
 from broker.core.entry import QueueEntry
 from broker.core.errors import AccessRefused
 from broker.core.notifying import notify_consumer, pass_baton
 from broker.core.release import release
-from broker.core.waiting import forget_waiting
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -33,8 +34,10 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if everyone and (consumer.exclusive or next(iter(everyone)).exclusive):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
-        consumer.context = QueueContext(queue.entries)
+        consumer.context = QueueContext(queue.entries, consumer.filter)
         queue.browser_contexts.append(consumer.context)
+    else:
+        consumer.context = join(queue, consumer.filter)
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
     if election is not None and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_STANDBY
@@ -53,7 +56,9 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
     """Let `consumer` go, then release `held`, then see to it that somebody is relied upon."""
     if consumer.state != REMOVED:
         forget(queue, consumer)
-        if not consumer.acquires:
+        if consumer.acquires:
+            leave(queue, consumer.context)
+        else:
             queue.browser_contexts.remove(consumer.context)
         if queue.rules is not None:
             queue.rules.touch()

@@ -48,6 +48,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     for consumer in consumers:
         forget(queue, consumer)
     queue.browser_contexts.clear()
+    queue.filtered.clear()
     queue.context.behind.clear()
     queue.context.last = queue.entries.head
     taken: list[tuple[QueueConsumer, QueueEntry]] = []

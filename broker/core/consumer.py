@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter
 
 if TYPE_CHECKING:
     from broker.core.consumer_manager import ConsumerLevel
@@ -47,6 +48,7 @@ class QueueConsumer:
     `tag`: the client's name for it; the core does not read it.
     `lease`: how long each of its deliveries may be kept, None: for ever; its target begins it.
     `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
+    `filter`: which entries it sees, None: all.
     `inflight`: entries that it has acquired and that are neither settled nor released, also after its
     removal.
     """
@@ -60,6 +62,7 @@ class QueueConsumer:
         exclusive: bool = False,
         tag: str = "",
         no_ack: bool = False,
+        entry_filter: EntryFilter | None = None,
     ) -> None:
         self.target = target
         self.queue = queue
@@ -68,6 +71,7 @@ class QueueConsumer:
         self.exclusive = exclusive
         self.tag = tag
         self.no_ack = no_ack
+        self.filter = entry_filter
         self.lease: Lease | None = None
         self.state: i64 = REMOVED
         self.blockers: i64 = 0

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -18,6 +18,11 @@ from broker.core.consumer import (
     REMOVED,
     QueueConsumer,
 )
+
+if TYPE_CHECKING:
+    from broker.core.context import QueueContext
+
+_NO_LEVEL: Final = "a consumer that acquires has a level"
 
 
 @final
@@ -63,21 +68,30 @@ class QueueConsumerList:
 
 @final
 class ConsumerLevel:
-    """The acquiring consumers of one priority. `members` counts them in whatever state they are."""
+    """The acquiring consumers of one priority that see the same entries, those of `context`.
 
-    def __init__(self, priority: i64) -> None:
+    `members` counts them in whatever state they are.
+    """
+
+    def __init__(self, priority: i64, context: QueueContext) -> None:
         self.priority = priority
+        self.context = context
         self.members: i64 = 0
         self.interested = QueueConsumerList()
         self.notified = QueueConsumerList()
+
+    @property
+    def wants_work(self) -> bool:
+        """Whether one of them would take an entry."""
+        return self.interested.head is not None or self.notified.head is not None
 
 
 @final
 class QueueConsumerManager:
     """Every consumer is in `all` and in exactly one of the lists of its state.
 
-    `levels`: Interested and Notified per priority, highest first. `interested` and `notified` count their
-    members over all levels.
+    `levels`: Interested and Notified per priority and context, highest priority first; browsers are in none.
+    `interested` and `notified` count their members over all levels.
     """
 
     def __init__(self) -> None:
@@ -91,33 +105,35 @@ class QueueConsumerManager:
     def add(self, consumer: QueueConsumer) -> None:
         """Take in a REMOVED consumer; `move` gives it a state."""
         self.all[consumer] = None
-        level = self._level(consumer.priority)
-        level.members += 1
-        consumer.level = level
+        if consumer.acquires:
+            level = self._level(consumer.priority, consumer.context)
+            level.members += 1
+            consumer.level = level
 
     def remove(self, consumer: QueueConsumer) -> None:
         """Let `consumer` go from its list, from its level and from `all`."""
         self.move(consumer, REMOVED)
         del self.all[consumer]
         level = consumer.level
-        assert level is not None, "an attached consumer has a level"
-        consumer.level = None
-        level.members -= 1
-        if level.members == 0:
-            self.levels.remove(level)
+        if level is not None:
+            consumer.level = None
+            level.members -= 1
+            if level.members == 0:
+                self.levels.remove(level)
 
     def move(self, consumer: QueueConsumer, state: i64) -> None:
         """Put `consumer` at the tail of the list for `state`; nothing happens if it is in that state."""
         if consumer.state == state:
             return
         level = consumer.level
-        assert level is not None, "an attached consumer has a level"
         self._leave(consumer, level)
         consumer.state = state
         if state == INTERESTED:
+            assert level is not None, _NO_LEVEL
             level.interested.append(consumer)
             self.interested += 1
         elif state == NOTIFIED:
+            assert level is not None, _NO_LEVEL
             level.notified.append(consumer)
             self.notified += 1
         elif state == NOT_INTERESTED:
@@ -128,29 +144,38 @@ class QueueConsumerManager:
     def to_back(self, consumer: QueueConsumer) -> None:
         """Put `consumer` at the tail of the list that it is in: it has just had a message."""
         level = consumer.level
-        assert level is not None, "an attached consumer has a level"
-        if consumer.state == INTERESTED:
+        if consumer.state == INTERESTED and level is not None:
             level.interested.remove(consumer)
             level.interested.append(consumer)
 
     def outranked(self, consumer: QueueConsumer) -> bool:
         """Whether a consumer of higher priority wants work."""
-        level = consumer.level
-        if self.levels[0] is level:
-            return False
         for higher in self.levels:
-            if higher is level:
+            if higher.priority <= consumer.priority:
                 break
             if higher.interested.head is not None or higher.notified.head is not None:
                 return True
         return False
 
-    def _leave(self, consumer: QueueConsumer, level: ConsumerLevel) -> None:
+    def rotate(self, level: ConsumerLevel) -> None:
+        """Have the other levels of the same priority come before `level`, which has been asked."""
+        levels = self.levels
+        index = levels.index(level)
+        last = index
+        while last + 1 < len(levels) and levels[last + 1].priority == level.priority:
+            last += 1
+        if last != index:
+            del levels[index]
+            levels.insert(last, level)
+
+    def _leave(self, consumer: QueueConsumer, level: ConsumerLevel | None) -> None:
         state = consumer.state
         if state == INTERESTED:
+            assert level is not None, _NO_LEVEL
             level.interested.remove(consumer)
             self.interested -= 1
         elif state == NOTIFIED:
+            assert level is not None, _NO_LEVEL
             level.notified.remove(consumer)
             self.notified -= 1
         elif state == NOT_INTERESTED:
@@ -158,14 +183,14 @@ class QueueConsumerManager:
         elif state == NON_ACQUIRING:
             self.non_acquiring.remove(consumer)
 
-    def _level(self, priority: i64) -> ConsumerLevel:
+    def _level(self, priority: i64, context: QueueContext) -> ConsumerLevel:
         index = 0
         for level in self.levels:
-            if level.priority == priority:
+            if level.priority == priority and level.context is context:
                 return level
             if level.priority < priority:
                 break
             index += 1
-        level = ConsumerLevel(priority)
+        level = ConsumerLevel(priority, context)
         self.levels.insert(index, level)
         return level

@@ -8,9 +8,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
 
 SCAN_BUDGET: Final = 5000  # entries passed in one turn: a few hundred microseconds
+FILTER_BUDGET: Final = 500  # with a filter, which takes some microseconds for each
 _STALE_MIN: Final = 64  # below this many, stale entries are not worth collecting
 
 
@@ -26,27 +28,42 @@ class QueueContext:
     entry is the first of `behind`, else the first AVAILABLE one after `last`, in strict order and without
     rescanning.
 
+    `filter`: which entries these consumers see; None: all of them.
+    `users`: how many consumers share it, if it has a filter.
     `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
     """
 
-    def __init__(self, entries: QueueEntryList) -> None:
+    def __init__(self, entries: QueueEntryList, entry_filter: EntryFilter | None = None) -> None:
         self.entries = entries
+        self.filter = entry_filter
+        self.users: i64 = 0
         self.last: QueueEntry = entries.head
         self.behind: list[tuple[int, QueueEntry]] = []
         self.more: bool = False
-        self.scan_budget: i64 = SCAN_BUDGET
+        self.scan_budget: i64 = SCAN_BUDGET if entry_filter is None else FILTER_BUDGET
 
     def get_next_available_entry(self) -> QueueEntry | None:
         """The entry to deliver next, or None; changes nothing but the cursor."""
         self.more = False
-        if self.behind:
-            entry = self._first_behind()
-            if entry is not None:
+        budget = self.scan_budget
+        while self.behind:
+            entry = self.behind[0][1]
+            if entry.state == AVAILABLE and self.sees(entry):
                 return entry
-        entry = self.entries.next(self.last)
-        if entry is None or entry.state == AVAILABLE:
-            return entry
-        return self._scan(entry)
+            heappop(self.behind)  # gone, or with somebody: it is offered again if it comes back
+            if self.filter is not None:
+                budget -= 1
+                if budget <= 0:
+                    self.more = True
+                    return None
+        following = self.entries.next(self.last)
+        if following is None or (following.state == AVAILABLE and self.filter is None):
+            return following
+        return self._scan(following, budget)
+
+    def sees(self, entry: QueueEntry) -> bool:
+        """Whether these consumers see `entry`, as far as it is up to the filter."""
+        return self.filter is None or self.filter.passes(entry)
 
     def passed(self, entry: QueueEntry) -> None:
         """`entry`, the result of the latest look-up, is being delivered."""
@@ -92,25 +109,18 @@ class QueueContext:
             live = {order: entry for order, entry in self.behind if entry.state != DEQUEUED}
             self.behind = sorted(live.items())
 
-    def _first_behind(self) -> QueueEntry | None:
-        while self.behind:
-            entry = self.behind[0][1]
-            if entry.state == AVAILABLE:
-                return entry
-            heappop(self.behind)  # gone, or with somebody: it is offered again if it comes back
-        return None
-
-    def _scan(self, entry: QueueEntry) -> QueueEntry | None:
-        """Walk on from `entry`, the successor of `last`, which is not AVAILABLE."""
-        budget = self.scan_budget
-        while True:
-            following = self.entries.next(entry)
-            if following is None or following.state == AVAILABLE:
-                self.last = entry
-                return following
+    def _scan(self, entry: QueueEntry, budget: i64) -> QueueEntry | None:
+        """Walk on from the successor of `last`; None at the end, or with `more` where the budget ends."""
+        passed = self.last
+        following: QueueEntry | None = entry
+        while following is not None:
+            if following.state == AVAILABLE and self.sees(following):
+                break
+            passed = following
+            following = self.entries.next(following)
             budget -= 1
-            if budget <= 0:
-                self.last = entry
+            if budget <= 0 and following is not None:
                 self.more = True
-                return None
-            entry = following
+                following = None
+        self.last = passed
+        return following

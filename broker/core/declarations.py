@@ -14,6 +14,7 @@ from broker.core.arguments import (
     check_quorum,
 )
 from broker.core.chance import Chance
+from broker.core.clearing import purge
 from broker.core.counters import Counters
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
@@ -231,7 +232,7 @@ class Declarations(Topology):
             NotFound: there is none of this name.
             ResourceLocked: it is exclusive to another.
         """
-        return self.queue(name, owner).purge()
+        return purge(self.queue(name, owner))
 
     def existing_exchange(self, name: str) -> Exchange:
         """Find an exchange, also the default one.

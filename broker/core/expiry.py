@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.core.consumer import INTERESTED, NOTIFIED, QueueConsumer
+from broker.core.context import QueueContext
 from broker.core.dead_letter import EXPIRED, dead_letter
 from broker.core.entry import QueueEntry
 
@@ -47,9 +48,8 @@ def stop_timer(queue: Queue, entry: QueueEntry) -> None:
         queue.rules.timers.stop(timer)
 
 
-def next_in_time(queue: Queue) -> QueueEntry | None:
-    """The next entry for acquiring consumers whose time is not over; those before it leave the queue."""
-    context = queue.context
+def next_in_time(queue: Queue, context: QueueContext) -> QueueEntry | None:
+    """The next entry of `context` whose time is not over; those before it leave the queue."""
     for _ in range(LATE_MAX):
         entry = context.get_next_available_entry()
         while entry is None and context.more:

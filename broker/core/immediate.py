@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.core.consumer import QueueConsumer
-from broker.core.consumer_manager import QueueConsumerList
+from broker.core.consumer_manager import ConsumerLevel, QueueConsumerList
 from broker.core.dead_letter import EXPIRED, dead_letter
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
@@ -45,26 +45,34 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     It must be the consumers' next entry, so behind a backlog nobody can; and as everywhere only the highest
     priority that wants work is asked.
     """
-    if next_in_time(queue) is not entry:
-        return False
+    wanted: ConsumerLevel | None = None
     for level in queue.manager.levels:
-        if level.interested.head is None and level.notified.head is None:
+        if wanted is not None and wanted.priority != level.priority:
+            break
+        if not level.wants_work or not level.context.sees(entry):
             continue
-        consumer = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
-        if consumer is None:
-            return False
-        _hand_over(queue, consumer, entry)
-        return True
+        wanted = level
+        if next_in_time(queue, level.context) is entry:
+            consumer = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
+            if consumer is not None:
+                _hand_over(queue, consumer, entry)
+                return True
     return False
 
 
 def hand_over(queue: Queue) -> bool:
-    """Deliver the next entry at this very moment; false if no consumer can take it.
+    """Deliver what is next for some consumer at this very moment; false if none can take anything.
 
     What is on disk only is not delivered so: the consumer's connection must bear it if that cannot be read.
     """
-    entry = next_in_time(queue)
-    return entry is not None and entry.message.content is not None and _deliver_now(queue, entry)
+    for level in list(queue.manager.levels):
+        if level.wants_work:
+            entry = next_in_time(queue, level.context)
+            if entry is not None and entry.message.content is not None and _deliver_now(queue, entry):
+                return True
+            if queue.alike:
+                break
+    return False
 
 
 def now_or_never(queue: Queue, entry: QueueEntry) -> None:

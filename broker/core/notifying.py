@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
+from broker.core.awaited import wait_for_turn
 from broker.core.consumer import INTERESTED, NON_ACQUIRING, NOTIFIED, QueueConsumer
+from broker.core.context import QueueContext
+from broker.core.entry import QueueEntry
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -29,11 +34,14 @@ def notify_browsers(queue: Queue) -> None:
         browser = browser.next
 
 
-def notify_one(queue: Queue) -> None:
-    """An entry has become AVAILABLE: somebody of the highest priority that wants work must end up NOTIFIED.
+def notify_one(queue: Queue, entry: QueueEntry) -> None:
+    """`entry` is AVAILABLE now: somebody of the highest priority that wants it must end up NOTIFIED.
 
     An idle consumer is preferred to one that is on its way already, but never one of a lower priority.
     """
+    if not queue.alike:
+        _notify_taker(queue, entry)
+        return
     for level in queue.manager.levels:
         consumer = level.interested.head
         if consumer is not None:
@@ -47,13 +55,19 @@ def notify_consumer(queue: Queue, consumer: QueueConsumer) -> None:
     """`consumer` has just become able to work: is there anything for it?"""
     if consumer.state == NON_ACQUIRING:
         consumer.notify_work()
-    elif consumer.state == INTERESTED and queue.ready != 0 and not queue.manager.outranked(consumer):
-        notify(queue, consumer)
+    elif consumer.state == INTERESTED and queue.ready != 0:
+        if not queue.alike:
+            _look(queue, consumer)
+        elif not queue.manager.outranked(consumer):
+            notify(queue, consumer)
 
 
 def pass_baton(queue: Queue) -> None:
     """A consumer that was relied upon has dropped out: the next one takes over, if there is work."""
     if queue.ready == 0:
+        return
+    if not queue.alike:
+        _wake_contexts(queue)
         return
     for level in queue.manager.levels:
         if level.notified.head is not None:
@@ -73,3 +87,72 @@ def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
     if consumer.state == NOTIFIED:
         queue.manager.move(consumer, INTERESTED)
     consumer.target.no_messages_available(consumer)
+
+
+def is_outranked(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
+    """Whether a consumer of higher priority wants `entry`, the next one of `consumer`.
+
+    Where not all want the same, `consumer` then waits until the entry goes.
+    """
+    if queue.alike:
+        return queue.manager.outranked(consumer)
+    if not _is_wanted_above(queue, consumer, entry):
+        return False
+    wait_for_turn(queue, consumer, entry)
+    return True
+
+
+# ---- where consumers do not all see the same
+
+
+def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
+    """Have one that sees `entry` be NOTIFIED: an idle one of the highest priority where there is any."""
+    priority: i64 = 0
+    relied = False
+    for level in queue.manager.levels:
+        if relied and level.priority != priority:
+            return  # somebody is on the way who is not to be overtaken
+        if not level.wants_work or not level.context.sees(entry):
+            continue
+        consumer = level.interested.head
+        if consumer is not None:
+            queue.manager.rotate(level)
+            notify(queue, consumer)
+            return
+        relied = True
+        priority = level.priority
+
+
+def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
+    for level in queue.manager.levels:
+        if level.priority <= consumer.priority:
+            return False
+        if level.wants_work and level.context.sees(entry):
+            return True
+    return False
+
+
+def _look(queue: Queue, consumer: QueueConsumer) -> None:
+    """Is there something for `consumer`, which is INTERESTED? Then it is NOTIFIED, or waits for its turn."""
+    context = consumer.context
+    entry = context.get_next_available_entry()
+    if entry is None:
+        if context.more:
+            notify(queue, consumer)  # it goes on looking when it has its turn
+    elif _is_wanted_above(queue, consumer, entry):
+        wait_for_turn(queue, consumer, entry)
+    else:
+        notify(queue, consumer)
+
+
+def _wake_contexts(queue: Queue) -> None:
+    """One idle consumer of each context looks whether there is something for it.
+
+    One for all contexts would not do: it may not see what others see.
+    """
+    seen: set[QueueContext] = set()
+    for level in list(queue.manager.levels):
+        consumer = level.interested.head
+        if consumer is not None and level.context not in seen:
+            seen.add(level.context)
+            _look(queue, consumer)

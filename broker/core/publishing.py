@@ -11,6 +11,7 @@ from broker.core.binding import Binding
 from broker.core.declarations import Declarations
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.exchange import Exchange
+from broker.core.immediate import enqueue_immediate
 from broker.core.keeper import Keeper
 from broker.core.message import Address, Message
 from broker.core.names import check_length
@@ -145,7 +146,7 @@ class Publishing(Declarations):
         for queue in queues:
             given = message if queue.logged else twin
             if immediate:
-                queue.enqueue_immediate(given)
+                enqueue_immediate(queue, given)
             else:
                 queue.enqueue(given)
         if not queues and kept == 0:
@@ -218,7 +219,7 @@ class Publishing(Declarations):
         """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
         taken: i64 = 0
         for queue in queues:
-            if queue.enqueue_immediate(message if queue.logged else twin):
+            if enqueue_immediate(queue, message if queue.logged else twin):
                 taken += 1
         if taken != 0:
             return taken

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.core.attaching import attach, detach
-from broker.core.clearing import purge
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
@@ -19,10 +18,8 @@ from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.entry_list import QueueEntryList
 from broker.core.exclusive import Election
 from broker.core.expiry import is_late_for
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate
 from broker.core.message import Message
-from broker.core.notifying import found_nothing, notify_browsers, notify_one
+from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one
 from broker.core.ports import MessageStore
 from broker.core.release import release
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
@@ -42,7 +39,9 @@ class Queue:
 
     While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
     consumer. It pulls until it gets nothing; if it drops out, `pass_baton` notifies another. So no wake-up is
-    lost, and nobody polls. All acquiring consumers share `context`; each browser has its own.
+    lost, and nobody polls. All acquiring consumers that see everything share `context`, those with the same
+    filter share one of `filtered`; each browser has its own. `alike`: all see the same, so it does not matter
+    who is told of which entry.
 
     `store`, `logged`: if `logged`, settled persistent messages are reported to `store`. `number` is the
     queue's number there. `counters` are the broker's totals, of which a queue adds to delivered, redelivered
@@ -92,9 +91,13 @@ class Queue:
         self.acked: i64 = 0
         self.manager = QueueConsumerManager()
         self.context = QueueContext(entries)
+        self.filtered: list[QueueContext] = []
         self.browser_contexts: list[QueueContext] = []
+        self.alike: bool = True
         # those whose next entry is too large for what is left of their byte window
         self.waiting: dict[QueueConsumer, None] = {}
+        # those whose next entry is left to a consumer of higher priority
+        self.gated: dict[QueueConsumer, None] = {}
         self.rules: Rules | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
@@ -121,10 +124,6 @@ class Queue:
             self.notify_work(entry)
         return entry
 
-    def enqueue_immediate(self, message: Message) -> bool:
-        """Deliver `message` now or not at all; False if nobody can take it now."""
-        return enqueue_immediate(self, message)
-
     def notify_work(self, entry: QueueEntry) -> None:
         """`entry` is new: browsers are told, and one consumer that can take it ends up NOTIFIED."""
         if self.manager.non_acquiring.head is not None:
@@ -132,7 +131,7 @@ class Queue:
         if self.waiting and not self.entries.in_order:
             wake_for_earlier(self, entry)
         if self.manager.interested != 0:
-            notify_one(self)
+            notify_one(self, entry)
 
     # ---- consumers
 
@@ -182,7 +181,11 @@ class Queue:
             wait_for_size(self, consumer, entry)
             return False
         manager = self.manager
-        if consumer.acquires and manager.levels[0] is not consumer.level and manager.outranked(consumer):
+        if (
+            consumer.acquires
+            and manager.levels[0] is not consumer.level
+            and is_outranked(self, consumer, entry)
+        ):
             found_nothing(self, consumer)
             return False
         if entry.timer is not None and is_late_for(self, entry, consumer):
@@ -201,13 +204,9 @@ class Queue:
             self.settle(entry)
         return True
 
-    def get_one(self, consumer: QueueConsumer) -> QueueEntry | None:
-        """Acquire the next entry for a basic.get; None if none is ready. See `getting.get_one`."""
-        return get_one(self, consumer)
-
     def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """AVAILABLE → ACQUIRED of the shared context's next entry, for delivery."""
-        context = self.context
+        """AVAILABLE → ACQUIRED of the next entry of the consumer's context, for delivery."""
+        context = consumer.context
         if context.behind:
             context.passed(entry)
         else:
@@ -248,10 +247,6 @@ class Queue:
         """ACQUIRED → AVAILABLE, each at its old place, of those of `entries` that `consumer` owns."""
         release(self, entries, consumer)
 
-    def purge(self) -> int:
-        """Drop every AVAILABLE entry; returns how many."""
-        return purge(self)
-
     def link(self, message: Message) -> QueueEntry:
         """Put `message` at its place, without notifying."""
         entry = self.entries.append(message)
@@ -265,6 +260,8 @@ class Queue:
         """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
         depth = self.ready + self.unacked
         self.context.forget(entry, depth)
+        for context in self.filtered:
+            context.forget(entry, depth)
         for context in self.browser_contexts:
             context.forget(entry, depth)
         self.entries.unlink(entry)
@@ -280,7 +277,7 @@ class Queue:
         self.unacked_bytes -= message.size
         if self.logged and message.sequence != 0:
             self.store.append_settle(message, self)
-        if self.browser_contexts or self.context.behind or self.context.last is entry:
+        if self.browser_contexts or self.filtered or self.context.behind or self.context.last is entry:
             self.unlink(entry)
         else:  # no cursor needs to know
             self.entries.unlink(entry)
@@ -292,5 +289,7 @@ class Queue:
         """Show cursors an entry that may have been linked behind them."""
         depth = self.ready + self.unacked
         self.context.offer(entry, depth)
+        for context in self.filtered:
+            context.offer(entry, depth)
         for context in self.browser_contexts:
             context.offer(entry, depth)

@@ -55,6 +55,8 @@ def _return(queue: Queue, back: list[QueueEntry], consumer: QueueConsumer) -> No
     else:
         for entry in back:
             queue.context.offer(entry, depth)
+    for context in queue.filtered:
+        context.offer_many(back, depth)
     if queue.rules is not None:
         queue.rules.returned(back)  # some may be gone after it
     if queue.waiting:
@@ -62,7 +64,8 @@ def _return(queue: Queue, back: list[QueueEntry], consumer: QueueConsumer) -> No
             wake_for_earlier(queue, entry)
     if queue.election is not None:
         queue.election.delivery_ended(consumer)
-    for _ in back:
+    for entry in back:
         if queue.manager.interested == 0:
             break
-        notify_one(queue)
+        if entry.state == AVAILABLE:
+            notify_one(queue, entry)

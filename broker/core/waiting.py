@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from broker.core.awaited import forget_waiting, wait_on
 from broker.core.consumer import (
     BLOCKED_BY_SIZE,
     INTERESTED,
@@ -42,34 +43,19 @@ def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -
 
 def wait_for_size(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """`entry`, the consumer's next, is too large for its byte window: look again when either changes."""
-    forget_waiting(queue, consumer)
-    consumer.waiting_on = entry
-    if entry.waiters is None:
-        entry.waiters = []
-    entry.waiters.append(consumer)
+    wait_on(queue, consumer, entry)
     queue.waiting[consumer] = None
     set_blocker(queue, consumer, BLOCKED_BY_SIZE, True)
 
 
 def stop_waiting(queue: Queue, consumer: QueueConsumer) -> None:
     """The byte window, or what is next for the consumer, has changed: let it look again."""
-    if consumer.waiting_on is not None:
+    if consumer in queue.waiting:
         forget_waiting(queue, consumer)
         set_blocker(queue, consumer, BLOCKED_BY_SIZE, False)
-
-
-def forget_waiting(queue: Queue, consumer: QueueConsumer) -> None:
-    """Undo the registration on the entry that the consumer waits on, if any."""
-    entry = consumer.waiting_on
-    if entry is None:
-        return
-    consumer.waiting_on = None
-    del queue.waiting[consumer]
-    waiters = entry.waiters
-    assert waiters is not None, "a consumer that waits on an entry is among its waiters"
-    waiters.remove(consumer)
-    if not waiters:
-        entry.waiters = None
+    elif consumer in queue.gated:
+        forget_waiting(queue, consumer)
+        notify_consumer(queue, consumer)
 
 
 def wake_waiters(queue: Queue, entry: QueueEntry) -> None:

@@ -25,7 +25,7 @@ from broker.core.consumer import (
 from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
-from tests.property.queue_model import READY, Item, Model
+from tests.property.queue_model import READY, Item, Model, sees
 
 if TYPE_CHECKING:
     from tests.property.queue_probe import Probe
@@ -61,26 +61,30 @@ def probe_of(consumer: QueueConsumer) -> Probe:
     return consumer.target  # type: ignore[return-value]
 
 
-def outranking(consumer: QueueConsumer, size: int) -> bool:
-    """Whether a consumer of higher priority wants an entry of `size` and has room for it."""
+def outranking(consumer: QueueConsumer, item: Item) -> bool:
+    """Whether a consumer of higher priority wants `item` and has room for it."""
     return any(
         other.priority > consumer.priority
         and other.acquires
         and not other.blockers
         and wants_work(probe_of(other))
-        and has_room(probe_of(other), size)
+        and sees(other, item)
+        and has_room(probe_of(other), item.size)
         for other in consumer.queue.manager.all
     )
 
 
 def immediate_taker_exists(world: World, model: Model, item: Item) -> bool:
     """Before it is published: could anybody take `item` at this moment?"""
-    first = model.first_ready()
-    if first is not None and (first.rank, first.number) < (item.rank, item.number):
-        return False
     able = [c for c in model.queue.manager.all if c.acquires and not c.blockers and wants_work(probe_of(c))]
+    able = [consumer for consumer in able if sees(consumer, item)]
     top = max((consumer.priority for consumer in able), default=0)
-    return any(consumer.priority == top and has_room(probe_of(consumer), item.size) for consumer in able)
+    for consumer in able:
+        first = model.first_for(consumer)
+        is_next = first is None or item < first
+        if is_next and consumer.priority == top and has_room(probe_of(consumer), item.size):
+            return True
+    return False
 
 
 def check_delivery(
@@ -94,13 +98,14 @@ def check_delivery(
         assert not probe.closed
         assert probe.session.flow
         assert not probe.session.connection.blocked
-    earlier = [other for other in model.items if other < item and other.state == READY]
+    assert sees(consumer, item), "D2: it does not pass the filter"
+    earlier = [o for o in model.items if o < item and o.state == READY and sees(consumer, o)]
     if consumer.acquires:
         assert not earlier, f"D1, D8: {item.number} delivered while {earlier[0].number} is before it"
         assert (entry.state, entry.owner) == (ACQUIRED, consumer), "I3"
         assert entry.redelivered == (item.sends > 0), "D9"
         assert entry.delivery_count == item.sends + 1, "D9"
-        assert getting or not outranking(consumer, item.size), "D3"
+        assert getting or not outranking(consumer, item), "D3"
         assert getting or model.may_be_served(consumer), "D4"
     else:
         assert entry.state == AVAILABLE
@@ -119,11 +124,11 @@ def check_delivery(
 def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer) -> None:
     """The end of the messages was told to somebody who can still take one."""
     model = world.model_of(consumer.queue)
-    first = model.first_ready()
+    first = model.first_for(consumer)
     if consumer.acquires:
         assert first is None or outranking_at_all(consumer), "told that there is nothing"
     else:
-        for item in model.items:
+        for item in [item for item in model.items if sees(consumer, item)]:
             assert item.state != READY or item.sends or (consumer, item.number) in probe.seen, "not seen yet"
 
 
@@ -184,9 +189,11 @@ def check_consumers(model: Model) -> None:
         for consumer in members:
             assert consumer.state == state, "I5"
             listed.append(consumer)
-    assert [level.priority for level in manager.levels] == sorted(
-        {c.priority for c in manager.all}, reverse=True
-    )
+    order = [level.priority for level in manager.levels]
+    assert order == sorted(order, reverse=True), "I5"
+    taking = {(c.priority, c.context) for c in manager.all if c.acquires}
+    assert taking == {(level.priority, level.context) for level in manager.levels}, "I5"
+    assert len(taking) == len(manager.levels), "I5"
     for level in manager.levels:
         for state, members in ((INTERESTED, level.interested), (NOTIFIED, level.notified)):
             for consumer in members:
@@ -203,8 +210,9 @@ def check_consumers(model: Model) -> None:
         assert bool(consumer.blockers & BLOCKED_BY_SIZE) == (consumer in queue.waiting)
         assert bool(consumer.blockers & BLOCKED_BY_STANDBY) == (not model.may_be_served(consumer)), "D4"
         assert consumer.active == model.may_be_served(consumer), "D4"
-        assert (consumer in queue.waiting) == (consumer.waiting_on is not None)
-        assert consumer.acquires == (consumer.context is queue.context)
+        assert (consumer in queue.waiting or consumer in queue.gated) == (consumer.waiting_on is not None)
+        if consumer.acquires:
+            assert consumer.context in ([queue.context] if consumer.filter is None else queue.filtered)
         assert consumer.inflight == sum(entry.owner is consumer for entry in queue.entries), "I2"
         if consumer.state == NOTIFIED:
             assert probe.pending, "I6: relied upon, but no turn is coming"
@@ -214,18 +222,19 @@ def check_consumers(model: Model) -> None:
 def check_cursors(queue: Queue) -> None:
     live = set(queue.entries)
     assert len(queue.browser_contexts) == sum(not consumer.acquires for consumer in queue.manager.all)
-    for context in (queue.context, *queue.browser_contexts):
+    for context in (queue.context, *queue.filtered, *queue.browser_contexts):
         assert context.last in live or context.last.order & SEQUENCE == 0, "a dead cursor"
         assert len(context.behind) <= max(64, 2 * len(live)), "dead entries are kept"
-    behind = {entry for _, entry in queue.context.behind}
-    for entry in live:
-        if entry.state == AVAILABLE and entry.order <= queue.context.last.order:
-            assert entry in behind, "I4: hidden behind the cursor"
+    for context in (queue.context, *queue.filtered):
+        behind = {entry for _, entry in context.behind}
+        for entry in live:
+            if entry.state == AVAILABLE and entry.order <= context.last.order and context.sees(entry):
+                assert entry in behind, "I4: hidden behind the cursor"
 
 
 def check_reliance(queue: Queue) -> None:
     """While there is work, somebody of the highest priority that wants it is relied upon."""
-    if queue.ready == 0:
+    if queue.ready == 0 or not queue.alike:
         return
     able = [consumer for consumer in queue.manager.all if consumer.acquires and not consumer.blockers]
     top = max((consumer.priority for consumer in able), default=0)
@@ -260,8 +269,8 @@ def check_leases(world: World) -> None:
 def check_rest(world: World) -> None:
     """Nobody waits for a turn."""
     for model in world.models:
-        first = model.first_ready()
         for consumer in model.queue.manager.all:
+            first = model.first_for(consumer)
             probe = probe_of(consumer)
             assert consumer.state != NOTIFIED, "Q2"
             if not wants_work(probe):
@@ -271,7 +280,7 @@ def check_rest(world: World) -> None:
                     first is not None
                     and model.may_be_served(consumer)
                     and has_room(probe, first.size)
-                    and not outranking(consumer, first.size)
+                    and not outranking(consumer, first)
                 )
                 assert not able, f"Q1: lost wake-up, {first and first.number} is deliverable"
                 continue
@@ -282,7 +291,7 @@ def check_rest(world: World) -> None:
                 if awaited is not None and item.number == number_of(awaited):
                     break
                 shown = item.state != READY or item.sends > 0 or (consumer, item.number) in probe.seen
-                if not shown:
+                if not shown and sees(consumer, item):
                     waits = awaited is not None and not has_room(probe, item.size)
                     assert waits, f"Q3: a browser has missed {item.number}"
                     break

@@ -4,9 +4,27 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from broker.core.consumer import QueueConsumer
+from broker.core.counters import Counters
+from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter
+from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
+from broker.core.exclusive import Election
+from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from tests.dispatch import number_of
 
 READY, OUT, GONE = "ready", "out", "gone"
+
+
+class Multiples(EntryFilter):
+    """Lets pass the messages whose number `divisor` divides."""
+
+    def __init__(self, divisor: int) -> None:
+        super().__init__(str(divisor))
+        self.divisor = divisor
+
+    def passes(self, entry: QueueEntry) -> bool:
+        return number_of(entry) % self.divisor == 0
 
 
 @dataclass(order=True)
@@ -25,6 +43,21 @@ class Item:
         return self.due is not None and self.due <= now
 
 
+def sees(consumer: QueueConsumer, item: Item) -> bool:
+    """Whether the consumer's filter lets the item pass."""
+    assert consumer.filter is None or isinstance(consumer.filter, Multiples)
+    return consumer.filter is None or item.number % consumer.filter.divisor == 0
+
+
+def new_queue(name: str, store: MessageStore, counters: Counters, levels: int, single_active: bool) -> Queue:
+    """A queue with so many levels of priority, that serves one or all of its consumers at a time."""
+    entries: QueueEntryList = FifoEntryList() if levels == 1 else PriorityEntryList(levels)
+    queue = Queue(name, store, entries, counters)
+    if single_active:
+        queue.election = Election(queue)
+    return queue
+
+
 class Model:
     """The list that a queue must behave like."""
 
@@ -35,6 +68,16 @@ class Model:
 
     def first_ready(self) -> Item | None:
         return next((item for item in self.items if item.state == READY), None)
+
+    def first_for(self, consumer: QueueConsumer) -> Item | None:
+        """The first ready item that `consumer` sees."""
+        return next((item for item in self.items if item.state == READY and sees(consumer, item)), None)
+
+    def refuses(self, consumer: QueueConsumer) -> bool:
+        """One that wants to be alone and is not, and everybody while one is."""
+        others = list(self.queue.manager.all)
+        alone = consumer.exclusive or any(other.exclusive for other in others)
+        return (bool(others) and alone) or (consumer.exclusive and self.single_active)
 
     def may_be_served(self, consumer: QueueConsumer) -> bool:
         """Where one is served at a time: it is the most urgent one, and nobody else has anything."""

@@ -4,15 +4,15 @@
 something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
 """
 
-from broker.core.clearing import dispose
+from broker.core.clearing import dispose, purge
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
 from broker.core.errors import AccessRefused, ResourceLocked
-from broker.core.exclusive import Election
+from broker.core.getting import get_one
+from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
 from broker.core.queue import Queue
 from broker.core.rules import Rules
@@ -20,7 +20,7 @@ from broker.core.session import Session
 from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
-from tests.property.queue_model import OUT, READY, Item, Model
+from tests.property.queue_model import OUT, READY, Item, Model, Multiples, new_queue
 from tests.property.queue_probe import Probe, Wire
 from tests.topology import new_vhost
 
@@ -28,6 +28,7 @@ from tests.topology import new_vhost
 class World:
     """`levels` of message priority, `queues`, how far one scan may go, and how many consumers are served.
 
+    `filtering`: some consumers are to see only some messages.
     `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
     """
 
@@ -39,8 +40,10 @@ class World:
         single_active: bool = False,
         wires: int = 3,
         ttl: int | None = None,
+        filtering: bool = False,
     ) -> None:
         self.levels = levels
+        self.filtering = filtering
         self.scan_budget = scan_budget
         self.single_active = single_active
         self.scheduler = HandScheduler()
@@ -67,7 +70,7 @@ class World:
         model, item, published = self._new_message(queue, size, priority, expiration)
         expected = checks.immediate_taker_exists(self, model, item)
         model.add(item)
-        taken = model.queue.enqueue_immediate(published)
+        taken = enqueue_immediate(model.queue, published)
         assert taken == expected, "immediate: delivered if and only if somebody can take it now"
         if not taken:
             model.drop(item)
@@ -84,8 +87,11 @@ class World:
         kind: int,
         shared: bool,
         lease: int = 0,
+        divisor: int = 0,
     ) -> None:
-        """`kind`: mostly an ordinary consumer; 5 browses, 6 is no-ack, 7 is exclusive."""
+        """`divisor`: of the numbers of the messages that it sees; 0: it has no filter. `kind`: mostly an
+        ordinary consumer; 5 browses, 6 is no-ack, 7 is exclusive.
+        """
         kind %= 8
         no_ack = kind == 6
         session, session_credit = self._session(wire)
@@ -97,19 +103,16 @@ class World:
         wanted = [self.models[queues % len(self.models)]]
         if queues >= len(self.models) and len(self.models) > 1:
             wanted.append(self.models[(queues + 1) % len(self.models)])
+        sieve = Multiples(divisor) if divisor else None
         for model in wanted:
-            consumer = QueueConsumer(probe, model.queue, kind != 5, priority, kind == 7, "", no_ack)
-            others = list(model.queue.manager.all)
-            refused = bool(others) and (consumer.exclusive or any(other.exclusive for other in others))
-            refused = refused or (consumer.exclusive and self.single_active)
+            consumer = QueueConsumer(probe, model.queue, kind != 5, priority, kind == 7, "", no_ack, sieve)
+            refused = model.refuses(consumer)
             try:
                 model.queue.add_consumer(consumer)
+                assert not refused
             except AccessRefused:
                 assert refused
-            else:
-                assert not refused
-            if not consumer.acquires:
-                consumer.context.scan_budget = self.scan_budget
+            consumer.context.scan_budget = self.scan_budget
 
     def cancel(self, which: int) -> None:
         """basic.cancel: what is held stays held."""
@@ -153,7 +156,7 @@ class World:
         self.probes.append(probe)
         getter = QueueConsumer(probe, model.queue)
         try:
-            entry = model.queue.get_one(getter)
+            entry = get_one(model.queue, getter)
         except ResourceLocked:
             assert self.single_active
             return
@@ -184,7 +187,7 @@ class World:
         ready = [item for item in model.items if item.state == READY]
         for item in ready:
             model.drop(item)
-        assert model.queue.purge() == len(ready)
+        assert purge(model.queue) == len(ready)
 
     def delete(self, queue: int) -> None:
         """The queue goes, and another one takes its place."""
@@ -231,11 +234,8 @@ class World:
     # ---- inside
 
     def _new_queue(self, name: str) -> Model:
-        entries: QueueEntryList = FifoEntryList() if self.levels == 1 else PriorityEntryList(self.levels)
-        queue = Queue(name, self.store, entries, self.counters)
+        queue = new_queue(name, self.store, self.counters, self.levels, self.single_active)
         queue.context.scan_budget = self.scan_budget
-        if self.single_active:
-            queue.election = Election(queue)
         if self.ttl is not None:
             queue.rules = Rules(queue, self.vhost)
             queue.rules.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})

@@ -35,6 +35,7 @@ def attach(world: World, choice: random.Random, some: int) -> None:
         kind=choice.choice((0, 0, 0, 0, 5, 5, 6, 7)),
         shared=choice.random() < 0.4,
         lease=choice.choice((0, 0, 10, 50)),
+        divisor=choice.choice((0, 2, 2, 3)) if world.filtering else 0,
     )
 
 
@@ -69,6 +70,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "fifo, expiring": {"levels": 1, "queues": 1, "ttl": NEVER},
     "several priority queues, expiring": {"levels": 3, "queues": 2, "ttl": 15},
     "single active, expiring": {"levels": 1, "queues": 1, "single_active": True, "ttl": 15},
+    "fifo, selectors": {"levels": 1, "queues": 1, "filtering": True},
+    "priority, selectors, short scans": {"levels": 4, "queues": 1, "filtering": True, "scan_budget": 2},
+    "several queues, selectors, expiring": {"levels": 2, "queues": 2, "filtering": True, "ttl": 15},
+    "single active, selectors": {"levels": 1, "queues": 1, "single_active": True, "filtering": True},
     "single active": {"levels": 1, "queues": 1, "single_active": True},
     "single active, several priority queues": {"levels": 3, "queues": 2, "single_active": True},
 }
@@ -94,7 +99,7 @@ def run(shape: str, seed: int, operations: int) -> int:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_operations(shape: str) -> None:
     delivered = sum(run(shape, seed, 150) for seed in range(150))
-    assert delivered > 5000, "the run exercises deliveries"
+    assert delivered > 4000, "the run exercises deliveries"
 
 
 @pytest.mark.nightly

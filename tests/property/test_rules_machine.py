@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from broker.core.clearing import purge
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER
 from broker.core.publishing import REFUSED
@@ -138,7 +139,7 @@ class RulesMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         for number in self.ready():
             self.items[number].state = GONE
-        self.queue.purge()
+        purge(self.queue)
         self.look()
 
     # ---- what must be so

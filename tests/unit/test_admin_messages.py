@@ -6,6 +6,7 @@ import pytest
 
 from broker.admin.api import slices
 from broker.admin.api.messages import BYTES_MAX, look, take
+from broker.core.clearing import purge
 from broker.core.context import SCAN_BUDGET
 from broker.core.entry import QueueEntry
 from broker.core.message import Address, Message
@@ -64,7 +65,7 @@ async def test_looking_gives_way_after_every_message(queue: Queue) -> None:
 
 
 async def test_what_leaves_the_queue_meanwhile_is_not_looked_for(queue: Queue) -> None:
-    turns = Turns(queue.purge)
+    turns = Turns(lambda: purge(queue))
     seen = await look(queue, 10, write)
     turns.stop()
     assert 0 < len(seen) < 10

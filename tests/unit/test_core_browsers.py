@@ -2,6 +2,7 @@
 
 from broker.core.consumer import NON_ACQUIRING
 from broker.core.entry_list import PriorityEntryList
+from broker.core.getting import get_one
 from tests.dispatch import Bench
 
 
@@ -87,7 +88,7 @@ def test_a_browser_whose_place_leaves_the_queue_goes_on_from_there() -> None:
     browser = bench.client(3, acquires=False)
     bench.run()
     getter = bench.getter()
-    taken = [bench.queue.get_one(getter) for _ in range(4)]
+    taken = [get_one(bench.queue, getter) for _ in range(4)]
     for entry in reversed(taken):
         assert entry is not None
         bench.queue.settle(entry)
@@ -121,7 +122,7 @@ def test_a_browser_passes_many_acquired_entries_in_several_turns() -> None:
     bench.publish(30)
     getter = bench.getter()
     for _ in range(29):
-        bench.queue.get_one(getter)
+        get_one(bench.queue, getter)
     browser = bench.client(acquires=False)
     browser.consumer.context.scan_budget = 10
     bench.run()
@@ -156,7 +157,7 @@ def test_a_browser_that_waits_for_room_looks_again_when_the_entry_is_gone() -> N
     bench.run()
     getter = bench.getter()
     for _ in range(2):
-        bench.queue.get_one(getter)
+        get_one(bench.queue, getter)
     bench.run()
     assert browser.numbers == [1, 3]
 

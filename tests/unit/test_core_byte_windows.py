@@ -1,5 +1,6 @@
 """Consumers whose next entry is too large for what is left of their byte window. [AMQP 0-9-1 basic.qos]"""
 
+from broker.core.clearing import purge
 from broker.core.consumer import INTERESTED, NOT_INTERESTED
 from broker.core.credit import Credit
 from broker.core.entry_list import PriorityEntryList
@@ -62,7 +63,7 @@ def test_it_looks_again_when_the_large_entry_is_purged() -> None:
     bench.publish(size=6)
     bench.publish(size=6)
     bench.run()
-    bench.queue.purge()
+    purge(bench.queue)
     assert full.consumer.state == INTERESTED
     bench.publish(size=1)
     bench.run()

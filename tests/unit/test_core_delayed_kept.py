@@ -1,7 +1,9 @@
 """How exchanges hold messages for as long as it takes: in the log, beside limits, and until they can go."""
 
 from broker.adapters.view091 import View091
+from broker.core.clearing import purge
 from broker.core.delayed import UNREADABLE_WAIT_MS, UNSYNCED_MAX
+from broker.core.getting import get_one
 from broker.core.message import Address, Message
 from broker.core.timetable import RETRY_MS
 from broker.store.restore import Recovered
@@ -139,7 +141,7 @@ def test_a_message_that_a_full_queue_refuses_is_held_for_longer() -> None:
     assert (full.ready, other.ready, site.held) == (1, 1, 2)
     site.clock.advance(RETRY_MS)
     assert site.held == 2
-    full.purge()
+    purge(full)
     site.clock.advance(RETRY_MS)
     assert (full.ready, other.ready, site.held) == (1, 2, 1)
     assert len(site.store.settled) == 3, "two were released, one was purged"
@@ -187,7 +189,7 @@ def test_a_dead_letter_is_held_once() -> None:
     site.publish(100, exchange="in", persistent=True)
     consumer = consume(retry)[1]
     for held in (1, 0):
-        entry = retry.get_one(consumer)
+        entry = get_one(retry, consumer)
         assert entry is not None
         retry.discard(entry)
         assert (site.held, retry.ready) == (held, 1 - held)
@@ -205,7 +207,7 @@ def test_the_broker_counts_dead_letters_of_what_came_back_too_often() -> None:
     queue = bound(site.vhost, "q", limits=limits)
     site.publish(0)
     consumer = consume(queue)[1]
-    entry = queue.get_one(consumer)
+    entry = get_one(queue, consumer)
     assert entry is not None
     queue.release([entry], consumer)
     [letter] = entries(dead)

@@ -7,6 +7,8 @@ from broker.core.connection import Connection
 from broker.core.consumer import NOT_INTERESTED, SINGLE_ACTIVE, UP, WAITING
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.exclusive import STALE_MIN, Election
+from broker.core.getting import get_one
+from broker.core.immediate import enqueue_immediate
 from broker.core.session import Session
 from tests.clock import HandClock
 from tests.dispatch import Bench, Client
@@ -111,18 +113,18 @@ def test_browsers_look_on(bench: Bench) -> None:
 def test_a_message_for_immediate_delivery_goes_to_the_active_one(bench: Bench) -> None:
     first = bench.client(1)
     second = bench.client()
-    assert [bench.queue.enqueue_immediate(entry) for entry in bench.messages(2)] == [True, False]
+    assert [enqueue_immediate(bench.queue, entry) for entry in bench.messages(2)] == [True, False]
     first.cancel()
-    assert not bench.queue.enqueue_immediate(bench.messages(1)[0])
+    assert not enqueue_immediate(bench.queue, bench.messages(1)[0])
     first.ack()
-    assert bench.queue.enqueue_immediate(bench.messages(1)[0])
+    assert enqueue_immediate(bench.queue, bench.messages(1)[0])
     assert (first.numbers, second.numbers) == ([1], [4])
 
 
 def test_basic_get_is_refused(bench: Bench) -> None:
     bench.publish()
     with pytest.raises(ResourceLocked) as refusal:
-        bench.queue.get_one(bench.getter())
+        get_one(bench.queue, bench.getter())
     assert refusal.value.text == (
         "cannot obtain access to locked queue 'q' in vhost '/'. basic.get operations are not supported by "
         "classic queues with single active consumer"
@@ -132,7 +134,7 @@ def test_basic_get_is_refused(bench: Bench) -> None:
 def test_the_refusal_names_the_type_of_the_queue(bench: Bench) -> None:
     bench.queue.arguments = {"x-queue-type": "quorum"}
     with pytest.raises(ResourceLocked, match="not supported by quorum queues with single active consumer"):
-        bench.queue.get_one(bench.getter())
+        get_one(bench.queue, bench.getter())
 
 
 def test_an_exclusive_consumer_is_refused(bench: Bench) -> None:

@@ -1,5 +1,8 @@
 """Time to live: of queues and messages, anywhere in the queue, and never delivered late."""
 
+from broker.core.clearing import purge
+from broker.core.getting import get_one
+from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
 from broker.core.restoring import restore
 from broker.core.rules import SLICE
@@ -78,7 +81,7 @@ def test_a_late_alarm_lets_get_have_nothing_late() -> None:
     yard.publish()
     yard.clock.now += 10
     getter = yard.client(queue, acquires=False).consumer
-    entry = queue.get_one(getter)
+    entry = get_one(queue, getter)
     assert entry is not None
     assert entry.message.content == b"4"
 
@@ -177,7 +180,7 @@ def test_an_immediate_message_is_not_held_up_by_what_is_over() -> None:
     yard.publish(expiration=10)
     yard.clock.now += 10
     client = yard.client(queue)
-    assert queue.enqueue_immediate(Message(ADDRESS, b"7", 1, False, 0))
+    assert enqueue_immediate(queue, Message(ADDRESS, b"7", 1, False, 0))
     assert client.numbers == [7]
 
 
@@ -188,7 +191,7 @@ def test_an_immediate_message_that_comes_back_has_its_time() -> None:
     for number, expiration in ((7, 10), (8, NEVER)):
         message = Message(ADDRESS, b"%d" % number, 1, False, 0)
         message.expiration = expiration
-        assert queue.enqueue_immediate(message)
+        assert enqueue_immediate(queue, message)
         client.nack()
         yard.clock.advance(9)
         assert numbers(queue) == [number]
@@ -217,7 +220,7 @@ def test_a_purge_stops_the_timers() -> None:
     yard = Yard()
     queue = yard.queue(message_ttl=10)
     yard.publish(count=5)
-    assert queue.purge() == 5
+    assert purge(queue) == 5
     assert queue.rules is not None
     assert queue.rules.timers.count == 0
     yard.clock.advance(20)

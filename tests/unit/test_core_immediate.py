@@ -1,12 +1,13 @@
 """basic.publish with immediate: deliver at this moment or not at all. [AMQP 0-9-1 1.8.3.7]"""
 
 from broker.core.entry_list import PriorityEntryList
+from broker.core.immediate import enqueue_immediate
 from tests.dispatch import Bench, message
 
 
 def test_nobody_there() -> None:
     bench = Bench()
-    assert not bench.queue.enqueue_immediate(message(1))
+    assert not enqueue_immediate(bench.queue, message(1))
     assert bench.numbers() == []
     assert (bench.queue.ready, bench.queue.published) == (0, 0)
 
@@ -14,7 +15,7 @@ def test_nobody_there() -> None:
 def test_delivered_at_once() -> None:
     bench = Bench()
     client = bench.client()
-    assert bench.queue.enqueue_immediate(message(1))
+    assert enqueue_immediate(bench.queue, message(1))
     assert client.numbers == [1]
     assert client.session.connection.scheduled, "somebody has to flush"
     assert (bench.queue.published, bench.queue.unacked) == (1, 1)
@@ -26,27 +27,27 @@ def test_refused_messages_are_settled_in_the_store() -> None:
     bench = Bench(logged=True)
     sent = message(1, persistent=True)
     sent.sequence = 9
-    assert not bench.queue.enqueue_immediate(sent)
+    assert not enqueue_immediate(bench.queue, sent)
     assert bench.store.settled == [(sent, "q")]
 
 
 def test_no_credit_is_nobody() -> None:
     bench = Bench()
     client = bench.client(1)
-    assert bench.queue.enqueue_immediate(message(1))
-    assert not bench.queue.enqueue_immediate(message(2))
+    assert enqueue_immediate(bench.queue, message(1))
+    assert not enqueue_immediate(bench.queue, message(2))
     client.ack()
-    assert bench.queue.enqueue_immediate(message(3))
+    assert enqueue_immediate(bench.queue, message(3))
     assert client.numbers == [1, 3]
 
 
 def test_no_room_is_nobody_but_somebody_else_may_have_room() -> None:
     bench = Bench()
     full = bench.client(prefetch_bytes=10)
-    assert bench.queue.enqueue_immediate(message(1, size=8))
-    assert not bench.queue.enqueue_immediate(message(2, size=8))
+    assert enqueue_immediate(bench.queue, message(1, size=8))
+    assert not enqueue_immediate(bench.queue, message(2, size=8))
     roomy = bench.client()
-    assert bench.queue.enqueue_immediate(message(3, size=8))
+    assert enqueue_immediate(bench.queue, message(3, size=8))
     assert (full.numbers, roomy.numbers) == ([1], [3])
 
 
@@ -54,7 +55,7 @@ def test_it_does_not_overtake_a_backlog() -> None:
     bench = Bench()
     bench.publish()
     client = bench.client()
-    assert not bench.queue.enqueue_immediate(message(7))
+    assert not enqueue_immediate(bench.queue, message(7))
     bench.run()
     assert client.numbers == [1]
 
@@ -63,7 +64,7 @@ def test_it_is_next_in_a_priority_queue_if_its_priority_says_so() -> None:
     bench = Bench(PriorityEntryList(2))
     bench.publish()
     client = bench.client()
-    assert bench.queue.enqueue_immediate(message(7, priority=1))
+    assert enqueue_immediate(bench.queue, message(7, priority=1))
     bench.run()
     assert client.numbers == [7, 1]
 
@@ -72,8 +73,8 @@ def test_only_the_highest_priority_that_wants_work_is_asked() -> None:
     bench = Bench()
     low = bench.client()
     high = bench.client(1, priority=1)
-    assert bench.queue.enqueue_immediate(message(1))
-    assert bench.queue.enqueue_immediate(message(2))
+    assert enqueue_immediate(bench.queue, message(1))
+    assert enqueue_immediate(bench.queue, message(2))
     assert (high.numbers, low.numbers) == ([1], [2])
 
 
@@ -81,14 +82,14 @@ def test_consumers_take_turns() -> None:
     bench = Bench()
     clients = [bench.client() for _ in range(3)]
     for number in range(6):
-        assert bench.queue.enqueue_immediate(message(number))
+        assert enqueue_immediate(bench.queue, message(number))
     assert [client.numbers for client in clients] == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_no_ack_settles() -> None:
     bench = Bench()
     client = bench.client(no_ack=True)
-    assert bench.queue.enqueue_immediate(message(1))
+    assert enqueue_immediate(bench.queue, message(1))
     assert client.numbers == [1]
     assert bench.numbers() == []
 
@@ -96,4 +97,4 @@ def test_no_ack_settles() -> None:
 def test_a_browser_cannot_take_it() -> None:
     bench = Bench()
     bench.client(acquires=False)
-    assert not bench.queue.enqueue_immediate(message(1))
+    assert not enqueue_immediate(bench.queue, message(1))

@@ -5,6 +5,7 @@ import pytest
 from broker.core.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED
 from broker.core.entry import ACQUIRED
 from broker.core.errors import AccessRefused
+from broker.core.getting import get_one
 from tests.dispatch import Bench
 
 
@@ -179,15 +180,15 @@ def test_exclusive_consumer_refuses_and_is_refused() -> None:
 def test_get_takes_the_next_entry_and_needs_no_consumer() -> None:
     bench = Bench()
     getter = bench.getter()
-    assert bench.queue.get_one(getter) is None
+    assert get_one(bench.queue, getter) is None
     bench.publish(2)
-    entry = bench.queue.get_one(getter)
+    entry = get_one(bench.queue, getter)
     assert entry is not None
     assert (entry.state, entry.owner, entry.delivery_count) == (ACQUIRED, getter, 1)
     client = bench.client()
     bench.run()
     assert client.numbers == [2]
-    assert bench.queue.get_one(bench.getter()) is None
+    assert get_one(bench.queue, bench.getter()) is None
     bench.queue.release([entry], getter)
     bench.run()
     assert client.numbers == [2, 1]

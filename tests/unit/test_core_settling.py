@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.clearing import dispose
+from broker.core.clearing import dispose, purge
 from broker.core.consumer import REMOVED
 from broker.core.entry import AVAILABLE, DEQUEUED
 from broker.core.entry_list import PriorityEntryList
@@ -87,7 +87,7 @@ def test_the_store_learns_what_a_logged_queue_no_longer_holds(
     client.reject(1)
     client.nack(2)
     client.cancel()
-    bench.queue.purge()
+    purge(bench.queue)
     assert bench.store.settled == ([(each, "q") for each in sent] if told else [])
 
 
@@ -107,9 +107,9 @@ def test_purge_drops_what_is_available_and_leaves_what_is_out() -> None:
     client = bench.client(2)
     bench.publish(5)
     bench.run()
-    assert bench.queue.purge() == 3
+    assert purge(bench.queue) == 3
     assert bench.numbers() == [1, 2]
-    assert bench.queue.purge() == 0
+    assert purge(bench.queue) == 0
     client.nack()
     bench.publish()
     bench.run()
@@ -126,7 +126,7 @@ def test_purge_of_returned_entries_behind_the_cursor() -> None:
     bench.run()
     client.cancel()
     client.nack(1, 3)
-    assert bench.queue.purge() == 2
+    assert purge(bench.queue) == 2
     client.nack(2)
     bench.publish()
     late = bench.client()

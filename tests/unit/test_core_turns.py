@@ -8,6 +8,7 @@ from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
 from broker.core.entry_list import FifoEntryList
+from broker.core.getting import get_one
 from broker.core.queue import Queue
 from broker.core.session import Session
 from tests.dispatch import Bench, Client, HandScheduler, MemoryStore, message, number_of
@@ -252,7 +253,7 @@ def test_a_budget_of_turns_without_messages_is_finite() -> None:
     bench.publish(50)
     getter = bench.getter()
     for _ in range(50):
-        bench.queue.get_one(getter)
+        get_one(bench.queue, getter)
     browser = bench.client(acquires=False)
     browser.consumer.context.scan_budget = 2
     bench.scheduler.step(5)

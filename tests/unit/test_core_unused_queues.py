@@ -1,5 +1,6 @@
 """x-expires: a queue that nobody uses goes. [RabbitMQ x-expires]"""
 
+from broker.core.getting import get_one
 from broker.core.rules import touch
 from tests.yard import Yard
 
@@ -32,7 +33,7 @@ def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
     yard.clock.advance(60)
     yard.queue(expires=100)
     yard.clock.advance(60)
-    queue.get_one(yard.client(queue, acquires=False).consumer)
+    get_one(queue, yard.client(queue, acquires=False).consumer)
     for client in list(queue.manager.all):
         queue.remove_consumer(client, [])
     yard.clock.advance(60)

@@ -14,6 +14,7 @@ from broker.admin.api.paths import Name
 from broker.admin.api.publishing import publish_message
 from broker.admin.api.visitor import Asker
 from broker.auth.terms import CONFIGURE, READ
+from broker.core.getting import get_one
 
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"
@@ -151,7 +152,7 @@ async def aliveness_test(management: Managed, visitor: Asker, vhost: Name) -> JS
         channel_for(management.server, rights, found), "", ALIVENESS_QUEUE, {}, b"test_message"
     )
     consumer = taker_of(queue)
-    entry = queue.get_one(consumer)
+    entry = get_one(queue, consumer)
     if entry is not None:
         queue.settle(entry)
     if taken != 1 or entry is None:

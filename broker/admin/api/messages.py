@@ -25,6 +25,7 @@ from broker.admin.json_values import shown
 from broker.auth.terms import READ
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
+from broker.core.getting import get_one
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
@@ -126,7 +127,7 @@ async def take(queue: Queue, count: int, mode: str, write: Write) -> list[str]:
             size += int(following.message.size) if following is not None else 0
             if taken and size > BYTES_MAX:
                 break  # before it is acquired, which would count and leave its mark
-            entry = queue.get_one(taker)
+            entry = get_one(queue, taker)
             if entry is None:
                 break
             taken.append(entry)
