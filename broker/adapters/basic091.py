@@ -1,4 +1,4 @@
-"""basic.* besides publish, deliver and ack; confirm.select, channel.flow. [amqp-0-9-1 1.8]"""
+"""basic.qos, reject, nack, recover; confirm.select, channel.flow. [amqp-0-9-1 1.8]"""
 
 from __future__ import annotations
 
@@ -7,26 +7,14 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 from pamqp import commands
 
-from broker.adapters import direct_reply
-from broker.adapters.access import QUEUE
 from broker.adapters.confirms import Confirms
-from broker.adapters.fitting import fitted, too_long
-from broker.adapters.leases import Leases
-from broker.adapters.redelivery import with_counts
+from broker.adapters.consuming091 import cancel, consume, get
 from broker.adapters.settling import give_back, recover_deliveries
-from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
-from broker.adapters.topology091 import Handler, queue_named
-from broker.auth.terms import READ
-from broker.core.arguments import BROWSE, CONSUMER_TIMEOUT, PRIORITY, check_consumer_arguments
-from broker.core.consumer import QueueConsumer
+from broker.adapters.topology091 import Handler
 from broker.core.credit import Credit
-from broker.core.errors import NotAllowed, PreconditionFailed
-from broker.core.getting import get_one
-from broker.core.lease import Lease, lease_milliseconds
-from broker.core.queue import Queue
+from broker.core.errors import PreconditionFailed
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
-from protocol.amqp091.content import DIRECT_REPLY_TO
 from protocol.errors import SYNTAX_ERROR, ProtocolError
 
 if TYPE_CHECKING:
@@ -72,130 +60,6 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
     window.resize(count, size)
 
 
-def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
-    """basic.consume. [amqp-0-9-1 1.8.3.3]
-
-    Raises NotFound, ResourceLocked, AccessRefused (exclusive use), NotAllowed (the tag is in use),
-    PreconditionFailed (an argument).
-    """
-    if frame.queue == DIRECT_REPLY_TO:
-        direct_reply.consume(channel, frame)
-        return
-    queue = _readable(channel, frame.queue)
-    tag = frame.consumer_tag
-    if not tag:
-        tag = channel.server.generate("amq.ctag-")
-    elif direct_reply.is_used(channel, tag):
-        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
-    arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
-    check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
-    priority = arguments.get(PRIORITY, 0)
-    assert isinstance(priority, int), "arguments have been checked"
-    browse = arguments.get(BROWSE, False) is True
-    if browse and frame.exclusive:
-        raise PreconditionFailed(
-            f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"
-        )
-    if frame.no_ack:  # nothing is ever outstanding, so there is nothing to limit
-        target = Target091(channel, Credit(), None, tag, True)
-    else:
-        credit = Credit(channel.prefetch_count, channel.prefetch_bytes)
-        target = Target091(channel, credit, channel.window, tag, False)
-    consumer = QueueConsumer(target, queue, not browse, priority, frame.exclusive, tag, frame.no_ack)
-    if not frame.no_ack and not browse:
-        consumer.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
-    try:
-        queue.add_consumer(consumer)
-    except Exception:
-        target.close()
-        raise
-    target.consumer = consumer
-    channel.targets[tag] = target
-    if not frame.nowait:
-        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
-
-
-def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
-    """basic.cancel: what is unacked stays with the channel; an unknown tag is fine. [amqp-0-9-1 1.8.3.5]"""
-    tag = frame.consumer_tag or ""
-    target = channel.targets.pop(tag, None)
-    if target is not None:
-        consumer = target.consumer
-        target.consumer = None
-        target.close()
-        if consumer is not None:
-            consumer.queue.remove_consumer(consumer, [])
-            channel.virtual_host.consumer_gone(consumer.queue)
-    elif channel.replies is not None and tag == channel.replies.tag:
-        channel.replies.close()
-        channel.replies = None
-    if not frame.nowait:
-        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
-
-
-def get(channel: Channel, frame: commands.Basic.Get) -> None:
-    """basic.get. [amqp-0-9-1 1.8.3.10]"""
-    queue = _readable(channel, frame.queue)
-    consumer = QueueConsumer(channel.get_target(), queue)
-    entry = get_one(queue, consumer)
-    if entry is None:
-        channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
-        return
-    unacked = channel.unacked
-    message = entry.message
-    content = message.content
-    if content is None:
-        try:
-            content = channel.server.store.load(message)
-        except Exception:
-            queue.release([entry], consumer)
-            raise
-    connection = channel.connection
-    if entry.redelivered and queue.counts:
-        content = with_counts(content, entry, connection.frame_max)
-    fitting = fitted(message, content, connection.frame_max)
-    if fitting is None:
-        queue.release([entry], consumer)
-        raise PreconditionFailed(too_long(queue, content, connection.frame_max))
-    channel.reply(
-        methods.basic_get_ok(
-            channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, queue.ready
-        )
-    )
-    write_message(channel, message, fitting)
-    if frame.no_ack:
-        unacked.skip()
-        queue.settle(entry)
-    else:
-        delivery_tag = unacked.add(entry, consumer)
-        consumer.lease = _lease(channel, queue, None)
-        if consumer.lease is not None:
-            consumer.lease.begin(delivery_tag)
-    if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
-        connection.full = False
-        connection.answer()  # a small method, a large answer: many must not pile up
-
-
-def _readable(channel: Channel, name: str) -> Queue:
-    """The queue of a name, for a user who may read it.
-
-    Raises NotFound, ResourceLocked, AccessRefused.
-    """
-    name = queue_named(channel, name)
-    channel.connection.rights.require(READ, QUEUE, name)
-    return channel.virtual_host.queue(name, channel.connection)
-
-
-def cancel_forbidden(channel: Channel) -> None:
-    """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
-    for target in list(channel.targets.values()):
-        consumer = target.consumer
-        if consumer is not None and not channel.connection.rights.allow(READ, consumer.queue.name):
-            target.consumer_cancelled(consumer)
-            consumer.queue.remove_consumer(consumer, [])
-            channel.virtual_host.consumer_gone(consumer.queue)
-
-
 def reject(channel: Channel, frame: commands.Basic.Reject) -> None:
     """basic.reject. [amqp-0-9-1 1.8.3.14]"""
     give_back(channel, frame.delivery_tag or 0, False, frame.requeue, c.BASIC_REJECT)
@@ -234,16 +98,6 @@ def confirm_select(channel: Channel, frame: commands.Confirm.Select) -> None:
         channel.confirms = Confirms(channel)
     if not frame.nowait:
         channel.reply(methods.method_frame(channel.number, c.CONFIRM_SELECT_OK))
-
-
-def _lease(channel: Channel, queue: Queue, asked: object) -> Lease | None:
-    """What limits the time of a delivery of `queue`, None if nothing does."""
-    milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
-    if milliseconds == 0:
-        return None
-    if channel.leases is None:
-        channel.leases = Leases(channel)
-    return channel.leases.lasting(milliseconds)
 
 
 def malformed_ack(channel: Channel, frame: object) -> None:

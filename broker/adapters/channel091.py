@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from mypy_extensions import i64
 
-from broker.adapters import basic091, direct_reply, topology091, transaction091
+from broker.adapters import basic091, consuming091, direct_reply, topology091, transaction091
 from broker.adapters.confirms import Confirms
 from broker.adapters.direct_reply import ReplyConsumer
 from broker.adapters.held_publisher import hold_publisher
@@ -259,7 +259,7 @@ class Channel(IncomingChannel):
     def rights_changed(self) -> None:
         """What the user may do has changed: routes were resolved for what it was, and so were consumers."""
         self.forget_publications()
-        basic091.cancel_forbidden(self)
+        consuming091.cancel_forbidden(self)
 
     def silence(self) -> None:
         """Want nothing any more, before anything is given back: see `Connection091`."""

@@ -1,4 +1,4 @@
-"""The arguments of queues, exchanges, consumers: which values are allowed, when a redeclaration is the same.
+"""The arguments of queues and exchanges: which values are allowed.
 
 Refusals begin with RabbitMQ's words and name the argument and the value. RabbitMQ's arguments that have no
 effect here (README.md has the list) are checked, kept and shown all the same; arguments that RabbitMQ does
@@ -7,15 +7,13 @@ not know are kept as they are. A stream is refused: who asks for one must not ge
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from mypy_extensions import i64
 
+from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
-from broker.core.names import is_short
-
-Arguments = dict[str, object]
 
 MAX_PRIORITY: Final = "x-max-priority"
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
@@ -33,12 +31,7 @@ QUORUM: Final = "quorum"
 DELIVERY_LIMIT: Final = "x-delivery-limit"
 SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
 CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
-PRIORITY: Final = "x-priority"
-BROWSE: Final = "x-browse"
 
-_ANY_SIZE: Final = 2**63 - 1
-_MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
-_AGE_UNITS: Final = "YMDhms"
 _LEADER_LOCATORS: Final[tuple[str, ...]] = (
     "client-local",
     "balanced",
@@ -48,91 +41,46 @@ _LEADER_LOCATORS: Final[tuple[str, ...]] = (
 )
 
 
-@final
-class _Rule:
-    """What one argument may be. `choices` () allows any string; `low` and `high` bound integers."""
-
-    def __init__(self, kind: str, low: int = 0, high: int = 0, choices: tuple[str, ...] = ()) -> None:
-        self.kind = kind
-        self.low = low
-        self.high = high
-        self.choices = choices
-
-    def objection(self, value: object) -> str:
-        """What is allowed instead of `value`, or "" when it is allowed."""
-        if self.kind == "int":
-            if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
-                return ""
-            if self.high == _ANY_SIZE:
-                return f"an integer, at least {self.low}"
-            return f"an integer from {self.low} to {self.high}"
-        if self.kind == "bool":
-            return "" if isinstance(value, bool) else "a boolean"
-        if self.kind == "age":
-            return "" if _is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
-        if not isinstance(value, str):
-            return "a string"
-        if self.kind == "short" and not is_short(value):
-            return "a string of at most 255 bytes"
-        if self.kind == "name" and not value:
-            return "a string of at least one octet"
-        if self.choices and value not in self.choices:
-            return "one of " + ", ".join(self.choices)
-        return ""
-
-
-def _is_age(value: object) -> bool:
-    if not isinstance(value, str) or len(value) < 2:
-        return False
-    digits = value[:-1]
-    return digits.isascii() and digits.isdigit() and value[-1] in _AGE_UNITS
-
-
-def _queue_rules() -> dict[str, _Rule]:
+def _queue_rules() -> dict[str, ArgumentRule]:
     """The arguments of queues in the order in which they are checked and compared."""
     return {
-        EXPIRES: _Rule("int", 1, _MILLISECONDS_MAX),
-        MESSAGE_TTL: _Rule("int", 0, _MILLISECONDS_MAX),
-        DEAD_LETTER_EXCHANGE: _Rule("short"),
-        DEAD_LETTER_ROUTING_KEY: _Rule("short"),
-        "x-dead-letter-strategy": _Rule("str", choices=("at-most-once", "at-least-once")),
-        MAX_LENGTH: _Rule("int", 0, _ANY_SIZE),
-        MAX_LENGTH_BYTES: _Rule("int", 0, _ANY_SIZE),
-        "x-max-in-memory-length": _Rule("int", 0, _ANY_SIZE),
-        "x-max-in-memory-bytes": _Rule("int", 0, _ANY_SIZE),
-        OVERFLOW: _Rule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
-        MAX_PRIORITY: _Rule("int", 1, 255),
-        SINGLE_ACTIVE_CONSUMER: _Rule("bool"),
-        QUEUE_TYPE: _Rule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),
-        "x-queue-mode": _Rule("str", choices=("default", "lazy")),
-        "x-queue-version": _Rule("int", 1, 2),
-        "x-queue-master-locator": _Rule("str"),
-        "x-queue-leader-locator": _Rule("str", choices=_LEADER_LOCATORS),
-        "x-quorum-initial-group-size": _Rule("int", 1, _ANY_SIZE),
-        CONSUMER_TIMEOUT: _Rule("int", 1, _MILLISECONDS_MAX),
-        DELIVERY_LIMIT: _Rule("int", -1, _ANY_SIZE),
-        "x-delayed-retry-type": _Rule("str", choices=("disabled", "all", "failed", "returned")),
-        "x-delayed-retry-min": _Rule("int", 0, _MILLISECONDS_MAX),
-        "x-delayed-retry-max": _Rule("int", 0, _MILLISECONDS_MAX),
-        "x-member-placement-tag": _Rule("name"),
-        "x-max-age": _Rule("age"),
-        "x-stream-max-segment-size-bytes": _Rule("int", 1, _ANY_SIZE),
-        "x-stream-filter-size-bytes": _Rule("int", 16, 255),
-        "x-initial-cluster-size": _Rule("int", 1, _ANY_SIZE),
+        EXPIRES: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        MESSAGE_TTL: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        DEAD_LETTER_EXCHANGE: ArgumentRule("short"),
+        DEAD_LETTER_ROUTING_KEY: ArgumentRule("short"),
+        "x-dead-letter-strategy": ArgumentRule("str", choices=("at-most-once", "at-least-once")),
+        MAX_LENGTH: ArgumentRule("int", 0, ANY_SIZE),
+        MAX_LENGTH_BYTES: ArgumentRule("int", 0, ANY_SIZE),
+        "x-max-in-memory-length": ArgumentRule("int", 0, ANY_SIZE),
+        "x-max-in-memory-bytes": ArgumentRule("int", 0, ANY_SIZE),
+        OVERFLOW: ArgumentRule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
+        MAX_PRIORITY: ArgumentRule("int", 1, 255),
+        SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
+        QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),
+        "x-queue-mode": ArgumentRule("str", choices=("default", "lazy")),
+        "x-queue-version": ArgumentRule("int", 1, 2),
+        "x-queue-master-locator": ArgumentRule("str"),
+        "x-queue-leader-locator": ArgumentRule("str", choices=_LEADER_LOCATORS),
+        "x-quorum-initial-group-size": ArgumentRule("int", 1, ANY_SIZE),
+        CONSUMER_TIMEOUT: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        DELIVERY_LIMIT: ArgumentRule("int", -1, ANY_SIZE),
+        "x-delayed-retry-type": ArgumentRule("str", choices=("disabled", "all", "failed", "returned")),
+        "x-delayed-retry-min": ArgumentRule("int", 0, MILLISECONDS_MAX),
+        "x-delayed-retry-max": ArgumentRule("int", 0, MILLISECONDS_MAX),
+        "x-member-placement-tag": ArgumentRule("name"),
+        "x-max-age": ArgumentRule("age"),
+        "x-stream-max-segment-size-bytes": ArgumentRule("int", 1, ANY_SIZE),
+        "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
+        "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
     }
 
 
-_QUEUE_RULES: Final = _queue_rules()
-_CONSUMER_RULES: Final = {
-    PRIORITY: _Rule("int", -(2**31), 2**31 - 1),
-    BROWSE: _Rule("bool"),
-    CONSUMER_TIMEOUT: _Rule("int", 0, _MILLISECONDS_MAX),
-}
+QUEUE_RULES: Final = _queue_rules()
 
 
 def queue_argument_objection(name: str, value: object) -> str:
     """What is allowed instead of `value` for an argument of queues, or "" when it is allowed."""
-    return _QUEUE_RULES[name].objection(value)
+    return QUEUE_RULES[name].objection(value)
 
 
 def check_queue_arguments(arguments: Arguments, queue: str) -> None:
@@ -141,20 +89,14 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
     Raises:
         PreconditionFailed: an argument has a value that it cannot have.
     """
-    for name, rule in _QUEUE_RULES.items():
+    for name, rule in QUEUE_RULES.items():
         if name in arguments:
             allowed = rule.objection(arguments[name])
             if allowed:
-                raise _invalid(name, queue, arguments[name], f"is not {allowed}")
+                raise invalid(name, queue, arguments[name], f"is not {allowed}")
     if DEAD_LETTER_ROUTING_KEY in arguments and DEAD_LETTER_EXCHANGE not in arguments:
         value = arguments[DEAD_LETTER_ROUTING_KEY]
-        raise _invalid(DEAD_LETTER_ROUTING_KEY, queue, value, f"needs {DEAD_LETTER_EXCHANGE}")
-
-
-def _invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:
-    return PreconditionFailed(
-        f"invalid arg '{name}' for {owner}: '{show(value)}' of type '{type_name(value)}' {why}"
-    )
+        raise invalid(DEAD_LETTER_ROUTING_KEY, queue, value, f"needs {DEAD_LETTER_EXCHANGE}")
 
 
 def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:
@@ -195,19 +137,6 @@ def priority_levels(arguments: Arguments) -> int:
     return highest + 1
 
 
-def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
-    """Check the arguments of a consumer; `queue` describes what it consumes, `queue 'q' in vhost '/'`.
-
-    Raises:
-        PreconditionFailed: an argument has a value that it cannot have.
-    """
-    for name, rule in _CONSUMER_RULES.items():
-        if name in arguments:
-            allowed = rule.objection(arguments[name])
-            if allowed:
-                raise _invalid(name, queue, arguments[name], f"is not {allowed}")
-
-
 def is_quorum(arguments: Arguments) -> bool:
     """Whether a queue is to behave as RabbitMQ's quorum queues do."""
     return arguments.get(QUEUE_TYPE) == QUORUM
@@ -232,66 +161,3 @@ def check_quorum(arguments: Arguments, durable: bool, exclusive: bool, auto_dele
 def has_single_active_consumer(arguments: Arguments) -> bool:
     """Whether a queue serves one consumer at a time."""
     return arguments.get(SINGLE_ACTIVE_CONSUMER) is True
-
-
-def assert_same_field(name: str, current: object, received: object, owner: str) -> None:
-    """Hold a redeclaration to a property of the object as it is.
-
-    Raises:
-        PreconditionFailed: it is another.
-    """
-    if current != received:
-        raise _inequivalent(name, owner, f"'{show(received)}'", f"'{show(current)}'")
-
-
-def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: str) -> None:
-    """Hold a redeclaration to the arguments of the queue as it is. Arguments that nobody knows do not count.
-
-    Raises:
-        PreconditionFailed: the argument that differs, and both values.
-    """
-    for name in _QUEUE_RULES:
-        _assert_same_argument(name, current, received, queue)
-
-
-def assert_same_exchange_arguments(current: Arguments, received: Arguments, exchange: str) -> None:
-    """Hold a redeclaration to the alternate exchange and to `x-delayed-type` of the exchange as it is.
-
-    [RabbitMQ: only to the former]
-
-    Raises:
-        PreconditionFailed: the argument and both values.
-    """
-    for name in (ALTERNATE_EXCHANGE, DELAYED_TYPE):
-        _assert_same_argument(name, current, received, exchange)
-
-
-def _assert_same_argument(name: str, current: Arguments, received: Arguments, owner: str) -> None:
-    if name in current and name in received:
-        old = current[name]
-        new = received[name]
-        if _type_class(old) != _type_class(new) or old != new:
-            raise _inequivalent(name, owner, f"'{show(new)}'", f"'{show(old)}'")
-    elif name in current or name in received:
-        only = current[name] if name in current else received[name]
-        if name == QUEUE_TYPE and only == DEFAULT_QUEUE_TYPE:
-            return
-        raise _inequivalent(name, owner, _typed(name, received), _typed(name, current))
-
-
-def _type_class(value: object) -> str:
-    name = type_name(value)
-    return "int" if name in ("signedint", "long") else name
-
-
-def _typed(name: str, arguments: Arguments) -> str:
-    if name not in arguments:
-        return "none"
-    value = arguments[name]
-    return f"the value '{show(value)}' of type '{type_name(value)}'"
-
-
-def _inequivalent(name: str, owner: str, received: str, current: str) -> PreconditionFailed:
-    return PreconditionFailed(
-        f"inequivalent arg '{name}' for {owner}: received {received} but current is {current}"
-    )

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.core.arguments import (
-    assert_same_exchange_arguments,
-    assert_same_field,
-    assert_same_queue_arguments,
-    check_exchange_arguments,
-    check_queue_arguments,
-    check_quorum,
-)
+from broker.core.arguments import check_exchange_arguments, check_queue_arguments, check_quorum
 from broker.core.chance import Chance
 from broker.core.clearing import purge
 from broker.core.counters import Counters
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
+from broker.core.equivalence import (
+    assert_same_exchange_arguments,
+    assert_same_field,
+    assert_same_queue_arguments,
+)
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import check_kind, new_exchange

@@ -2,13 +2,11 @@
 
 import pytest
 
-from broker.core.arguments import (
+from broker.core.arguments import check_exchange_arguments, check_queue_arguments, priority_levels
+from broker.core.equivalence import (
     assert_same_exchange_arguments,
     assert_same_field,
     assert_same_queue_arguments,
-    check_exchange_arguments,
-    check_queue_arguments,
-    priority_levels,
 )
 from broker.core.errors import PreconditionFailed
 

@@ -1,0 +1,179 @@
+"""basic.consume, cancel and get: how a channel comes by messages. [amqp-0-9-1 1.8.3]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from broker.adapters import direct_reply
+from broker.adapters.access import QUEUE
+from broker.adapters.fitting import fitted, too_long
+from broker.adapters.leases import Leases
+from broker.adapters.redelivery import with_counts
+from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
+from broker.adapters.topology091 import queue_named
+from broker.auth.terms import READ
+from broker.core.arguments import CONSUMER_TIMEOUT
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_arguments import BROWSE, PRIORITY, check_consumer_arguments
+from broker.core.credit import Credit
+from broker.core.errors import NotAllowed, PreconditionFailed
+from broker.core.getting import get_one
+from broker.core.lease import Lease, lease_milliseconds
+from broker.core.queue import Queue
+from protocol.amqp091 import constants as c
+from protocol.amqp091 import methods
+from protocol.amqp091.content import DIRECT_REPLY_TO
+
+if TYPE_CHECKING:
+    from broker.adapters.channel091 import Channel
+
+
+def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
+    """basic.consume. [amqp-0-9-1 1.8.3.3]
+
+    Raises NotFound, ResourceLocked, AccessRefused (exclusive use), NotAllowed (the tag is in use),
+    PreconditionFailed (an argument).
+    """
+    if frame.queue == DIRECT_REPLY_TO:
+        direct_reply.consume(channel, frame)
+        return
+    queue = _readable(channel, frame.queue)
+    tag = frame.consumer_tag
+    if not tag:
+        tag = channel.server.generate("amq.ctag-")
+    elif direct_reply.is_used(channel, tag):
+        raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
+    arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
+    check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
+    target = _target(channel, tag, frame.no_ack)
+    try:
+        consumer = _consumer(channel, target, queue, frame, arguments)
+        queue.add_consumer(consumer)
+    except Exception:
+        target.close()
+        raise
+    target.consumer = consumer
+    channel.targets[tag] = target
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
+
+
+def _target(channel: Channel, tag: str, no_ack: bool) -> Target091:
+    if no_ack:  # nothing is ever outstanding, so there is nothing to limit
+        return Target091(channel, Credit(), None, tag, True)
+    credit = Credit(channel.prefetch_count, channel.prefetch_bytes)
+    return Target091(channel, credit, channel.window, tag, False)
+
+
+def _consumer(
+    channel: Channel,
+    target: Target091,
+    queue: Queue,
+    frame: commands.Basic.Consume,
+    arguments: dict[str, object],
+) -> QueueConsumer:
+    """The consumer that is asked for. Raises PreconditionFailed for arguments that do not go together."""
+    priority = arguments.get(PRIORITY, 0)
+    assert isinstance(priority, int), "arguments have been checked"
+    browse = arguments.get(BROWSE, False) is True
+    if browse and frame.exclusive:
+        raise PreconditionFailed(
+            f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"
+        )
+    consumer = QueueConsumer(target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack)
+    if not frame.no_ack and not browse:
+        consumer.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
+    return consumer
+
+
+def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
+    """basic.cancel: what is unacked stays with the channel; an unknown tag is fine. [amqp-0-9-1 1.8.3.5]"""
+    tag = frame.consumer_tag or ""
+    target = channel.targets.pop(tag, None)
+    if target is not None:
+        consumer = target.consumer
+        target.consumer = None
+        target.close()
+        if consumer is not None:
+            consumer.queue.remove_consumer(consumer, [])
+            channel.virtual_host.consumer_gone(consumer.queue)
+    elif channel.replies is not None and tag == channel.replies.tag:
+        channel.replies.close()
+        channel.replies = None
+    if not frame.nowait:
+        channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
+
+
+def get(channel: Channel, frame: commands.Basic.Get) -> None:
+    """basic.get. [amqp-0-9-1 1.8.3.10]"""
+    queue = _readable(channel, frame.queue)
+    consumer = QueueConsumer(channel.get_target(), queue)
+    entry = get_one(queue, consumer)
+    if entry is None:
+        channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
+        return
+    unacked = channel.unacked
+    message = entry.message
+    content = message.content
+    if content is None:
+        try:
+            content = channel.server.store.load(message)
+        except Exception:
+            queue.release([entry], consumer)
+            raise
+    connection = channel.connection
+    if entry.redelivered and queue.counts:
+        content = with_counts(content, entry, connection.frame_max)
+    fitting = fitted(message, content, connection.frame_max)
+    if fitting is None:
+        queue.release([entry], consumer)
+        raise PreconditionFailed(too_long(queue, content, connection.frame_max))
+    channel.reply(
+        methods.basic_get_ok(
+            channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, queue.ready
+        )
+    )
+    write_message(channel, message, fitting)
+    if frame.no_ack:
+        unacked.skip()
+        queue.settle(entry)
+    else:
+        delivery_tag = unacked.add(entry, consumer)
+        consumer.lease = _lease(channel, queue, None)
+        if consumer.lease is not None:
+            consumer.lease.begin(delivery_tag)
+    if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
+        connection.full = False
+        connection.answer()  # a small method, a large answer: many must not pile up
+
+
+def _readable(channel: Channel, name: str) -> Queue:
+    """The queue of a name, for a user who may read it.
+
+    Raises NotFound, ResourceLocked, AccessRefused.
+    """
+    name = queue_named(channel, name)
+    channel.connection.rights.require(READ, QUEUE, name)
+    return channel.virtual_host.queue(name, channel.connection)
+
+
+def cancel_forbidden(channel: Channel) -> None:
+    """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
+    for target in list(channel.targets.values()):
+        consumer = target.consumer
+        if consumer is not None and not channel.connection.rights.allow(READ, consumer.queue.name):
+            target.consumer_cancelled(consumer)
+            consumer.queue.remove_consumer(consumer, [])
+            channel.virtual_host.consumer_gone(consumer.queue)
+
+
+def _lease(channel: Channel, queue: Queue, asked: object) -> Lease | None:
+    """What limits the time of a delivery of `queue`, None if nothing does."""
+    milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
+    if milliseconds == 0:
+        return None
+    if channel.leases is None:
+        channel.leases = Leases(channel)
+    return channel.leases.lasting(milliseconds)

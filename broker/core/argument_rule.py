@@ -1,0 +1,62 @@
+"""Which values an argument may have, and the refusal of others."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from broker.core.errors import PreconditionFailed
+from broker.core.field_values import show, type_name
+from broker.core.names import is_short
+
+Arguments = dict[str, object]
+
+ANY_SIZE: Final = 2**63 - 1
+MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
+_AGE_UNITS: Final = "YMDhms"
+
+
+@final
+class ArgumentRule:
+    """What one argument may be. `choices` () allows any string; `low` and `high` bound integers."""
+
+    def __init__(self, kind: str, low: int = 0, high: int = 0, choices: tuple[str, ...] = ()) -> None:
+        self.kind = kind
+        self.low = low
+        self.high = high
+        self.choices = choices
+
+    def objection(self, value: object) -> str:
+        """What is allowed instead of `value`, or "" when it is allowed."""
+        if self.kind == "int":
+            if isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high:
+                return ""
+            if self.high == ANY_SIZE:
+                return f"an integer, at least {self.low}"
+            return f"an integer from {self.low} to {self.high}"
+        if self.kind == "bool":
+            return "" if isinstance(value, bool) else "a boolean"
+        if self.kind == "age":
+            return "" if _is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
+        if not isinstance(value, str):
+            return "a string"
+        if self.kind == "short" and not is_short(value):
+            return "a string of at most 255 bytes"
+        if self.kind == "name" and not value:
+            return "a string of at least one octet"
+        if self.choices and value not in self.choices:
+            return "one of " + ", ".join(self.choices)
+        return ""
+
+
+def _is_age(value: object) -> bool:
+    if not isinstance(value, str) or len(value) < 2:
+        return False
+    digits = value[:-1]
+    return digits.isascii() and digits.isdigit() and value[-1] in _AGE_UNITS
+
+
+def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:
+    """What to raise for an argument of `owner`, `queue 'q' in vhost '/'`, that cannot have this value."""
+    return PreconditionFailed(
+        f"invalid arg '{name}' for {owner}: '{show(value)}' of type '{type_name(value)}' {why}"
+    )
