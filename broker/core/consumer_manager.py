@@ -91,7 +91,8 @@ class QueueConsumerManager:
     """Every consumer is in `all` and in exactly one of the lists of its state.
 
     `levels`: Interested and Notified per priority and context, highest priority first; browsers are in none.
-    `interested` and `notified` count their members over all levels.
+    `interested` and `notified` count their members over all levels. `wakeups` counts how often one of them was
+    told of work since the start, `empty_wakeups` how often one that had been told looked and found nothing.
     """
 
     def __init__(self) -> None:
@@ -101,6 +102,8 @@ class QueueConsumerManager:
         self.levels: list[ConsumerLevel] = []
         self.interested: i64 = 0
         self.notified: i64 = 0
+        self.wakeups: i64 = 0
+        self.empty_wakeups: i64 = 0
 
     def add(self, consumer: QueueConsumer) -> None:
         """Take in a REMOVED consumer; `move` gives it a state."""

@@ -26,6 +26,9 @@ class Counters:
         self.dead_lettered: list[int] = [0, 0, 0, 0]  # by reason: what went to a dead-letter exchange,
         self.discarded: list[int] = [0, 0, 0, 0]  # and what was dropped because there was none
         self.dead_letters_failed: i64 = 0  # whose content the disk did not give back, say
+        self.made_ready: i64 = 0  # entries that became ready: enqueued or given back
+        self.consumer_wakeups: i64 = 0  # consumers that were told of work,
+        self.consumer_empty_wakeups: i64 = 0  # and looks of theirs that found nothing
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0

@@ -34,6 +34,7 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
         if queue.rules is not None:
             queue.rules.handed_over(entry)
         queue.published += 1
+        queue.counters.made_ready += 1
         return True
     drop(queue, entry)
     return False

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 def notify(queue: Queue, consumer: QueueConsumer) -> None:
     """INTERESTED → NOTIFIED: from now on `consumer` is relied upon."""
     queue.manager.move(consumer, NOTIFIED)
+    queue.manager.wakeups += 1
+    queue.counters.consumer_wakeups += 1
     consumer.notify_work()
 
 
@@ -86,6 +88,8 @@ def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
         return
     if consumer.state == NOTIFIED:
         queue.manager.move(consumer, INTERESTED)
+        queue.manager.empty_wakeups += 1
+        queue.counters.consumer_empty_wakeups += 1
     consumer.target.no_messages_available(consumer)
 
 

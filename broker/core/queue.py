@@ -118,6 +118,7 @@ class Queue:
         if not self.entries.in_order:
             self._offer(entry)
         self.published += 1
+        self.counters.made_ready += 1
         if self.rules is not None and not self.rules.admit(entry):
             return entry
         if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:

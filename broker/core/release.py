@@ -50,6 +50,7 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) ->
 def _return(queue: Queue, back: list[QueueEntry], consumer: QueueConsumer) -> None:
     """`back` are AVAILABLE and counted: show them to cursors, limits and consumers."""
     depth = queue.ready + queue.unacked
+    queue.counters.made_ready += len(back)
     if len(back) > 8:
         queue.context.offer_many(back, depth)
     else:

@@ -19,6 +19,31 @@ def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
     assert (bench.notifications, bench.empty_pulls) == (2000, 2000)
 
 
+def test_wakeups_are_counted_by_queue_and_by_broker() -> None:
+    bench = Bench()
+    clients = [bench.client() for _ in range(10)]
+    for _ in range(20):
+        bench.publish()
+        bench.run()
+    clients[0].nack()
+    bench.run()
+    counters, manager = bench.counters, bench.queue.manager
+    assert counters.made_ready == 22
+    assert (manager.wakeups, manager.empty_wakeups) == (22, 22)
+    assert (counters.consumer_wakeups, counters.consumer_empty_wakeups) == (22, 22)
+
+
+def test_suspended_consumers_are_not_woken() -> None:
+    bench = Bench()
+    full, idle = bench.client(1), bench.client()
+    bench.publish(2)
+    bench.run()
+    before = full.notified
+    bench.publish(50)
+    bench.run()
+    assert (full.notified, idle.numbers[-1]) == (before, 52)
+
+
 def test_a_burst_ends_with_one_empty_pull() -> None:
     bench = Bench()
     bench.client()
