@@ -91,8 +91,8 @@ class QueueConsumerManager:
     """Every consumer is in `all` and in exactly one of the lists of its state.
 
     `levels`: Interested and Notified per priority and context, highest priority first; browsers are in none.
-    `interested` and `notified` count their members over all levels. `wakeups` counts how often one of them was
-    told of work since the start, `empty_wakeups` how often one that had been told looked and found nothing.
+    `interested` and `notified` count their members over all levels. `wakeups` counts how often one of them
+    was told of work since the start, `empty_wakeups` how often one that had been told found nothing.
     """
 
     def __init__(self) -> None:
