@@ -21,9 +21,7 @@ def wait_on(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """Have `consumer` be among the waiters of `entry`, and of no other."""
     forget_waiting(queue, consumer)
     consumer.waiting_on = entry
-    if entry.waiters is None:
-        entry.waiters = []
-    entry.waiters.append(consumer)
+    queue.awaited.setdefault(entry, []).append(consumer)
 
 
 def forget_waiting(queue: Queue, consumer: QueueConsumer) -> None:
@@ -34,8 +32,7 @@ def forget_waiting(queue: Queue, consumer: QueueConsumer) -> None:
     consumer.waiting_on = None
     queue.waiting.pop(consumer, None)
     queue.gated.pop(consumer, None)
-    waiters = entry.waiters
-    assert waiters is not None, "a consumer that waits on an entry is among its waiters"
+    waiters = queue.awaited[entry]
     waiters.remove(consumer)
     if not waiters:
-        entry.waiters = None
+        del queue.awaited[entry]

@@ -38,7 +38,6 @@ class QueueEntry:
     `redelivered`: it may have been with a client before.
     `delivery_count`: how often it was acquired for delivery; browsing does not count.
     `timer`: when its time is over; None: never.
-    `waiters`: consumers to look at again when the entry stops being AVAILABLE; None most of the time.
     """
 
     def __init__(self, message: Message, order: i64) -> None:
@@ -50,5 +49,4 @@ class QueueEntry:
         self.owner: QueueConsumer | None = None
         self.prev: QueueEntry | None = None
         self.next: QueueEntry | None = None
-        self.waiters: list[QueueConsumer] | None = None
         self.timer: Timer | None = None

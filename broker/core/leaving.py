@@ -29,7 +29,7 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     if timer is not None and queue.rules is not None:
         queue.rules.timers.stop(timer)
     queue.unlink(entry)
-    if entry.waiters is not None:
+    if queue.awaited:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:
         queue.election.delivery_ended(owner)

@@ -98,6 +98,7 @@ class Queue:
         self.waiting: dict[QueueConsumer, None] = {}
         # those whose next entry is left to a consumer of higher priority
         self.gated: dict[QueueConsumer, None] = {}
+        self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
         self.rules: Rules | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
@@ -228,7 +229,7 @@ class Queue:
             self.counters.redelivered += 1
         if self.counts:
             note_delivery(self, entry, consumer)
-        if entry.waiters is not None:
+        if self.awaited:
             wake_waiters(self, entry)
 
     # ---- settling

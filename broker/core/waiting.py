@@ -60,10 +60,8 @@ def stop_waiting(queue: Queue, consumer: QueueConsumer) -> None:
 
 def wake_waiters(queue: Queue, entry: QueueEntry) -> None:
     """`entry` is no longer AVAILABLE: something smaller may be next for those who waited on it."""
-    waiters = entry.waiters
-    if waiters is not None:
-        for consumer in list(waiters):
-            stop_waiting(queue, consumer)
+    for consumer in list(queue.awaited.get(entry, ())):
+        stop_waiting(queue, consumer)
 
 
 def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:

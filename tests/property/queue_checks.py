@@ -169,12 +169,13 @@ def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
         assert entry.owner is item.owner, "I3"
         assert held.get(entry) is item.owner, "I3: who holds it owns it"
         assert entry.state == ACQUIRED or item.owner is None, "I3"
-        assert not entry.waiters or entry.state == AVAILABLE, "nobody waits on what cannot be had"
-        for waiter in entry.waiters or ():
-            assert waiter.waiting_on is entry
         assert (entry.timer and entry.timer.due) == item.due, "T2"
         if entry.timer is not None:
             assert (entry.timer.entry is entry) == (item.state == READY), "T2: it runs while nobody has it"
+    for entry, waiters in queue.awaited.items():
+        assert entry.state == AVAILABLE, "nobody waits on what cannot be had"
+        assert waiters
+        assert all(waiter.waiting_on is entry for waiter in waiters)
     ready = [item.size for item in model.items if item.state == READY]
     out = [item.size for item in model.items if item.state != READY]
     assert (queue.ready, queue.ready_bytes) == (len(ready), sum(ready)), "I2"

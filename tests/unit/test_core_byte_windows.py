@@ -150,8 +150,8 @@ def test_leaving_while_waiting_leaves_no_trace() -> None:
     bench.run()
     entry = client.consumer.waiting_on
     assert entry is not None
-    assert entry.waiters == [client.consumer]
+    assert bench.queue.awaited == {entry: [client.consumer]}
     client.vanish()
-    assert not entry.waiters
+    assert not bench.queue.awaited
     assert client.consumer.waiting_on is None
     assert bench.queue.waiting == {}
