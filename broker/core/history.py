@@ -41,8 +41,9 @@ class History(Keeper):
     def messages(self) -> list[Message]:
         """Copies of the messages, oldest first, which the log has not seen: they may go to other queues.
 
-        They have no date: their time begins anew where they go. All are in memory at once, so they are the
-        latest with `replay_bytes` of content together, or just the last one if that has more.
+        They have no date: their time begins anew where they go. Nobody gets receipts for them. All are in
+        memory at once, so they are the latest with `replay_bytes` of content together, or just the last one
+        if that has more.
 
         Raises OSError or LogDamaged if the disk does not give a content back.
         """
@@ -59,7 +60,9 @@ class History(Keeper):
 
     def _copy(self, message: Message) -> Message:
         content = message.content
-        return copy_of(message, self.queue.store.load(message) if content is None else content)
+        copy = copy_of(message, self.queue.store.load(message) if content is None else content)
+        copy.marks = 0
+        return copy
 
     def _trim(self) -> None:
         """Let the oldest go: one that was added is one too many, and after a restart there may be more."""

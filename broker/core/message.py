@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64, mypyc_attr, u8
 
 SHORT_STRING_BYTES_MAX: Final = 255
 NEVER: Final[i64] = -1  # of an expiration: the message may wait for ever
+
+# bits of a message's marks
+REMEMBERED: Final = 2  # it is no message, but what queues remember of one (`memory.py`)
+TELLS_ARRIVAL: Final = 4  # its publisher wants receipts: of its arrival in queues,
+TELLS_CONSUMED: Final = 8  # and of its being consumed from them (`receipts.py`)
+KNOWN: Final = 16  # a queue has had it before; the log does not keep this
 
 
 @final
@@ -38,7 +44,8 @@ class Message:
     `date`: from when on its time is counted, in milliseconds since 1970; 0: nobody needs it.
     `expiration`: how many milliseconds it may wait in a queue; NEVER: its publisher does not say.
     `died`: it has been dead-lettered, and what its headers say of that is the broker's own word.
-    These three are kept in the log too, of a message with a date. They are set before the message is
+    `marks`: what else there is to know of it; 0 for most.
+    These four are kept in the log too, of a message with a date. They are set before the message is
     appended, and not changed afterwards.
     """
 
@@ -54,6 +61,7 @@ class Message:
     date: i64 = 0
     expiration: i64 = NEVER
     died: bool = False
+    marks: u8 = 0
     body: Body | None = None
 
     def __init__(
@@ -98,6 +106,7 @@ def copy_of(message: Message, content: bytes | None) -> Message:
     copy = Message(message.address, content, message.size, message.persistent, message.priority)
     copy.expiration = message.expiration
     copy.died = message.died
+    copy.marks = message.marks
     copy.body = message.body
     return copy
 

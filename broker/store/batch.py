@@ -22,6 +22,7 @@ from broker.store.format import (
     HEADER_BYTES,
     LARGE,
     MANY,
+    MARKS,
     MESSAGE,
     REMOVED,
     SETTLE,
@@ -122,7 +123,7 @@ class Batch:
             writer.append(DATED)
             write_i64_be(writer, message.date)
             write_i64_be(writer, message.expiration)
-            writer.append(DIED if message.died else 0)
+            writer.append(message.marks & MARKS | (DIED if message.died else 0))
         write_i64_be(writer, message.sequence)
         writer.append(message.priority)
         writer.write(destination)

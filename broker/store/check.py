@@ -7,7 +7,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker.core.message import Message
+from broker.core.message import REMEMBERED, Message
 from broker.store.disk import Disk
 from broker.store.log import Log
 from broker.store.reading import RecoverySink
@@ -73,6 +73,8 @@ class CheckReport:
             lines.append(f"messages that were already settled and may come back: at least {loss.settles}")
         if loss.counts:
             lines.append(f"messages with too low a delivery count: at least {loss.counts}")
+        if loss.memories:
+            lines.append(f"messages whose duplicates queues may take for new: at most {loss.memories}")
         return lines
 
     def _queue(self, number: int) -> str:
@@ -103,7 +105,7 @@ class _Counter(RecoverySink):
 
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
         """A message; every queue counts as existing."""
-        for queue in queues:
+        for queue in queues if message.marks & REMEMBERED == 0 else ():
             self.report.by_queue[queue] = self.report.by_queue.get(queue, 0) + 1
         return len(queues)
 

@@ -1,4 +1,4 @@
-"""The bytes of the log, format version 3. All integers are unsigned and big-endian.
+"""The bytes of the log, format version 4. All integers are unsigned and big-endian.
 
 A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
 there (less if the file ends within it): the file may be longer, preallocated or with old batches of the dead
@@ -23,7 +23,9 @@ later batch may have.
     7 closed                              the last record of a clean stop
     8 dated       date 8 | expiration 8 | marks 1 | from the sequence on as a message record:
                   a message with a date, ms since 1970; expiration in ms, all bits 1: none;
-                  mark 1: it has been dead-lettered
+                  mark 1: it has been dead-lettered; mark 2: it is no message but what the queues remember of
+                  one, its routing key an id or, with an expiration, a producer whose sequence that is;
+                  marks 4 and 8: receipts are wanted for its arrival, for its being consumed
     9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
@@ -38,7 +40,8 @@ several counts the highest is the one. Every segment begins with a checkpoint; t
 older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
-Version 1 has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues. Every segment is of one
+Version 1 has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues, version 3 no marks but
+the first. Every segment is of one
 version, a log may have segments of several.
 """
 
@@ -46,16 +49,16 @@ from struct import Struct
 from typing import Final, final
 
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
-from broker.core.message import NEVER
+from broker.core.message import NEVER, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED
 
 try:  # the same CRC-32, five times as fast
     from isal.isal_zlib import crc32
 except ImportError:  # no wheel for this machine
     from zlib import crc32
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 MAGIC: Final = b"AMQL"
 HEADER_BYTES: Final = 44
 BLANK: Final = bytes(HEADER_BYTES)
@@ -71,7 +74,8 @@ DATED: Final = 8
 COUNT: Final = 9
 LARGE: Final = 10
 
-DIED: Final = 1  # a mark of a dated message
+DIED: Final = 1  # a mark of a dated message; the others are as in memory
+MARKS: Final = REMEMBERED | TELLS_ARRIVAL | TELLS_CONSUMED
 MANY: Final = 0xFFFF  # in place of a number of queues: it stands in the next 4 octets
 
 MALFORMED: Final = -1
@@ -138,6 +142,7 @@ class Records:
         self.date: i64 = 0
         self.expiration: i64 = NEVER
         self.died = False
+        self.marks: u8 = 0
         self.pieces: i64 = 0  # how many numbers of pieces stand
         self.pieces_at: i64 = 0  # from here
         self.queue: i64 = 0  # of a settle, delivered or count record
@@ -160,8 +165,8 @@ class Records:
     def next(self) -> i64:
         """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense.
 
-        The kind of a dated message is MESSAGE too; `date` is 0 for one without. `expiration` and `died` are
-        void without a date. So is that of a large one; `pieces` is 0 for all others.
+        The kind of a dated message is MESSAGE too; `date` is 0 for one without. `expiration`, `died` and
+        `marks` are void without a date. So is that of a large one; `pieces` is 0 for all others.
         """
         self.pieces = 0
         return self._next(self.position)
@@ -207,6 +212,7 @@ class Records:
             self.date = read_i64_be(self.data, at + 1)
             self.expiration = read_i64_be(self.data, at + 9)
             self.died = self.data[at + 17] & DIED != 0
+            self.marks = self.data[at + 17] & MARKS
             return self._message(at + 17)
         if kind == LARGE and room >= 5 and self.pieces == 0:
             self.pieces = i64(read_i32_be(self.data, at + 1)) & 0xFFFFFFFF

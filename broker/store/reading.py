@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.message import Message
+from broker.core.message import REMEMBERED, Message
 from broker.store.errors import LogDamaged
 from broker.store.replay import PAGE, Replay
 from broker.store.scan import SegmentScanner
@@ -36,7 +36,7 @@ class RecoverySink:
         raise NotImplementedError
 
     def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
-        """A message that these queues hold; returns how many of the queues still exist and took it.
+        """A message that these queues hold, or remember; returns how many still exist and took it.
 
         Its content is on disk. Called twice for a message that only some queues had delivered. `counts`: how
         often a queue had given it out, of queues that count. List and dict may be shared with other calls:
@@ -213,7 +213,8 @@ class Reading:
             self._join(message)
         if len(queues) != message.references:
             queues = replay.holders(message)
-        self.report.messages += 1
+        if message.marks & REMEMBERED == 0:
+            self.report.messages += 1
         seen = replay.delivered.get(message.sequence) if clean and replay.delivered else None
         counts = replay.counts.by_queue(message.sequence) if replay.counts.first else _NO_COUNTS
         taken: i64 = 0

@@ -133,6 +133,7 @@ class Replay:
                 message.date = records.date
                 message.expiration = records.expiration
                 message.died = records.died
+                message.marks = records.marks
             self.page.messages[slot] = message
             if sequence >= self.next_sequence:
                 self.next_sequence = sequence + 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from broker.core.message import REMEMBERED
 from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
 from broker.store.reading import Reading
 from broker.store.replay import Replay
@@ -37,6 +38,7 @@ class Loss:
     unknown: int = 0  # messages of which not even the queue is known
     settles: int = 0  # messages that were settled there may come back
     counts: int = 0  # messages that come back with too low a delivery count
+    memories: int = 0  # ids and producers that queues no longer remember
     definitions: int = 0
 
 
@@ -50,6 +52,7 @@ class Salvage(Reading):
         self.lost: dict[int, list[int]] = {}  # by sequence: the queues, [] if not known
         self.recognised: dict[int, list[int]] = {}  # in the damage before the next batch
         self.lost_pieces: set[int] = set()
+        self.lost_memories: set[int] = set()
         self.lost_settles: list[tuple[int, int]] = []
         self.lost_counts: list[tuple[int, int, int]] = []
         self.base: i64 = 0  # the segment whose checkpoint counts
@@ -156,7 +159,9 @@ class Salvage(Reading):
         while True:
             kind = records.next()
             if kind == MESSAGE:
-                if records.queues > 0:
+                if records.date != 0 and records.marks & REMEMBERED:
+                    self.lost_memories.add(records.sequence)
+                elif records.queues > 0:
                     self.recognised[records.sequence] = records.queue_numbers()
                 else:  # what is lost with a piece is the message that names it
                     self.lost_pieces.add(records.sequence)
@@ -201,6 +206,9 @@ class Salvage(Reading):
                 self._forgive(number)
         self._give_up_incomplete()
         loss = self.loss
+        for sequence in self.lost_memories:
+            self.lost.pop(sequence, None)
+            loss.memories += not self._is_alive(sequence)
         for sequence, queues in self.lost.items():
             if self._is_alive(sequence):
                 continue

@@ -5,18 +5,18 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from broker.core.message import NEVER, Message
+from broker.core.message import NEVER, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.store.log import Log
 from tests.storing import Sink, content_of, new_message
 
-Time = tuple[int, int, bool]
-"""Date, expiration and whether it has been dead-lettered."""
+Time = tuple[int, int, int]
+"""Date, expiration and marks; 1: it has been dead-lettered."""
 
 NO_TIME: Final[Time] = (0, NEVER, False)
 
 
 def time_of(message: Message) -> Time:
-    return message.date, message.expiration, message.died
+    return message.date, message.expiration, message.died | message.marks
 
 
 def random_message(rng: random.Random, number: int) -> Message:
@@ -26,6 +26,7 @@ def random_message(rng: random.Random, number: int) -> Message:
     if message.date:
         message.expiration = rng.choice([NEVER, NEVER, 0, 5000])
         message.died = rng.random() < 0.5
+        message.marks = rng.choice([0, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED])
     return message
 
 
