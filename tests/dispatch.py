@@ -8,7 +8,8 @@ from broker.core.consumer_target import ConsumerTarget
 from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.entry_list import FifoEntryList, QueueEntryList
+from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from broker.core.counters import Counters
-from broker.core.entry_list import FifoEntryList
+from broker.core.fifo_list import FifoEntryList
 from broker.core.message import Address, Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queue import Queue

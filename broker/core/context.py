@@ -38,7 +38,7 @@ class QueueContext:
         self.filter = entry_filter
         self.users: i64 = 0
         self.last: QueueEntry = entries.head
-        self.behind: list[tuple[int, QueueEntry]] = []
+        self.behind: list[QueueEntry] = []
         self.more: bool = False
         self.scan_budget: i64 = SCAN_BUDGET if entry_filter is None else FILTER_BUDGET
 
@@ -47,7 +47,7 @@ class QueueContext:
         self.more = False
         budget = self.scan_budget
         while self.behind:
-            entry = self.behind[0][1]
+            entry = self.behind[0]
             if entry.state == AVAILABLE and self.sees(entry):
                 return entry
             heappop(self.behind)  # gone, or with somebody: it is offered again if it comes back
@@ -67,21 +67,21 @@ class QueueContext:
 
     def passed(self, entry: QueueEntry) -> None:
         """`entry`, the result of the latest look-up, is being delivered."""
-        if self.behind and self.behind[0][1] is entry:
+        if self.behind and self.behind[0] is entry:
             heappop(self.behind)
         else:
             self.last = entry
 
     def offer(self, entry: QueueEntry, depth: i64) -> None:
         """`entry` has just become AVAILABLE in a queue of `depth` entries."""
-        if entry.order <= self.last.order:
-            heappush(self.behind, (entry.order, entry))
+        if not self.last.precedes(entry):
+            heappush(self.behind, entry)
             self.compact(depth)
 
     def offer_many(self, entries: list[QueueEntry], depth: i64) -> None:
         """All of `entries` have just become AVAILABLE: one O(n) heapify instead of n pushes."""
-        last = self.last.order
-        self.behind += [(entry.order, entry) for entry in entries if entry.order <= last]
+        last = self.last
+        self.behind += [entry for entry in entries if not last.precedes(entry)]
         heapify(self.behind)
         self.compact(depth)
 
@@ -106,8 +106,8 @@ class QueueContext:
     def compact(self, depth: i64) -> None:
         """Drop what has left the queue, once it may outnumber what has not; O(1) amortised."""
         if len(self.behind) > _STALE_MIN and len(self.behind) > 2 * depth:
-            live = {order: entry for order, entry in self.behind if entry.state != DEQUEUED}
-            self.behind = sorted(live.items())
+            live = dict.fromkeys([entry for entry in self.behind if entry.state != DEQUEUED])
+            self.behind = sorted(live)
 
     def _scan(self, entry: QueueEntry, budget: i64) -> QueueEntry | None:
         """Walk on from the successor of `last`; None at the end, or with `more` where the budget ends."""

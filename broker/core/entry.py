@@ -7,7 +7,7 @@ the very same place or leaves the queue as DEQUEUED, for good. Acquiring is the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
@@ -26,14 +26,15 @@ RANK_SHIFT: Final = (
 )
 
 
-@final
 @mypyc_attr(acyclic=True)
 class QueueEntry:
     """One message in one queue; made by `QueueEntryList.append` only.
 
-    Not tracked by the garbage collector, so whoever takes an entry out of its list cuts its links.
+    Not tracked by the garbage collector, so whoever takes an entry out of its list cuts its links. Heaps of
+    entries hold the entries themselves, which are compared by their places.
 
-    `order`: its place, smaller is sooner, fixed at enqueue: rank << 55 | sequence.
+    `order`: its place, smaller is sooner, fixed at enqueue: rank << 55 | sequence. Where something else comes
+    first, a kind of queue has a kind of entry: whose place is before whose, `precedes` knows.
     `owner`: the consumer that acquired it, None unless ACQUIRED.
     `redelivered`: it may have been with a client before.
     `delivery_count`: how often it was acquired for delivery; browsing does not count.
@@ -50,3 +51,10 @@ class QueueEntry:
         self.prev: QueueEntry | None = None
         self.next: QueueEntry | None = None
         self.timer: Timer | None = None
+
+    def precedes(self, other: QueueEntry) -> bool:
+        """Whether its place in their queue is before that of `other`."""
+        return self.order < other.order
+
+    def __lt__(self, other: QueueEntry) -> bool:
+        return self.precedes(other)

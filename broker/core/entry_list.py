@@ -1,4 +1,4 @@
-"""The orders that a queue can keep its entries in: one list class for each kind of queue.
+"""The order that a queue keeps its entries in: one list class for each kind of queue, in a file of its own.
 
 [Qpid: QueueEntryList]
 """
@@ -6,88 +6,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entry import ACQUIRED, RANK_SHIFT, QueueEntry
-from broker.core.message import Address, Message
-
-_NO_MESSAGE = Message(Address("", ""), b"", 0, False, 0)
-
-
-def _sentinel(order: i64) -> QueueEntry:
-    """The place before every entry of a list: never AVAILABLE, never unlinked."""
-    entry = QueueEntry(_NO_MESSAGE, order)
-    entry.state = ACQUIRED
-    return entry
+from broker.core.entry import ACQUIRED, QueueEntry
+from broker.core.message import NOWHERE, Message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueueEntryList:
-    """A strict order of entries in which an entry never moves.
+    """A strict order of entries in which an entry never moves: each is linked to the next and the one before.
 
-    `head` stands before the first entry. `in_order`: an append can never land before an entry that is there.
+    `head` stands before the first entry, is never AVAILABLE and never unlinked; `tail` is the last entry, or
+    `head`. `in_order`: an append can never land before an entry that is there. `sequence`: the number of the
+    latest arrival.
+    `ranks`: how many ranks of urgency the entries may have; 1: all have the same. The rank of an entry is
+    `order >> RANK_SHIFT`, and 0 is the most urgent.
     """
 
-    def __init__(self, in_order: bool) -> None:
-        self.head: QueueEntry = _sentinel(0)
+    def __init__(self, in_order: bool, ranks: i64 = 1) -> None:
+        head = QueueEntry(Message(NOWHERE, b"", 0, False, 0), 0)
+        head.state = ACQUIRED
+        self.head: QueueEntry = head
+        self.tail: QueueEntry = head
         self.in_order = in_order
+        self.ranks = ranks
         self.sequence: i64 = 0
 
     def append(self, message: Message) -> QueueEntry:
-        """Make `message`'s entry and link it at its place, O(1)."""
+        """Make `message`'s entry and link it at its place."""
         raise NotImplementedError
 
     def unlink(self, entry: QueueEntry) -> None:
-        """Take a linked `entry` out, O(1).
+        """Take a linked `entry` out.
 
         Both its links are cut: cursors must have been moved off it before.
         """
-        raise NotImplementedError
-
-    def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """The entry after a linked one (or after `head`); None at the end."""
-        raise NotImplementedError
-
-    def __iter__(self) -> Iterator[QueueEntry]:
-        """All entries in order, for cold use. The one that the iteration stands on must stay linked."""
-        entry = self.next(self.head)
-        while entry is not None:
-            yield entry
-            entry = self.next(entry)
-
-
-@final
-class FifoEntryList(QueueEntryList):
-    """First in, first out. `rank` and `sequence` matter only to a list that this one is a part of."""
-
-    def __init__(self, rank: i64 = 0) -> None:
-        super().__init__(True)
-        self.head.order = rank << RANK_SHIFT
-        self.tail: QueueEntry = self.head
-
-    def append(self, message: Message) -> QueueEntry:
-        """Link a new last entry."""
-        self.sequence += 1
-        entry = QueueEntry(message, self.sequence)
-        tail = self.tail
-        entry.prev = tail
-        tail.next = entry
-        self.tail = entry
-        return entry
-
-    def append_at(self, message: Message, order: i64) -> QueueEntry:
-        """Link a new last entry whose order was fixed elsewhere and exceeds that of every entry here."""
-        entry = QueueEntry(message, order)
-        tail = self.tail
-        entry.prev = tail
-        tail.next = entry
-        self.tail = entry
-        return entry
-
-    def unlink(self, entry: QueueEntry) -> None:
-        """Take `entry` out and cut its links."""
         before = entry.prev
         after = entry.next
         assert before is not None, "only a linked entry can be unlinked"
@@ -100,50 +54,35 @@ class FifoEntryList(QueueEntryList):
         entry.prev = None
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """The entry that arrived next."""
+        """The entry after a linked one (or after `head`); None at the end."""
         return entry.next
 
+    def __iter__(self) -> Iterator[QueueEntry]:
+        """All entries in order, for cold use. The one that the iteration stands on must stay linked."""
+        entry = self.next(self.head)
+        while entry is not None:
+            yield entry
+            entry = self.next(entry)
 
-@final
-class PriorityEntryList(QueueEntryList):
-    """Higher priority first, first in first out within one.
+    # ---- where there are ranks
 
-    [Qpid: PriorityQueueList; RabbitMQ: x-max-priority]
+    def rank_before(self, rank: i64) -> i64:
+        """The last rank before this one that has entries, -1 if none has."""
+        raise NotImplementedError
 
-    `levels` is the number of distinct priorities, 1..256: x-max-priority + 1. A message's level is its
-    priority, capped at the highest one. Rank 0 is the highest level.
-    """
+    def first_of(self, rank: i64) -> QueueEntry | None:
+        """The first entry of a rank that has entries."""
+        raise NotImplementedError
 
-    def __init__(self, levels: i64) -> None:
-        super().__init__(False)
-        if levels < 1 or levels > 256:
-            raise ValueError("a priority queue has 1 to 256 levels")
-        self.levels = levels
-        self.ranks: list[FifoEntryList] = [FifoEntryList(rank) for rank in range(levels)]
-        self.head = self.ranks[0].head
+    # ---- for subclasses
 
-    def append(self, message: Message) -> QueueEntry:
-        """Link a new last entry of the message's level."""
-        level = message.priority
-        if level >= self.levels:
-            level = self.levels - 1
-        rank = self.levels - 1 - level
-        self.sequence += 1
-        return self.ranks[rank].append_at(message, rank << RANK_SHIFT | self.sequence)
-
-    def unlink(self, entry: QueueEntry) -> None:
-        """Take `entry` out and cut its links."""
-        self.ranks[entry.order >> RANK_SHIFT].unlink(entry)
-
-    def next(self, entry: QueueEntry) -> QueueEntry | None:
-        """The next entry of the same rank, else the first of the next rank that has one; O(levels)."""
-        after = entry.next
-        if after is not None:
-            return after
-        rank = (entry.order >> RANK_SHIFT) + 1
-        while rank < self.levels:
-            after = self.ranks[rank].head.next
-            if after is not None:
-                return after
-            rank += 1
-        return None
+    def link(self, entry: QueueEntry, before: QueueEntry) -> None:
+        """Put a new `entry` behind `before`, which is linked or `head`."""
+        after = before.next
+        entry.prev = before
+        entry.next = after
+        before.next = entry
+        if after is None:
+            self.tail = entry
+        else:
+            after.prev = entry

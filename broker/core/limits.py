@@ -12,7 +12,6 @@ from mypy_extensions import i64
 
 from broker.core.dead_letter import MAXLEN, dead_letter
 from broker.core.entry import AVAILABLE, RANK_SHIFT, QueueEntry
-from broker.core.entry_list import PriorityEntryList
 from broker.core.immediate import hand_over
 from broker.core.overflow import DROP_HEAD
 
@@ -60,35 +59,35 @@ def _oldest(queue: Queue) -> QueueEntry | None:
 
 @final
 class Victims:
-    """Finds the oldest AVAILABLE entry of the lowest priority in a priority queue.
+    """Finds the oldest AVAILABLE entry of the last rank, where entries have ranks.
 
     Behind the cursor that consumers share, entries are AVAILABLE only if they were given back or came late;
-    those are in a heap for each rank. Everything after the cursor is AVAILABLE. O(log n) and O(levels).
+    those are in a heap for each rank. Everything after the cursor is AVAILABLE. O(log n), and O(ranks whose
+    entries are all with consumers).
     """
 
-    def __init__(self, queue: Queue, entries: PriorityEntryList) -> None:
+    def __init__(self, queue: Queue) -> None:
         self._context = queue.context
-        self._entries = entries
+        self._entries = queue.entries
         self._queue = queue
-        self._behind: list[list[tuple[int, QueueEntry]]] = [[] for _ in entries.ranks]
+        self._behind: dict[int, list[QueueEntry]] = {}
         self._count: i64 = 0
 
     @staticmethod
     def of(queue: Queue) -> Victims | None:
-        """What is needed for a queue: nothing if it is no priority queue."""
-        entries = queue.entries
-        if not isinstance(entries, PriorityEntryList):
+        """What is needed for a queue: nothing if all its entries are of one rank."""
+        if queue.entries.ranks == 1:
             return None
-        victims = Victims(queue, entries)
-        for _, entry in queue.context.behind:
+        victims = Victims(queue)
+        for entry in queue.context.behind:
             victims.offer(entry)
         return victims
 
     def offer(self, entry: QueueEntry) -> None:
         """`entry` has just become AVAILABLE."""
-        if entry.order > self._context.last.order or entry.state != AVAILABLE:
+        if self._context.last.precedes(entry) or entry.state != AVAILABLE:
             return
-        heappush(self._behind[entry.order >> RANK_SHIFT], (entry.order, entry))
+        heappush(self._behind.setdefault(entry.order >> RANK_SHIFT, []), entry)
         self._count += 1
         if self._count > 2 * (self._queue.ready + self._queue.unacked) + _STALE_MIN:
             self._sweep()
@@ -97,30 +96,38 @@ class Victims:
         """The entry that is to go first."""
         last = self._context.last
         cursor_rank = last.order >> RANK_SHIFT
-        rank: i64 = len(self._behind) - 1
+        rank = self._entries.rank_before(self._entries.ranks)
         while rank >= 0:
-            heap = self._behind[rank]
-            while heap and heap[0][1].state != AVAILABLE:
-                heappop(heap)
-                self._count -= 1
-            if heap:
-                return heap[0][1]
-            entry: QueueEntry | None = None
-            if rank > cursor_rank:
-                entry = self._entries.ranks[rank].head.next
-            elif rank == cursor_rank:
-                entry = last.next
-            while entry is not None and entry.state != AVAILABLE:
-                entry = entry.next
+            entry = self._first_behind(rank)
             if entry is not None:
                 return entry
-            rank -= 1
+            if rank > cursor_rank:
+                entry = self._entries.first_of(rank)
+            elif rank == cursor_rank:
+                entry = last.next
+            while entry is not None and entry.state != AVAILABLE and entry.order >> RANK_SHIFT == rank:
+                entry = entry.next
+            if entry is not None and entry.state == AVAILABLE and entry.order >> RANK_SHIFT == rank:
+                return entry
+            rank = self._entries.rank_before(rank)
+        return None
+
+    def _first_behind(self, rank: i64) -> QueueEntry | None:
+        heap = self._behind.get(rank)
+        if heap is None:
+            return None
+        while heap:
+            if heap[0].state == AVAILABLE:
+                return heap[0]
+            heappop(heap)
+            self._count -= 1
+        del self._behind[rank]
         return None
 
     def _sweep(self) -> None:
         """Let go of what is not AVAILABLE any more."""
         self._count = 0
-        for heap in self._behind:
-            heap[:] = {order: (order, entry) for order, entry in heap if entry.state == AVAILABLE}.values()
+        for heap in self._behind.values():
+            heap[:] = dict.fromkeys([entry for entry in heap if entry.state == AVAILABLE])
             heapify(heap)
             self._count += len(heap)

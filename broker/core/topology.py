@@ -12,15 +12,17 @@ from broker.core.binding import Binding
 from broker.core.clearing import dispose
 from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
-from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
+from broker.core.entry_list import QueueEntryList
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.exclusive import Election
+from broker.core.fifo_list import FifoEntryList
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
+from broker.core.priority_list import PriorityEntryList
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.route import Resolution, Route

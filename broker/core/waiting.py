@@ -68,5 +68,5 @@ def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:
     """`entry` has become AVAILABLE: it comes before what some wait on, and may fit."""
     for consumer in list(queue.waiting):
         awaited = consumer.waiting_on
-        if awaited is not None and entry.order < awaited.order and consumer.target.fits(entry.message.size):
+        if awaited is not None and entry.precedes(awaited) and consumer.target.fits(entry.message.size):
             stop_waiting(queue, consumer)

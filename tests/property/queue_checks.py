@@ -10,6 +10,7 @@ wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import (
@@ -22,7 +23,7 @@ from broker.core.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
-from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
+from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_model import READY, Item, Model, sees
@@ -30,8 +31,6 @@ from tests.property.queue_model import READY, Item, Model, sees
 if TYPE_CHECKING:
     from tests.property.queue_probe import Probe
     from tests.property.queue_world import World
-
-SEQUENCE = (1 << RANK_SHIFT) - 1
 
 
 def has_credit(probe: Probe) -> bool:
@@ -163,7 +162,7 @@ def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
     queue = model.queue
     entries = list(queue.entries)
     assert [number_of(entry) for entry in entries] == [item.number for item in model.items], "I1, I2"
-    assert [entry.order for entry in entries] == sorted(entry.order for entry in entries), "I2"
+    assert all(one.precedes(other) for one, other in pairwise(entries)), "I2"
     for entry, item in zip(entries, model.items, strict=True):
         assert entry.state == (AVAILABLE if item.state == READY else ACQUIRED), "I1"
         assert entry.owner is item.owner, "I3"
@@ -224,12 +223,13 @@ def check_cursors(queue: Queue) -> None:
     live = set(queue.entries)
     assert len(queue.browser_contexts) == sum(not consumer.acquires for consumer in queue.manager.all)
     for context in (queue.context, *queue.filtered, *queue.browser_contexts):
-        assert context.last in live or context.last.order & SEQUENCE == 0, "a dead cursor"
+        assert context.last in live or context.last is queue.entries.head, "a dead cursor"
         assert len(context.behind) <= max(64, 2 * len(live)), "dead entries are kept"
     for context in (queue.context, *queue.filtered):
-        behind = {entry for _, entry in context.behind}
+        behind = set(context.behind)
         for entry in live:
-            if entry.state == AVAILABLE and entry.order <= context.last.order and context.sees(entry):
+            passed = not context.last.precedes(entry)
+            if entry.state == AVAILABLE and passed and context.sees(entry):
                 assert entry in behind, "I4: hidden behind the cursor"
 
 

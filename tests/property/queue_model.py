@@ -7,9 +7,11 @@ from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
-from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
+from broker.core.entry_list import QueueEntryList
 from broker.core.exclusive import Election
+from broker.core.fifo_list import FifoEntryList
 from broker.core.ports import MessageStore
+from broker.core.priority_list import PriorityEntryList
 from broker.core.queue import Queue
 from tests.dispatch import number_of
 

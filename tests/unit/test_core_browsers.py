@@ -1,8 +1,8 @@
 """Browsers see every entry in order and take none. Cases of Broker-J's BrowserTest."""
 
 from broker.core.consumer import NON_ACQUIRING
-from broker.core.entry_list import PriorityEntryList
 from broker.core.getting import get_one
+from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Bench
 
 

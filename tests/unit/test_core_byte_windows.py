@@ -3,7 +3,7 @@
 from broker.core.clearing import purge
 from broker.core.consumer import INTERESTED, NOT_INTERESTED
 from broker.core.credit import Credit
-from broker.core.entry_list import PriorityEntryList
+from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Bench
 
 

@@ -2,7 +2,8 @@
 
 from broker.core.context import QueueContext
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
-from broker.core.entry_list import FifoEntryList, PriorityEntryList
+from broker.core.fifo_list import FifoEntryList
+from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import message
 
 

@@ -3,9 +3,11 @@
 import pytest
 
 from broker.core.entry import QueueEntry
-from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
+from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
 from broker.core.getting import get_one
 from broker.core.message import Message
+from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Bench
 
 

@@ -1,9 +1,14 @@
 """The orders of entries: first in first out, and by priority. Cases of Broker-J's queue entry list tests."""
 
+import random
+from bisect import insort
+
 import pytest
 
-from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT
-from broker.core.entry_list import FifoEntryList, PriorityEntryList, QueueEntryList
+from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
+from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
+from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import message, number_of
 
 
@@ -22,7 +27,7 @@ def test_fifo_keeps_arrival_order_and_numbers_it() -> None:
 
 def test_the_place_before_the_first_entry_can_never_be_taken() -> None:
     assert FifoEntryList().head.state == ACQUIRED
-    assert all(rank.head.state == ACQUIRED for rank in PriorityEntryList(3).ranks)
+    assert PriorityEntryList(3).head.state == ACQUIRED
 
 
 @pytest.mark.parametrize("gone", [0, 2, 4])
@@ -114,6 +119,41 @@ def test_no_number_of_arrivals_changes_the_level() -> None:
     high = entries.append(message(2, priority=255))
     assert low.order > high.order > 0
     assert low.order < 1 << 63
+
+
+def test_levels_without_entries_cost_nothing() -> None:
+    """Neither memory nor time: what is linked is linked, whatever lies between."""
+    entries = PriorityEntryList(256)
+    first, last = (entries.append(message(n, priority=p)) for n, p in ((1, 255), (2, 0)))
+    assert first.next is last
+    assert entries.tail is last
+    assert entries.rank_before(entries.ranks) == 255
+    assert entries.first_of(255) is last
+    assert entries.rank_before(255) == 0
+    assert entries.rank_before(0) == -1
+    entries.unlink(first)
+    entries.unlink(last)
+    assert entries.rank_before(entries.ranks) == -1
+
+
+def test_many_levels_in_any_order_against_a_sorted_list() -> None:
+    choice = random.Random("levels")
+    entries = PriorityEntryList(256)
+    linked: list[QueueEntry] = []
+    for n in range(3000):
+        if linked and choice.random() < 0.45:
+            entries.unlink(linked.pop(choice.randrange(len(linked))))
+        else:
+            insort(linked, entries.append(message(n, priority=choice.randrange(256))))
+        if n % 50 == 0:
+            assert list(entries) == linked
+    ranks = sorted({entry.order >> RANK_SHIFT for entry in linked})
+    rank = entries.ranks
+    found: list[int] = []
+    while (rank := entries.rank_before(rank)) >= 0:
+        found.insert(0, rank)
+        assert entries.first_of(rank) is next(e for e in linked if e.order >> RANK_SHIFT == rank)
+    assert found == ranks
 
 
 @pytest.mark.parametrize("levels", [0, 257])

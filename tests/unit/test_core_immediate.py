@@ -1,7 +1,7 @@
 """basic.publish with immediate: deliver at this moment or not at all. [AMQP 0-9-1 1.8.3.7]"""
 
-from broker.core.entry_list import PriorityEntryList
 from broker.core.immediate import enqueue_immediate
+from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Bench, message
 
 

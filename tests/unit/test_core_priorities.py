@@ -1,7 +1,7 @@
 """Consumer priority, and message priority. Cases of Broker-J's ConsumerPriorityTest and PriorityQueueTest."""
 
 from broker.core.consumer import INTERESTED, NOTIFIED
-from broker.core.entry_list import PriorityEntryList
+from broker.core.priority_list import PriorityEntryList
 from broker.core.session import Session
 from tests.dispatch import Bench, Client
 

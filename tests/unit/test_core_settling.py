@@ -5,7 +5,7 @@ import pytest
 from broker.core.clearing import dispose, purge
 from broker.core.consumer import REMOVED
 from broker.core.entry import AVAILABLE, DEQUEUED
-from broker.core.entry_list import PriorityEntryList
+from broker.core.priority_list import PriorityEntryList
 from broker.core.restoring import restore
 from tests.clock import HandClock
 from tests.dispatch import Bench, message

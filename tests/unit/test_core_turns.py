@@ -7,7 +7,7 @@ from broker.core.consumer import NOTIFIED, QueueConsumer
 from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.entry_list import FifoEntryList
+from broker.core.fifo_list import FifoEntryList
 from broker.core.getting import get_one
 from broker.core.queue import Queue
 from broker.core.session import Session

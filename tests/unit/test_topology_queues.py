@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.entry_list import FifoEntryList, PriorityEntryList
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
+from broker.core.fifo_list import FifoEntryList
+from broker.core.priority_list import PriorityEntryList
 from tests.topology import RecordingStore, add_exchange, add_queue, consume, new_vhost, publish, routed
 
 LOCKED = (
@@ -29,7 +30,7 @@ def test_the_entry_list_follows_the_priorities() -> None:
     assert isinstance(add_queue(vhost, "q").entries, FifoEntryList)
     entries = vhost.declare_queue("p", False, None, False, {"x-max-priority": 10}).entries
     assert isinstance(entries, PriorityEntryList)
-    assert entries.levels == 11
+    assert entries.ranks == 11
 
 
 @pytest.mark.parametrize(
