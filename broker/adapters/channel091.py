@@ -19,7 +19,7 @@ from broker.adapters.large_bodies import take_piece
 from broker.adapters.leases import Leases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
-from broker.adapters.returning import not_taken
+from broker.adapters.returning import not_taken, refuse_publish
 from broker.adapters.settling import give_everything_back, hold_ack, known
 from broker.adapters.special import publish_special
 from broker.adapters.target091 import Target091
@@ -27,7 +27,7 @@ from broker.adapters.topology091 import Handler
 from broker.adapters.transaction091 import Transaction091
 from broker.adapters.unacked import Unacked
 from broker.core.credit import Credit
-from broker.core.errors import BrokerError, ExchangeReplaced, StoreFailed
+from broker.core.errors import BrokerError, ExchangeReplaced
 from broker.core.message import Body, Message
 from broker.core.publishing import BY_MESSAGE, REFUSED
 from broker.core.session import Session
@@ -108,7 +108,7 @@ class Channel(IncomingChannel):
             self._publish_again(arguments, content, message, traits)
             return
         except BrokerError as error:
-            self._refuse_publish(error)
+            refuse_publish(self, publication, message, error)
             return
         if taken <= 0:
             if taken == BY_MESSAGE:  # a binding made since asks for more than the key
@@ -151,14 +151,6 @@ class Channel(IncomingChannel):
         if self.server.shortage.reason:
             hold_publisher(self.connection)
         return publication
-
-    def _refuse_publish(self, error: BrokerError) -> None:
-        """A publish that cannot be kept: nacked to a publisher that wants confirms, else the channel ends."""
-        if self.confirms is not None and isinstance(error, StoreFailed):
-            self.server.counters.refused += 1
-            self.confirms.refuse()
-        else:
-            self.refuse(error, c.BASIC_PUBLISH)
 
     def on_oversized(self, size: i64) -> None:
         """A body beyond the limit (IncomingChannel)."""

@@ -16,6 +16,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.NotFound: NOT_FOUND,
     errors.PreconditionFailed: PRECONDITION_FAILED,
     errors.ResourceLocked: RESOURCE_LOCKED,
+    errors.QueueStopped: PRECONDITION_FAILED,
     errors.AccessRefused: ACCESS_REFUSED,
     errors.NotAllowed: NOT_ALLOWED,
     errors.ExchangeReplaced: PRECONDITION_FAILED,

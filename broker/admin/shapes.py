@@ -16,6 +16,7 @@ from broker.core.field_values import fingerprint
 from broker.core.policy import Policy
 from broker.core.policy_keys import WITHOUT_EFFECT, type_of
 from broker.core.queue import Queue
+from broker.core.stopping import stopped
 from broker.core.vhost import VirtualHost
 
 Shown = dict[str, Any]
@@ -47,6 +48,7 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "arguments": shown(queue.arguments),
         "node": node,
         "state": "running",
+        "stopped": stopped(queue),
         "messages": ready + unacked,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from broker.core.awaited import forget_waiting
 from broker.core.consumer import (
     BLOCKED_BY_STANDBY,
+    BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
     INTERESTED,
     NON_ACQUIRING,
@@ -41,6 +42,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
     if election is not None and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_STANDBY
+    if queue.stops is not None and queue.stops.dequeue and consumer.acquires:
+        consumer.blockers |= BLOCKED_BY_STOP
     queue.manager.add(consumer)
     consumer.target.consumers.append(consumer)
     if consumer.blockers != 0:

@@ -17,6 +17,7 @@ from broker.core.field_values import decode_table, encode_table
 from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
 from broker.core.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.queue import Queue
+from broker.core.stopping import set_stopped, stopped
 from broker.core.topology import Topology
 
 QUEUE: Final = "queue"
@@ -29,7 +30,7 @@ Change = dict[str, object]
 
 def queue_change(vhost: str, queue: Queue) -> Change:
     """A durable queue is as described."""
-    return {
+    change: Change = {
         "kind": QUEUE,
         "vhost": vhost,
         "name": queue.name,
@@ -37,6 +38,9 @@ def queue_change(vhost: str, queue: Queue) -> Change:
         "auto_delete": queue.auto_delete,
         "arguments": encode_table(queue.arguments),
     }
+    if queue.stops is not None:
+        change["stopped"] = stopped(queue)
+    return change
 
 
 def exchange_change(vhost: str, exchange: Exchange) -> Change:
@@ -152,10 +156,11 @@ def _apply_queue(topology: Topology, change: Change) -> None:
         queue.auto_delete = flag_of(change, "auto_delete")
         queue.arguments = arguments
         topology.policies.cover_queue(queue)
-        return
-    if queue is not None:
-        topology.remove_queue(queue)
-    topology.add_queue(name, True, None, flag_of(change, "auto_delete"), arguments, number)
+    else:
+        if queue is not None:
+            topology.remove_queue(queue)
+        queue = topology.add_queue(name, True, None, flag_of(change, "auto_delete"), arguments, number)
+    set_stopped(queue, texts_of(change, "stopped"))
 
 
 def _apply_exchange(topology: Topology, change: Change) -> None:
@@ -254,6 +259,18 @@ def number_of(change: Change, field: str) -> int:
     value = change.get(field)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"a definition needs an integer as {field!r}: {change}")
+    return value
+
+
+def texts_of(change: Change, field: str) -> list[str]:
+    """A field of a change that is a list of strings; [] if it is absent.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = change.get(field, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"a definition needs a list of strings as {field!r}: {change}")
     return value
 
 

@@ -29,6 +29,10 @@ class ExchangeReplaced(BrokerError):  # noqa: N818
     """A route was for an exchange whose name another one has now."""
 
 
+class QueueStopped(BrokerError):  # noqa: N818
+    """What was asked for is switched off for the queue."""
+
+
 class NotAllowed(BrokerError):  # noqa: N818
     """The request breaks a rule of the connection."""
 

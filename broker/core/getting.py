@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
+from broker.core.stopping import check_dequeue
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -17,8 +18,10 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
 
     `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard` or
     `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
-    charged. ResourceLocked if the queue serves one consumer at a time.
+    charged. ResourceLocked if the queue serves one consumer at a time, QueueStopped if it gives nothing out.
     """
+    if queue.stops is not None:
+        check_dequeue(queue, queue.stops)
     if queue.election is not None:
         queue.election.check_get()
     if queue.rules is not None:

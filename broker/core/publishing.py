@@ -18,6 +18,7 @@ from broker.core.names import check_length
 from broker.core.passage import Passage
 from broker.core.queue import Queue
 from broker.core.route import NO_QUEUES, Resolution, Route
+from broker.core.stopping import check_enqueue, is_stopped, refusal
 from broker.core.twin import unlogged_twin
 from broker.core.view import MessageView
 
@@ -68,6 +69,7 @@ class Publishing(Declarations):
 
         Raises:
             NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
+            QueueStopped: a queue takes nothing, and none has got the message.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
         if route.epoch != self.epoch:
@@ -101,6 +103,7 @@ class Publishing(Declarations):
 
         Raises:
             NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
+            QueueStopped: a queue takes nothing, and none has got the message.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
         found = self.resolve(route, message, keys, view)
@@ -128,6 +131,7 @@ class Publishing(Declarations):
 
     def _publish(self, message: Message, queues: list[Queue], keepers: list[Keeper], immediate: bool) -> i64:
         self.counters.published += 1
+        check_enqueue(queues)
         if not immediate and is_refused(self, message, queues):
             return REFUSED
         set_date(self, message, queues)
@@ -206,6 +210,8 @@ class Publishing(Declarations):
         for queue in queues:
             if message.persistent and queue.logged and self.store.failure:
                 return self.store.refusal
+            if is_stopped(queue):
+                return refusal(queue)
             if queue.rules is not None and not immediate and queue.rules.refuses(message.size):
                 return f"queue '{queue.name}' in vhost '{self.name}' is full"
         return ""
@@ -241,7 +247,7 @@ class Publishing(Declarations):
         for queue in queues:
             if queue.logged:
                 logged.append(queue)
-            if queue.rules is not None and queue.rules.careful:
+            if is_stopped(queue) or (queue.rules is not None and queue.rules.careful):
                 careful = True
         route.queues = queues
         if len(logged) == len(queues):

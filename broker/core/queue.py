@@ -26,6 +26,7 @@ from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_f
 
 if TYPE_CHECKING:
     from broker.core.rules import Rules
+    from broker.core.stopping import Stops
     from broker.core.topology import Topology
 
 
@@ -51,6 +52,7 @@ class Queue:
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
     `election`: who is served, if only one consumer is at a time; set before there are consumers.
     `rules`: what limits it in time and space, if anything does. `topology`: where it is.
+    `stops`: what of it is switched off, if anything is.
     `sample`: what whoever shows its counters noted of them last, for rates.
     """
 
@@ -102,6 +104,7 @@ class Queue:
         self.rules: Rules | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
+        self.stops: Stops | None = None
         self.sample: object | None = None
 
     @property

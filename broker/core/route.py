@@ -30,8 +30,8 @@ class Route:
     messages go to the log. `by_message`: something on the way looks at more than the key, so that every
     message has to be routed by itself, with `VirtualHost.publish_by_message`; `queues` is then empty.
     `pinned`: the publisher may use this very exchange; another one of its name has to be asked for anew.
-    `careful`: it is `by_message`, or leads to a queue that may refuse messages or limits their time, or to
-    queues of which the log knows only some.
+    `careful`: it is `by_message`, or leads to a queue that is stopped, may refuse messages or limits their
+    time, or to queues of which the log knows only some.
     """
 
     def __init__(self, address: Address, exchange: Exchange) -> None:

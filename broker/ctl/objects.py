@@ -68,6 +68,39 @@ def purge_queue(context: typer.Context, name: Name, vhost: VirtualHost = "/") ->
         found.client.delete("queues", vhost, name, "contents")
 
 
+Enqueue = Annotated[bool, typer.Option("--enqueue", help="What publishers put in.")]
+Dequeue = Annotated[bool, typer.Option("--dequeue", help="What consumers take out.")]
+
+
+def stop_queue(
+    context: typer.Context,
+    name: Name,
+    enqueue: Enqueue = False,
+    dequeue: Dequeue = False,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Switch off a queue: publishers are refused, consumers get nothing. Without options both."""
+    _switch(context, vhost, name, "stop", enqueue, dequeue)
+
+
+def start_queue(
+    context: typer.Context,
+    name: Name,
+    enqueue: Enqueue = False,
+    dequeue: Dequeue = False,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Switch on what was switched off of a queue. Without options both."""
+    _switch(context, vhost, name, "start", enqueue, dequeue)
+
+
+def _switch(context: typer.Context, vhost: str, name: str, what: str, enqueue: bool, dequeue: bool) -> None:
+    with session(context) as found:
+        for operation, wanted in (("enqueue", enqueue), ("dequeue", dequeue)):
+            if wanted or enqueue == dequeue:
+                found.client.post("queues", vhost, name, "actions", body={"action": f"{what}-{operation}"})
+
+
 def close_connection(
     context: typer.Context,
     name: Name,
@@ -116,6 +149,8 @@ COMMANDS: Final = (
     declare_queue,
     delete_queue,
     purge_queue,
+    stop_queue,
+    start_queue,
     close_connection,
     export_definitions,
     import_definitions,

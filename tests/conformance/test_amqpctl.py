@@ -79,6 +79,21 @@ def test_queues(control: Control, api: Api, vhost: str, address: Address) -> Non
     assert refused.stderr == f"amqpctl: no queue 'q/1' in vhost '{vhost}'\n"
 
 
+def test_a_queue_is_stopped_and_started(control: Control, api: Api, vhost: str) -> None:
+    control("declare_queue", "q", "-p", vhost)
+    for command, expected in (
+        (("stop_queue",), ["enqueue", "dequeue"]),
+        (("start_queue", "--dequeue"), ["enqueue"]),
+        (("stop_queue", "--dequeue"), ["enqueue", "dequeue"]),
+        (("start_queue", "--enqueue"), ["dequeue"]),
+        (("start_queue",), []),
+    ):
+        control(command[0], "q", *command[1:], "-p", vhost)
+        assert api.get("queues", vhost, "q")["stopped"] == expected
+    refused = control("stop_queue", "none", "-p", vhost, status=1)
+    assert refused.stderr == f"amqpctl: no queue 'none' in vhost '{vhost}'\n"
+
+
 def test_users(control: Control, api: Api, vhost: str, name: str) -> None:
     control("add_user", name, "--tags", "management", stdin="one\n")
     assert {"name": name, "tags": ["management"]} in control.json("list_users")

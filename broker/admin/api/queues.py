@@ -14,7 +14,7 @@ from broker.admin.api.lists import Options, answer_list, reduced
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Asker
-from broker.admin.fields import Fields, flag, table
+from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import (
     Shown,
@@ -25,12 +25,20 @@ from broker.admin.shapes import (
     shown_queue,
 )
 from broker.auth.terms import CONFIGURE, READ
+from broker.core.altering import stop_queue
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
 from broker.core.queue import Queue
+from broker.core.stopping import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.vhost import VirtualHost
 
 CREATED: Final = 201
 CHANGED: Final = 204
+ACTIONS: Final = {
+    "stop-enqueue": (ENQUEUE, True),
+    "start-enqueue": (ENQUEUE, False),
+    "stop-dequeue": (DEQUEUE, True),
+    "start-dequeue": (DEQUEUE, False),
+}
 
 router = APIRouter(tags=["queues"])
 
@@ -144,10 +152,19 @@ async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse
 
 
 @router.post("/queues/{vhost}/{name}/actions", status_code=CHANGED)
-async def act_on_queue(visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
-    """RabbitMQ synchronised mirrors with it; there is nothing left that it could do."""
-    existing_queue(visitor.vhost(vhost), name)
-    raise bad_request(f"unknown action: {body.get('action')}")
+async def act_on_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
+    """Switch enqueue or dequeue of a queue off or on. [amqpd; RabbitMQ synchronised mirrors here]"""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    action = ACTIONS.get(text(body, "action"))
+    if action is None:
+        raise bad_request(f"unknown action: {body.get('action')}, allowed: {', '.join(ACTIONS)}")
+    visitor.rights(found).require(CONFIGURE, QUEUE, name)
+    operation, off = action
+    off_now = set(stopped(queue)) - {operation} | ({operation} if off else set())
+    stop_queue(found, queue, [each for each in OPERATIONS if each in off_now])
+    await durable(management.store)
+    return Response(status_code=CHANGED)
 
 
 def existing_queue(vhost: VirtualHost, name: str) -> Queue:

@@ -17,6 +17,7 @@ from broker.core.parameters import INTERNAL
 from broker.core.policy import OPERATOR_POLICY
 from broker.core.policy_keys import type_of
 from broker.core.queue import Queue
+from broker.core.stopping import stopped
 from broker.core.vhost import VirtualHost
 
 Shown = dict[str, Any]
@@ -148,6 +149,7 @@ def _queues(contents: Contents, named: bool) -> Iterator[Shown]:
                 "auto_delete": queue.auto_delete,
                 "type": type_of(queue.arguments),  # elsewhere its virtual host may mean another one
                 "arguments": shown(queue.arguments),
+                **({"stopped": stopped(queue)} if queue.stops is not None else {}),
             }
 
 

@@ -39,7 +39,7 @@ CATEGORIES: Final[Mapping[str, Category]] = {
     "global_parameters": _category(items.make_global_parameter, "name value"),
     "policies": _category(items.make_policy, "vhost name pattern apply-to definition priority"),
     "exchanges": _category(items.make_exchange, "vhost name type durable auto_delete internal arguments"),
-    "queues": _category(items.make_queue, "vhost name type durable auto_delete arguments"),
+    "queues": _category(items.make_queue, "vhost name type durable auto_delete arguments stopped"),
     "bindings": _category(
         items.make_binding, "vhost source destination destination_type routing_key arguments"
     ),

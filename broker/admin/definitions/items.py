@@ -13,6 +13,7 @@ from broker.admin.vhost_limits import LIMITS_COMPONENT, LIMITS_OF_VHOSTS, set_vh
 from broker.auth.passwords import NO_PASSWORD, RABBIT_SHA256, Password, imported
 from broker.auth.user import USER_LIMITS, checked_limits
 from broker.auth.users import Users
+from broker.core.altering import stop_queue
 from broker.core.arguments import DEFAULT_QUEUE_TYPE, QUEUE_TYPE
 from broker.core.broker import Broker
 from broker.core.errors import NotFound, PreconditionFailed
@@ -20,6 +21,7 @@ from broker.core.field_values import show
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
 from broker.core.parameters import INTERNAL
 from broker.core.policy import ALL, OPERATOR_POLICY, checked_policy
+from broker.core.stopping import OPERATIONS
 from broker.core.vhost import VirtualHost
 
 PROTECTED: Final = "protected_from_deletion"
@@ -145,7 +147,16 @@ def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
     if kind != meant:
         arguments.setdefault(QUEUE_TYPE, kind)
     durable, auto_delete = flag(fields, "durable", True), flag(fields, "auto_delete", False)
-    found.declare_queue(name, durable, None, auto_delete, arguments)
+    queue = found.declare_queue(name, durable, None, auto_delete, arguments)
+    if "stopped" in fields:
+        stop_queue(found, queue, _stopped(fields["stopped"]))
+
+
+def _stopped(value: object) -> list[str]:
+    """What of a queue is switched off. Raises PreconditionFailed."""
+    if not isinstance(value, list) or any(each not in OPERATIONS for each in value):
+        raise PreconditionFailed(f"'stopped' is not a list of {' and '.join(OPERATIONS)}: {show(value)}")
+    return [each for each in OPERATIONS if each in value]
 
 
 def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
