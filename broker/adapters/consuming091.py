@@ -16,12 +16,20 @@ from broker.adapters.topology091 import queue_named
 from broker.auth.terms import READ
 from broker.core.arguments import CONSUMER_TIMEOUT
 from broker.core.consumer import QueueConsumer
-from broker.core.consumer_arguments import BROWSE, PRIORITY, check_consumer_arguments
+from broker.core.consumer_arguments import (
+    BROWSE,
+    PRIORITY,
+    browses,
+    check_consumer_arguments,
+    extent_argument,
+)
 from broker.core.credit import Credit
+from broker.core.entry_filter import SelectorFilter
 from broker.core.errors import NotAllowed, PreconditionFailed
 from broker.core.getting import get_one
 from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
+from broker.core.selector.argument import selector_argument
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -77,12 +85,18 @@ def _consumer(
     """The consumer that is asked for. Raises PreconditionFailed for arguments that do not go together."""
     priority = arguments.get(PRIORITY, 0)
     assert isinstance(priority, int), "arguments have been checked"
-    browse = arguments.get(BROWSE, False) is True
+    browse = browses(arguments)
     if browse and frame.exclusive:
         raise PreconditionFailed(
             f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"
         )
-    consumer = QueueConsumer(target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack)
+    selector = selector_argument(arguments, queue.name)
+    sieve = None if selector is None else SelectorFilter(selector, channel.virtual_host.views, queue.store)
+    consumer = QueueConsumer(
+        target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack, sieve
+    )
+    if browse:
+        consumer.extent = extent_argument(arguments)
     if not frame.no_ack and not browse:
         consumer.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
     return consumer

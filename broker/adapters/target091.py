@@ -114,7 +114,7 @@ class Target091(ConsumerTarget):
         """The queue took the entry back: the client does not know, and its settlement restores the credit."""
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """The queue was deleted: tell a client that understands it. [RabbitMQ consumer_cancel_notify]"""
+        """It gets no more: tell a client that understands it. [RabbitMQ consumer_cancel_notify]"""
         channel = self.channel
         self.consumer = None
         self.close()
@@ -122,6 +122,13 @@ class Target091(ConsumerTarget):
         if channel.connection.client_capabilities.get("consumer_cancel_notify") is True:
             channel.connection.out.write(methods.basic_cancel(channel.number, self.tag))
             channel.connection.schedule()
+
+    def shown_all(self, consumer: QueueConsumer) -> None:
+        """A snapshot ends: the client is told as if the queue had been deleted."""
+        queue = consumer.queue
+        self.consumer_cancelled(consumer)
+        queue.remove_consumer(consumer, [])
+        self.channel.virtual_host.consumer_gone(queue)
 
     def _compose(self, address: Address) -> None:
         """The parts of the frame that do not change while the address does not."""

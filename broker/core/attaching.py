@@ -35,7 +35,10 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if everyone and (consumer.exclusive or next(iter(everyone)).exclusive):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
-        consumer.context = QueueContext(queue.entries, consumer.filter)
+        if consumer.extent is None:
+            consumer.context = QueueContext(queue.entries, consumer.filter)
+        else:
+            consumer.context = consumer.extent.context(queue, consumer.filter)
         queue.browser_contexts.append(consumer.context)
     else:
         consumer.context = join(queue, consumer.filter)

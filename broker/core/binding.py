@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
-from broker.core.errors import PreconditionFailed
-from broker.core.field_values import fingerprint, show, type_name
+from broker.core.field_values import fingerprint
 from broker.core.queue import Queue
-from broker.core.selector.selector import Selector
+from broker.core.selector.argument import selector_argument
 
 if TYPE_CHECKING:
     from broker.core.exchange import Exchange
     from broker.core.view import MessageView
-
-SELECTOR: Final = "x-filter-jms-selector"
 
 
 @final
@@ -48,33 +45,15 @@ class Binding:
         self.routing_key = routing_key
         self.arguments = arguments
         self.key = binding_key(self.destination_type, destination.name, routing_key, arguments)
-        self.selector = self._selector()
+        self.selector = selector_argument(
+            arguments,
+            f"the binding of exchange '{source.name}' to {self.destination_type} '{self.destination_name}'",
+        )
 
     def applies(self, view: MessageView | None) -> bool:
         """Whether the binding's selector, if it has one, is true for a message; without a view it is not."""
         selector = self.selector
         return selector is None or (view is not None and selector.matches(view))
-
-    def _selector(self) -> Selector | None:
-        """The selector that the arguments have, None without any or for one of spaces. [JMS 1.1, 3.8.1]"""
-        if SELECTOR not in self.arguments:
-            return None
-        text = self.arguments[SELECTOR]
-        owner = (
-            f"the binding of exchange '{self.source.name}' to {self.destination_type} "
-            f"'{self.destination_name}'"
-        )
-        if not isinstance(text, str):
-            raise PreconditionFailed(
-                f"invalid arg '{SELECTOR}' for {owner}: '{show(text)}' of type '{type_name(text)}' is not a "
-                "string"
-            )
-        if not text.strip():
-            return None
-        try:
-            return Selector(text)
-        except PreconditionFailed as error:
-            raise PreconditionFailed(f"invalid arg '{SELECTOR}' for {owner}: {error.text}") from error
 
 
 def binding_key(

@@ -25,7 +25,9 @@ class Connection:
 
     `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
     `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
-    `gives_way`: this turn ends, because others want the next message of the same queue as much.
+    `gives_way`: this turn ends, because others want the next message of the same queue as much, or because
+    looking for messages took long.
+    `effort`: what looking for messages has cost in this turn; see QueueContext.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -34,6 +36,7 @@ class Connection:
         self.blocked: bool = False
         self.full: bool = False
         self.gives_way: bool = False
+        self.effort: i64 = 0
         self.sessions: dict[Session, None] = {}
         self.first_pending: Session | None = None
         self.last_pending: Session | None = None
@@ -61,6 +64,7 @@ class Connection:
         """
         left = budget
         self.gives_way = False
+        self.effort = 0
         try:
             while left > 0 and not self.gives_way and not self.blocked and not self.full:
                 session = self.first_pending

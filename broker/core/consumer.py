@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from broker.core.consumer_manager import ConsumerLevel
     from broker.core.consumer_target import ConsumerTarget
     from broker.core.context import QueueContext
+    from broker.core.extent import Extent
     from broker.core.lease import Lease
     from broker.core.queue import Queue
 
@@ -50,6 +51,7 @@ class QueueConsumer:
     `lease`: how long each of its deliveries may be kept, None: for ever; its target begins it.
     `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
     `filter`: which entries it sees, None: all.
+    `extent`: which part of the queue a browser sees, None: all. Set before it is attached.
     `inflight`: entries that it has acquired and that are neither settled nor released, also after its
     removal.
     """
@@ -73,6 +75,7 @@ class QueueConsumer:
         self.tag = tag
         self.no_ack = no_ack
         self.filter = entry_filter
+        self.extent: Extent | None = None
         self.lease: Lease | None = None
         self.state: i64 = REMOVED
         self.blockers: i64 = 0

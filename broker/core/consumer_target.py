@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.consumer import NON_ACQUIRING, NOTIFIED, QueueConsumer
+from broker.core.context import SCAN_BUDGET, QueueContext
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
 
 if TYPE_CHECKING:
     from broker.core.session import Session
+
+
+EFFORT_MAX: Final[i64] = SCAN_BUDGET  # what looking for messages may cost before others have their turn
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -31,7 +35,8 @@ class ConsumerTarget:
     `again`: after `process_pending`, whether it has more to do.
 
     A subclass implements `deliver`, and the other call-outs where it needs them. They must not call back into
-    the queue, except that `deliver` may restore credit as its last act.
+    the queue, except that `deliver` may restore credit as its last act, and that `shown_all` removes the
+    consumer.
     """
 
     def __init__(self, session: Session, credit: Credit, session_credit: Credit | None = None) -> None:
@@ -69,6 +74,9 @@ class ConsumerTarget:
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """The queue is gone, and `consumer` with it."""
+
+    def shown_all(self, consumer: QueueConsumer) -> None:
+        """`consumer`, a browser, has been sent all that it was to see: remove it from its queue."""
 
     # ---- credit and interest
 
@@ -136,13 +144,22 @@ class ConsumerTarget:
         """
         self.again = False
         if len(self.consumers) == 1:
-            return self._pull(self.consumers[0], quota)
+            context = self.consumers[0].context
+            count = self._pull(self.consumers[0], quota)
+            self._charge(context)
+            return count
         for _ in range(len(self.consumers)):
             if not self.consumers:
                 break
             consumer = self.consumers[self.turn % len(self.consumers)]
             self.turn += 1
-            if consumer.queue.deliver_single_message(consumer):
+            context = consumer.context
+            context.effort = 0
+            delivered = consumer.queue.deliver_single_message(consumer)
+            if self._charge(context):
+                self.again = True  # others may not have been asked
+                return 1 if delivered else 0
+            if delivered:
                 self.again = True
                 if consumer.queue.manager.notified > 1:
                     self.session.connection.gives_way = True
@@ -156,10 +173,12 @@ class ConsumerTarget:
         connection = session.connection
         queue = consumer.queue
         consumers = queue.manager
+        context = consumer.context
+        context.effort = 0
         delivered: i64 = 0
         while queue.deliver_single_message(consumer):
             delivered += 1
-            if consumers.notified > 1:
+            if consumers.notified > 1 or context.effort >= EFFORT_MAX:
                 connection.gives_way = True
                 self.again = consumer.state >= NOTIFIED
                 return delivered
@@ -173,6 +192,15 @@ class ConsumerTarget:
                 return delivered
         self.again = self._has_more(consumer)
         return delivered
+
+    def _charge(self, context: QueueContext) -> bool:
+        """Count what look-ups have cost; true if others are to have their turn therefore."""
+        connection = self.session.connection
+        connection.effort += context.effort
+        if connection.effort < EFFORT_MAX:
+            return False
+        connection.gives_way = True
+        return True
 
     def _has_more(self, consumer: QueueConsumer) -> bool:
         """Whether a pull that delivered nothing only ran out of its scan budget."""

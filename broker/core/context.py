@@ -11,8 +11,10 @@ from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
 
-SCAN_BUDGET: Final = 5000  # entries passed in one turn: a few hundred microseconds
-FILTER_BUDGET: Final = 500  # with a filter, which takes some microseconds for each
+SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hundred microseconds
+FILTER_COST: Final[i64] = 10  # of asking a filter about an entry, in the same unit
+LOAD_COST: Final[i64] = 200  # of having the store read the entry's content for it,
+LOAD_SHIFT: Final[i64] = 7  # and of 128 bytes of that
 _STALE_MIN: Final = 64  # below this many, stale entries are not worth collecting
 
 
@@ -31,6 +33,7 @@ class QueueContext:
     `filter`: which entries these consumers see; None: all of them.
     `users`: how many consumers share it, if it has a filter.
     `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
+    `effort`: what look-ups have cost since somebody set it to 0, as if each entry passed cost 1.
     """
 
     def __init__(self, entries: QueueEntryList, entry_filter: EntryFilter | None = None) -> None:
@@ -40,26 +43,27 @@ class QueueContext:
         self.last: QueueEntry = entries.head
         self.behind: list[QueueEntry] = []
         self.more: bool = False
-        self.scan_budget: i64 = SCAN_BUDGET if entry_filter is None else FILTER_BUDGET
+        self.scan_budget: i64 = SCAN_BUDGET
+        self.effort: i64 = 0
 
     def get_next_available_entry(self) -> QueueEntry | None:
         """The entry to deliver next, or None; changes nothing but the cursor."""
         self.more = False
-        budget = self.scan_budget
+        limit = self.effort + self.scan_budget
         while self.behind:
             entry = self.behind[0]
-            if entry.state == AVAILABLE and self.sees(entry):
+            if entry.state == AVAILABLE and (self.filter is None or self._passes(entry)):
                 return entry
             heappop(self.behind)  # gone, or with somebody: it is offered again if it comes back
             if self.filter is not None:
-                budget -= 1
-                if budget <= 0:
+                self.effort += 1
+                if self.effort >= limit:
                     self.more = True
                     return None
         following = self.entries.next(self.last)
         if following is None or (following.state == AVAILABLE and self.filter is None):
             return following
-        return self._scan(following, budget)
+        return self._scan(following, limit)
 
     def sees(self, entry: QueueEntry) -> bool:
         """Whether these consumers see `entry`, as far as it is up to the filter."""
@@ -109,17 +113,26 @@ class QueueContext:
             live = dict.fromkeys([entry for entry in self.behind if entry.state != DEQUEUED])
             self.behind = sorted(live)
 
-    def _scan(self, entry: QueueEntry, budget: i64) -> QueueEntry | None:
-        """Walk on from the successor of `last`; None at the end, or with `more` where the budget ends."""
+    def _passes(self, entry: QueueEntry) -> bool:
+        """Ask the filter, which there is, and note what that costs."""
+        assert self.filter is not None, "only contexts with a filter ask it"
+        message = entry.message
+        self.effort += FILTER_COST
+        if message.content is None:
+            self.effort += LOAD_COST + (message.length >> LOAD_SHIFT)
+        return self.filter.passes(entry)
+
+    def _scan(self, entry: QueueEntry, limit: i64) -> QueueEntry | None:
+        """Walk on from the successor of `last`; None at the end, or with `more` where the effort ends."""
         passed = self.last
         following: QueueEntry | None = entry
         while following is not None:
-            if following.state == AVAILABLE and self.sees(following):
+            if following.state == AVAILABLE and (self.filter is None or self._passes(following)):
                 break
             passed = following
             following = self.entries.next(following)
-            budget -= 1
-            if budget <= 0 and following is not None:
+            self.effort += 1
+            if self.effort >= limit and following is not None:
                 self.more = True
                 following = None
         self.last = passed

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.entry import ACQUIRED, QueueEntry
+from broker.core.entry import ACQUIRED, RANK_SHIFT, QueueEntry
 from broker.core.message import NOWHERE, Message
+
+ARRIVAL_MASK: Final[i64] = (1 << RANK_SHIFT) - 1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -56,6 +59,10 @@ class QueueEntryList:
     def next(self, entry: QueueEntry) -> QueueEntry | None:
         """The entry after a linked one (or after `head`); None at the end."""
         return entry.next
+
+    def arrival(self, entry: QueueEntry) -> i64:
+        """When `entry` came: those that came later have higher numbers, up to `sequence`."""
+        return entry.order & ARRIVAL_MASK
 
     def __iter__(self) -> Iterator[QueueEntry]:
         """All entries in order, for cold use. The one that the iteration stands on must stay linked."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.core.consumer import INTERESTED, NOTIFIED, QueueConsumer
-from broker.core.context import QueueContext
+from broker.core.context import SCAN_BUDGET, QueueContext
 from broker.core.dead_letter import EXPIRED, dead_letter
 from broker.core.entry import QueueEntry
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 LATE_MAX: Final[i64] = 10_000  # entries whose time is over that one look-up passes
+EFFORT_MAX: Final[i64] = 20 * SCAN_BUDGET  # what looking for one entry without a turn may cost
 
 
 def is_late(queue: Queue, entry: QueueEntry) -> bool:
@@ -49,10 +50,14 @@ def stop_timer(queue: Queue, entry: QueueEntry) -> None:
 
 
 def next_in_time(queue: Queue, context: QueueContext) -> QueueEntry | None:
-    """The next entry of `context` whose time is not over; those before it leave the queue."""
+    """The next entry of `context` whose time is not over; those before it leave the queue.
+
+    None also if that took too long to find out: who has a turn will find it.
+    """
+    context.effort = 0
     for _ in range(LATE_MAX):
         entry = context.get_next_available_entry()
-        while entry is None and context.more:
+        while entry is None and context.more and context.effort < EFFORT_MAX:
             entry = context.get_next_available_entry()
         if entry is None or entry.timer is None or not is_late(queue, entry):
             return entry

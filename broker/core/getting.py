@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
-    """Acquire the next entry, O(1); None if none is ready.
+    """Acquire the next entry of the consumer's context, O(1) without a filter; None if none is ready.
 
     `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard` or
     `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
@@ -28,7 +28,7 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
         queue.rules.touch()
     if queue.ready == 0:
         return None
-    entry = next_in_time(queue, queue.context)
+    entry = next_in_time(queue, consumer.context)
     if entry is not None:
         if entry.timer is not None:
             stop_timer(queue, entry)

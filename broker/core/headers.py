@@ -2,9 +2,9 @@
 
 from typing import Final, final
 
-from broker.core.binding import SELECTOR
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.selector.argument import SELECTOR
 
 X_MATCH: Final = "x-match"
 _STRINGS: Final = (str, bytes, bytearray)

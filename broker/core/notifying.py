@@ -91,6 +91,9 @@ def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
         queue.manager.empty_wakeups += 1
         queue.counters.consumer_empty_wakeups += 1
     consumer.target.no_messages_available(consumer)
+    extent = consumer.extent
+    if extent is not None and extent.snapshot:
+        consumer.target.shown_all(consumer)
 
 
 def is_outranked(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:

@@ -96,6 +96,25 @@ def test_taking_takes(api: Api, vhost: str, mode: str) -> None:
     assert (queue["messages"], queue["message_stats"]["publish"]) == (0, 3)
 
 
+def test_only_what_a_selector_is_true_for(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q")
+    for number in range(6):
+        body = {
+            "properties": {"headers": {"n": number}, "app_id": "x" if number < 4 else "y"},
+            "routing_key": "q",
+            "payload": str(number),
+            "payload_encoding": "string",
+        }
+        api.post("exchanges", vhost, "amq.default", "publish", status=200, body=body)
+    selector = "app_id = 'x' AND n >= 2"
+    for mode in ("ack_requeue_true", "ack_requeue_false"):
+        found = take(api, vhost, 9, mode, selector=selector)
+        assert [message["payload"] for message in found] == ["2", "3"]
+    assert take(api, vhost, 9, "ack_requeue_false", selector=selector) == []
+    left = take(api, vhost, 9, "reject_requeue_true", selector=" ")
+    assert [message["payload"] for message in left] == ["0", "1", "4", "5"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
@@ -104,6 +123,8 @@ def test_taking_takes(api: Api, vhost: str, mode: str) -> None:
         ({"count": "many"}, "'count' is not a whole number: \"many\""),
         ({"encoding": "rot13"}, "encoding 'rot13' is not known"),
         ({"truncate": -1}, "truncate -1 is negative"),
+        ({"selector": "n = = 1"}, "selector: position 5: expected a value"),
+        ({"selector": 7}, "'selector' is not a string: 7"),
     ],
 )
 def test_how_messages_cannot_be_taken(api: Api, vhost: str, wrong: dict[str, object], reason: str) -> None:

@@ -23,12 +23,19 @@ from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, text
 from broker.admin.json_values import shown
 from broker.auth.terms import READ
+from broker.core.consumer import QueueConsumer
 from broker.core.context import QueueContext
+from broker.core.contexts import join, leave
 from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter, SelectorFilter
+from broker.core.errors import PreconditionFailed
 from broker.core.getting import get_one
 from broker.core.message import Message
+from broker.core.notifying import pass_baton
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.selector.selector import Selector
+from broker.core.vhost import VirtualHost
 from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
 from protocol.amqp091.content import body_of_frames
@@ -53,7 +60,8 @@ async def get_messages(
 
     With ackmode `ack_requeue_true` or `reject_requeue_true` they are only looked at: order, counts and the
     mark `redelivered` stay as they are. With the other two they leave the queue, and it is on disk when this
-    is answered. Instead of ackmode there may be `requeue`, true or false, as in RabbitMQ up to 3.6.
+    is answered. Instead of ackmode there may be `requeue`, true or false, as in RabbitMQ up to 3.6. With a
+    `selector`, all this is about those messages only for which it is true.
     """
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
@@ -71,14 +79,15 @@ async def get_messages(
     limit = number(body, "truncate") if body.get("truncate") is not None else None
     if limit is not None and limit < 0:
         raise bad_request(f"truncate {limit} is negative")
+    sieve = _sieve(body, found)
 
     def write(entry: QueueEntry, left: int) -> str:
         return json.dumps(_shown(management.store, entry, left, encoding, limit))
 
     if mode in LEAVES:
-        written = await look(queue, count, write)
+        written = await look(queue, count, write, sieve)
     else:
-        written = await take(queue, count, mode, write)
+        written = await take(queue, count, mode, write, sieve)
         await durable(management.store)
     return StreamingResponse(_joined(written), media_type="application/json")
 
@@ -89,10 +98,21 @@ def _ackmode(body: Fields) -> str:
     return text(body, "ackmode")
 
 
-async def look(queue: Queue, count: int, write: Write) -> list[str]:
+def _sieve(body: Fields, vhost: VirtualHost) -> SelectorFilter | None:
+    """What `selector` lets pass. Raises ApiError for one that is none."""
+    chosen = text(body, "selector", "")
+    if not chosen.strip():
+        return None
+    try:
+        return SelectorFilter(Selector(chosen), vhost.views, vhost.store)
+    except PreconditionFailed as error:
+        raise bad_request(f"selector: {error.text}") from error
+
+
+async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None = None) -> list[str]:
     """The first `count` messages that are ready, each as `write` has it, for which they are browsed."""
     slices = Slices()
-    cursor = QueueContext(queue.entries)
+    cursor = QueueContext(queue.entries, sieve)
     queue.browser_contexts.append(cursor)
     written: list[str] = []
     size, ready = 0, int(queue.ready)
@@ -114,16 +134,31 @@ async def look(queue: Queue, count: int, write: Write) -> list[str]:
     return written
 
 
-async def take(queue: Queue, count: int, mode: str, write: Write) -> list[str]:
+async def take(
+    queue: Queue, count: int, mode: str, write: Write, sieve: EntryFilter | None = None
+) -> list[str]:
     """The same of messages that leave the queue: all of them when the last one has been written."""
-    slices = Slices()
     taker = taker_of(queue)
+    taker.context = cursor = join(queue, sieve)
+    try:
+        return await _take(queue, taker, count, mode, write)
+    finally:
+        if not queue.deleted:  # which let go of all cursors
+            leave(queue, cursor)
+            pass_baton(queue)
+
+
+async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write: Write) -> list[str]:
+    slices = Slices()
     taken: list[QueueEntry] = []
     written: list[str] = []
     size = 0
     try:
         while len(taken) < count:
-            following = queue.context.get_next_available_entry()
+            following = taker.context.get_next_available_entry()
+            if following is None and taker.context.more:
+                await slices.breathe()
+                continue
             size += int(following.message.size) if following is not None else 0
             if taken and size > BYTES_MAX:
                 break  # before it is acquired, which would count and leave its mark

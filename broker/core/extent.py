@@ -1,0 +1,123 @@
+"""Which part of a queue a browser sees: where it begins, and whether it ends.
+
+[Qpid and RabbitMQ streams know such offsets: first, last, next, a number, a time]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.context import SCAN_BUDGET, QueueContext
+from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.entry_filter import EntryFilter
+from broker.core.entry_list import QueueEntryList
+from broker.core.ports import MessageStore
+from broker.core.view import Views, bare_view
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+FIRST: Final = "first"
+LAST: Final = "last"
+NEXT: Final = "next"
+BEGINNINGS: Final = (FIRST, LAST, NEXT)
+NO_TIME: Final[i64] = -1
+ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last one that nobody has
+
+
+@final
+class Extent:
+    """Where a browser begins, counted among what is ready, and whether it ends.
+
+    `beginning`: FIRST, LAST (the last message, and what comes), or NEXT (what comes only).
+    `skip`: so many messages are not shown first.
+    `since`: what was there and is older, in milliseconds since 1970, is not shown either. The time of a
+    message is its date, if the broker has dated it, or else its property `timestamp`; without either it does
+    not begin. NO_TIME: whatever the time.
+    `snapshot`: what comes after it was attached is not shown, and then it ends.
+    A selector says which of all that is shown.
+    """
+
+    def __init__(
+        self, beginning: str = FIRST, skip: i64 = 0, since: i64 = NO_TIME, snapshot: bool = False
+    ) -> None:
+        self.beginning = beginning
+        self.skip = skip
+        self.since = since
+        self.snapshot = snapshot
+
+    def context(self, queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+        """A cursor for a browser with this extent that is being attached to `queue`."""
+        entries = queue.entries
+        if self.snapshot or self.skip > 0 or self.since != NO_TIME:
+            views = bare_view if queue.topology is None else queue.topology.views
+            entry_filter = PartFilter(self, entries, entry_filter, views, queue.store)
+        context = QueueContext(entries, entry_filter)
+        if self.beginning == NEXT:
+            context.last = entries.tail
+        elif self.beginning == LAST:
+            context.last = _before_last_ready(entries)
+        return context
+
+
+def _before_last_ready(entries: QueueEntryList) -> QueueEntry:
+    """The entry before the last one that nobody has; the end if there is none near."""
+    entry = entries.tail
+    for _ in range(ACQUIRED_MAX):
+        before = entry.prev
+        if before is None:
+            break
+        if entry.state == AVAILABLE:
+            return before
+        entry = before
+    return entries.tail
+
+
+@final
+class PartFilter(EntryFilter):
+    """The entries of one browser's extent, and of these those that another filter lets pass.
+
+    It is asked in the order of the queue about entries that are ready, and about one that passes perhaps
+    twice.
+    """
+
+    def __init__(
+        self,
+        extent: Extent,
+        entries: QueueEntryList,
+        entry_filter: EntryFilter | None,
+        views: Views,
+        store: MessageStore,
+    ) -> None:
+        super().__init__("")
+        self._entries = entries
+        self._filter = entry_filter
+        self._views = views
+        self._store = store
+        self._skip = extent.skip
+        self._since = extent.since
+        self._snapshot = extent.snapshot
+        self._newest: i64 = entries.sequence
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether it has begun, has not ended, and the other filter agrees (EntryFilter)."""
+        is_new = self._entries.arrival(entry) > self._newest
+        if is_new and self._snapshot:
+            return False
+        if self._skip > 0:
+            self._skip -= 1
+            return False
+        if self._since != NO_TIME:
+            if not is_new and self._time(entry) < self._since:
+                return False
+            self._since = NO_TIME
+        return self._filter is None or self._filter.passes(entry)
+
+    def _time(self, entry: QueueEntry) -> i64:
+        message = entry.message
+        if message.date > 0:
+            return message.date
+        time = self._views(message, self._store).property("timestamp")
+        return time if isinstance(time, int) else NO_TIME

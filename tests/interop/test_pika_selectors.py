@@ -1,0 +1,173 @@
+"""pika's consumers with selectors, and its browsers. Unmodified."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.daemon import Address
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ's queues have neither selectors nor browsers")
+
+Dial = Callable[[], BlockingChannel]
+SELECTOR = "x-filter-jms-selector"
+
+
+@pytest.fixture
+def dial(address: Address) -> Iterator[Dial]:
+    """Open a connection with a channel."""
+    opened: list[pika.BlockingConnection] = []
+
+    def connect() -> BlockingChannel:
+        opened.append(pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)))
+        return opened[-1].channel()
+
+    yield connect
+    for connection in opened:
+        if connection.is_open:
+            connection.close()
+
+
+@pytest.fixture
+def channel(dial: Dial, name: str) -> Iterator[BlockingChannel]:
+    """A channel with confirms, and the queue `name`."""
+    channel = dial()
+    channel.confirm_delivery()
+    channel.queue_declare(name)
+    yield channel
+    dial().queue_delete(name)
+
+
+def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
+    """Messages with their number as body and header, sent so many seconds after 1,000,000."""
+    for number in numbers:
+        properties = pika.BasicProperties(
+            headers={"n": number, "kind": "even" if number % 2 == 0 else "odd"}, timestamp=1_000_000 + number
+        )
+        channel.basic_publish("", queue, b"%d" % number, properties)
+
+
+def received(channel: BlockingChannel, queue: str, **arguments: object) -> list[int]:
+    """What a consumer with these arguments gets until nothing comes; it is cancelled then."""
+    named = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
+    found: list[int] = []
+    for method, _, body in channel.consume(queue, arguments=named, inactivity_timeout=0.3):
+        if body is None:
+            break
+        found.append(int(body))
+        channel.basic_ack(method.delivery_tag)
+    channel.cancel()
+    return found
+
+
+def select(selector: str) -> dict[str, str]:
+    return {"filter_jms_selector": selector}
+
+
+def test_each_consumer_gets_what_its_selector_is_true_for(
+    dial: Dial, channel: BlockingChannel, name: str
+) -> None:
+    publish(channel, name, *range(1, 9))
+    assert received(dial(), name, **select("kind = 'even' AND n > 2")) == [4, 6, 8]
+    assert received(dial(), name, **select(" ")) == [1, 2, 3, 5, 7]
+
+
+class Listener:
+    """A consumer on a connection of its own, and what it has received; a callback for pika."""
+
+    def __init__(self, dial: Dial, queue: str, **arguments: object) -> None:
+        self.channel = dial()
+        self.received: list[int] = []
+        self.cancelled: list[str] = []
+        self.channel.basic_qos(prefetch_count=1)
+        self.channel.add_on_cancel_callback(lambda frame: self.cancelled.append(frame.method.consumer_tag))
+        named = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
+        self.tag = self.channel.basic_consume(queue, self, arguments=named)
+
+    def __call__(self, channel: BlockingChannel, method: Any, properties: Any, body: bytes) -> None:
+        self.received.append(int(body))
+        channel.basic_ack(method.delivery_tag)
+
+    def listen(self) -> list[int]:
+        """What it has received when nothing has come for a while."""
+        before = -1
+        while before < len(self.received):
+            before = len(self.received)
+            self.channel.connection.process_data_events(time_limit=0.3)
+        return self.received
+
+
+def test_what_comes_goes_to_whom_it_suits(dial: Dial, channel: BlockingChannel, name: str) -> None:
+    even, odd = [Listener(dial, name, **select(f"kind = '{kind}'")) for kind in ("even", "odd")]
+    publish(channel, name, *range(20))
+    for _ in range(2):
+        even.listen()
+        odd.listen()
+    assert (even.received, odd.received) == (list(range(0, 20, 2)), list(range(1, 20, 2)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({SELECTOR: "n = = 1"}, "position 5: expected a value or a condition, found '='"),
+        ({SELECTOR: 5}, "'5' of type 'signedint' is not a string"),
+        ({"x-browse": "sometimes"}, "is neither a boolean nor 'snapshot'"),
+        ({"x-browse": True, "x-browse-from": "middle"}, "is not one of first, last, next, a number"),
+        ({"x-browse": True, "x-browse-from": -1}, "is not one of first, last, next, a number"),
+        ({"x-browse-from": "last"}, "needs x-browse"),
+        ({"x-browse": "snapshot", "x-browse-from": "next"}, "leaves nothing to see"),
+    ],
+)
+def test_arguments_that_cannot_be(
+    channel: BlockingChannel, name: str, arguments: dict[str, object], why: str
+) -> None:
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+        channel.basic_consume(name, lambda *_: None, arguments=arguments)
+    assert refused.value.reply_code == 406
+    assert why in refused.value.reply_text
+    assert f"for queue '{name}' in vhost" in refused.value.reply_text
+
+
+@pytest.mark.parametrize(
+    ("beginning", "seen"),
+    [
+        ("first", [1, 2, 3, 4, 5]),
+        ("last", [5]),
+        (0, [1, 2, 3, 4, 5]),
+        (3, [4, 5]),
+        (9, []),
+        (datetime.fromtimestamp(1_000_003, UTC), [3, 4, 5]),
+        (datetime.fromtimestamp(2_000_000, UTC), []),
+    ],
+)
+def test_where_a_browser_begins(
+    dial: Dial, channel: BlockingChannel, name: str, beginning: object, seen: list[int]
+) -> None:
+    publish(channel, name, *range(1, 6))
+    assert received(dial(), name, browse="snapshot", browse_from=beginning) == seen
+    assert channel.queue_declare(name, passive=True).method.message_count == 5
+
+
+def test_a_browser_sees_what_comes(dial: Dial, channel: BlockingChannel, name: str) -> None:
+    publish(channel, name, 1, 2)
+    first, last, following = [
+        Listener(dial, name, browse="true", browse_from=beginning) for beginning in ("first", "last", "next")
+    ]
+    publish(channel, name, 3, 4)
+    assert (first.listen(), last.listen(), following.listen()) == ([1, 2, 3, 4], [2, 3, 4], [3, 4])
+    assert not first.cancelled
+
+
+def test_a_snapshot_ends_and_says_so(dial: Dial, channel: BlockingChannel, name: str) -> None:
+    publish(channel, name, *range(1, 7))
+    browser = Listener(dial, name, browse="snapshot", **select("kind = 'odd'"))
+    publish(channel, name, 7, 9)
+    assert browser.listen() == [1, 3, 5]
+    assert browser.cancelled == [browser.tag]
+    assert channel.queue_declare(name, passive=True).method.consumer_count == 0
+    got = channel.basic_get(name, auto_ack=True)
+    assert (got[0].redelivered, got[2]) == (False, b"1"), "as if nobody had looked"
