@@ -151,8 +151,14 @@ def _apply_queue(topology: Topology, change: Change) -> None:
     arguments = decode_table(change.get("arguments"))
     topology.numbers.reserve(number)
     queue = topology.queues.get(name)
+    same = topology.numbers.queues.get(number)
+    if same is not None and same.vhost == topology.name and same.name != name:
+        if queue is not None:
+            topology.remove_queue(queue)
+        topology.rename_queue(same, name)
+        queue = same
     if queue is not None and queue.number == number:
-        # the same queue, described again at the head of a segment: it may hold messages already
+        # the same queue, altered, or described again at the head of a segment: it may hold messages already
         queue.auto_delete = flag_of(change, "auto_delete")
         queue.arguments = arguments
         topology.policies.cover_queue(queue)

@@ -142,16 +142,32 @@ class Topology:
         self.epoch += 1
         return queue
 
+    def rename_queue(self, queue: Queue, name: str) -> None:
+        """Call a queue by a free name; what leads to it leads to it on. Its policies are another matter."""
+        bindings = self.bindings_to(queue)
+        for binding in bindings:
+            self.remove_binding(binding)  # an exchange that has no other stays: it gets it back
+        del self.queues[queue.name]
+        queue.name = name
+        self.queues[name] = queue
+        for binding in bindings:
+            self.add_binding(Binding(binding.source, queue, binding.routing_key, binding.arguments))
+        self.epoch += 1
+
+    def share_queue(self, queue: Queue) -> None:
+        """Have a queue be exclusive to nobody."""
+        owner = queue.exclusive_owner
+        if owner is not None:
+            queue.exclusive_owner = None
+            self._disown(owner, queue)
+
     def remove_queue(self, queue: Queue) -> list[Exchange]:
         """Remove a queue with its bindings and entries; returns the exchanges that this leaves `unused`."""
         del self.queues[queue.name]
         self.numbers.queues.pop(queue.number, None)
         owner = queue.exclusive_owner
         if owner is not None:
-            owned = self._owned[owner]
-            del owned[queue]
-            if not owned:
-                del self._owned[owner]
+            self._disown(owner, queue)
         left: list[Exchange] = []
         for binding in self.bindings_to(queue):
             left += self.remove_binding(binding)
@@ -223,6 +239,12 @@ class Topology:
             del exchange.incoming[binding]
         self.epoch += 1
         return [source] if source.auto_delete and not source.bindings else []
+
+    def _disown(self, owner: object, queue: Queue) -> None:
+        owned = self._owned[owner]
+        del owned[queue]
+        if not owned:
+            del self._owned[owner]
 
     def clear(self) -> None:
         """Remove everything: the virtual host is deleted."""

@@ -56,6 +56,10 @@ class Client:
         """Make or change something. Raises RefusedError, UnreachableError."""
         self._ask("PUT", path, body, {})
 
+    def patch(self, *path: str, body: Mapping[str, object]) -> None:
+        """Change a part of something. Raises RefusedError, UnreachableError."""
+        self._ask("PATCH", path, body, {})
+
     def post(self, *path: str, body: object) -> Any:
         """Have something done. Raises RefusedError, UnreachableError."""
         return self._ask("POST", path, body, {})

@@ -39,13 +39,35 @@ def declare_queue(
     vhost: VirtualHost = "/",
 ) -> None:
     """Declare a queue."""
-    try:
-        table: Any = json.loads(arguments)
-    except ValueError as error:
-        raise typer.BadParameter(f"the arguments are not JSON: {error}") from error
-    body = {"durable": durable, "auto_delete": auto_delete, "arguments": table}
+    body = {"durable": durable, "auto_delete": auto_delete, "arguments": from_json(arguments)}
     with session(context) as found:
         found.client.put("queues", vhost, name, body=body)
+
+
+def alter_queue(
+    context: typer.Context,
+    name: Name,
+    arguments: Annotated[
+        str, typer.Option(metavar="JSON", help="Those to be altered; null takes one away.")
+    ] = "{}",
+    new_name: Annotated[str, typer.Option("--name", metavar="NAME", help="What it is to be called.")] = "",
+    shared: Annotated[bool, typer.Option("--shared", help="An exclusive one is to be everybody's.")] = False,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Alter a queue that is there: all that is asked for, or nothing."""
+    body = {"arguments": from_json(arguments)}
+    body |= {"name": new_name} if new_name else {}
+    body |= {"exclusive": False} if shared else {}
+    with session(context) as found:
+        found.client.patch("queues", vhost, name, body=body)
+
+
+def from_json(text: str) -> Any:
+    """The value of an option that is JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text} is not JSON: {error}") from error
 
 
 def delete_queue(
@@ -147,6 +169,7 @@ COMMANDS: Final = (
     add_vhost,
     delete_vhost,
     declare_queue,
+    alter_queue,
     delete_queue,
     purge_queue,
     stop_queue,

@@ -94,6 +94,15 @@ def test_a_queue_is_stopped_and_started(control: Control, api: Api, vhost: str) 
     assert refused.stderr == f"amqpctl: no queue 'none' in vhost '{vhost}'\n"
 
 
+def test_a_queue_is_altered(control: Control, api: Api, vhost: str) -> None:
+    control("declare_queue", "q", "-p", vhost)
+    control("alter_queue", "q", "--arguments", '{"x-max-length": 3}', "--name", "r", "-p", vhost)
+    assert api.get("queues", vhost, "r")["arguments"] == {"x-max-length": 3}
+    control("alter_queue", "r", "--arguments", "{", "-p", vhost, status=2)
+    refused = control("alter_queue", "r", "--arguments", '{"x-max-priority": 3}', "-p", vhost, status=1)
+    assert "arg 'x-max-priority' of queue 'r'" in refused.stderr
+
+
 def test_users(control: Control, api: Api, vhost: str, name: str) -> None:
     control("add_user", name, "--tags", "management", stdin="one\n")
     assert {"name": name, "tags": ["management"]} in control.json("list_users")

@@ -13,6 +13,7 @@ from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list, reduced
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
+from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
@@ -25,7 +26,7 @@ from broker.admin.shapes import (
     shown_queue,
 )
 from broker.auth.terms import CONFIGURE, READ
-from broker.core.altering import stop_queue
+from broker.core.altering import alter_queue, altered_arguments, stop_queue
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
 from broker.core.queue import Queue
 from broker.core.stopping import DEQUEUE, ENQUEUE, OPERATIONS, stopped
@@ -96,6 +97,43 @@ async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name
     declare_queue(found, visitor.rights(found), name, body)
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
+
+
+@router.patch("/queues/{vhost}/{name}", status_code=CHANGED)
+async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
+    """Alter arguments or the name of a queue, or open an exclusive one to everybody; all of it or nothing.
+
+    An argument that is null is taken away. Who may do what with a queue goes by its name, so publishers and
+    consumers are held to the permissions for the new one at once. [amqpd]
+    """
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    rights = visitor.rights(found)
+    called = text(body, "name", name)
+    if not called:
+        raise bad_request("a queue needs a name")
+    for each in {name, called}:
+        rights.require(CONFIGURE, QUEUE, each)
+    changes = field_table(table(body, "arguments"), f"queue '{name}' in vhost '{vhost}'")
+    arguments = altered_arguments(queue, changes)
+    if DEAD_LETTER_EXCHANGE in changes:
+        rights.require_forwarding(QUEUE, called, arguments.get(DEAD_LETTER_EXCHANGE))
+    alter_queue(found, queue, called, arguments, _is_shared(queue, body))
+    if called != name:
+        slices = Slices()
+        for connection in management.connections.in_vhost(vhost):
+            connection.rights_changed()
+            await slices.breathe()
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+def _is_shared(queue: Queue, body: Fields) -> bool:
+    """Whether an exclusive queue is not to be so any longer. Raises ApiError for the contrary."""
+    exclusive = flag(body, "exclusive", queue.exclusive_owner is not None)
+    if exclusive and queue.exclusive_owner is None:
+        raise bad_request(f"queue '{queue.name}' cannot become exclusive: no connection would own it")
+    return not exclusive
 
 
 @router.delete("/queues/{vhost}/{name}", status_code=CHANGED)
