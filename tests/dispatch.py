@@ -96,6 +96,7 @@ class Client(ConsumerTarget):
         priority: int = 0,
         exclusive: bool = False,
         no_ack: bool = False,
+        candidate: bool = False,
     ) -> None:
         super().__init__(
             session or Session(Connection(scheduler)), Credit(prefetch, prefetch_bytes), session_credit
@@ -108,7 +109,9 @@ class Client(ConsumerTarget):
         self.drained = 0
         self.removed: list[QueueEntry] = []
         self.cancelled: list[QueueConsumer] = []
+        self.activities: list[tuple[bool, str]] = []  # what it was told of being served, and why
         self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack)
+        self.consumer.candidate = candidate
         queue.add_consumer(self.consumer)
 
     @property
@@ -135,6 +138,9 @@ class Client(ConsumerTarget):
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         self.cancelled.append(consumer)
+
+    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+        self.activities.append((active, why))
 
     def ack(self, *numbers: int) -> None:
         """Settle these, or everything."""

@@ -18,11 +18,13 @@ from broker.core.arguments import CONSUMER_TIMEOUT
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import (
     BROWSE,
+    EXCLUSIVE_CONSUMER,
     PRIORITY,
     browses,
     check_consumer_arguments,
     extent_argument,
 )
+from broker.core.consumer_combinations import check_together
 from broker.core.credit import Credit
 from broker.core.entry_filter import SelectorFilter
 from broker.core.errors import NotAllowed, PreconditionFailed
@@ -55,6 +57,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
+    check_together(arguments, frame.exclusive, queue)
     target = _target(channel, tag, frame.no_ack)
     try:
         consumer = _consumer(channel, target, queue, frame, arguments)
@@ -97,6 +100,7 @@ def _consumer(
     )
     if browse:
         consumer.extent = extent_argument(arguments)
+    consumer.candidate = arguments.get(EXCLUSIVE_CONSUMER) is True
     if not frame.no_ack and not browse:
         consumer.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
     return consumer

@@ -31,6 +31,9 @@ QUORUM: Final = "quorum"
 DELIVERY_LIMIT: Final = "x-delivery-limit"
 SINGLE_ACTIVE_CONSUMER: Final = "x-single-active-consumer"
 CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
+ALL_CONSUMERS_EXCLUSIVE: Final = "x-all-consumers-exclusive"
+EXCLUSIVE_TAKEOVER: Final = "x-exclusive-takeover"
+DRAIN: Final = "drain"
 
 _LEADER_LOCATORS: Final[tuple[str, ...]] = (
     "client-local",
@@ -56,6 +59,8 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         OVERFLOW: ArgumentRule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
         MAX_PRIORITY: ArgumentRule("int", 1, 255),
         SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
+        ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
+        EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
         QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),
         "x-queue-mode": ArgumentRule("str", choices=("default", "lazy")),
         "x-queue-version": ArgumentRule("int", 1, 2),
@@ -97,6 +102,11 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
     if DEAD_LETTER_ROUTING_KEY in arguments and DEAD_LETTER_EXCHANGE not in arguments:
         value = arguments[DEAD_LETTER_ROUTING_KEY]
         raise invalid(DEAD_LETTER_ROUTING_KEY, queue, value, f"needs {DEAD_LETTER_EXCHANGE}")
+    if has_single_active_consumer(arguments):
+        for name in (ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER):
+            if arguments.get(name, False) is not False:
+                why = f"does not go with {SINGLE_ACTIVE_CONSUMER}, which drains"
+                raise invalid(name, queue, arguments[name], why)
 
 
 def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from broker.core.awaited import forget_waiting
 from broker.core.consumer import (
+    ATTACHED,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
+    DETACHED,
     INTERESTED,
     NON_ACQUIRING,
     NOT_INTERESTED,
@@ -19,6 +21,7 @@ from broker.core.context import QueueContext
 from broker.core.contexts import join, leave
 from broker.core.entry import QueueEntry
 from broker.core.errors import AccessRefused
+from broker.core.exclusive import Election
 from broker.core.notifying import notify_consumer, pass_baton
 from broker.core.release import release
 
@@ -43,7 +46,9 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     else:
         consumer.context = join(queue, consumer.filter)
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
-    if election is not None and consumer.acquires:
+    if election is None and consumer.candidate:
+        election = queue.election = Election(queue, single_active=False, everyone=False)
+    if election is not None and consumer.acquires and election.stands_by(consumer):
         consumer.blockers |= BLOCKED_BY_STANDBY
     if queue.stops is not None and queue.stops.dequeue and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_STOP
@@ -54,6 +59,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     else:
         queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
         notify_consumer(queue, consumer)
+    if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
+        consumer.target.activity_changed(consumer, True, ATTACHED)
     if election is not None and consumer.acquires:
         election.attached(consumer)
 
@@ -80,3 +87,5 @@ def forget(queue: Queue, consumer: QueueConsumer) -> None:
     forget_waiting(queue, consumer)
     queue.manager.remove(consumer)
     consumer.target.consumers.remove(consumer)
+    if consumer.acquires and consumer.blockers & BLOCKED_BY_STANDBY == 0:
+        consumer.target.activity_changed(consumer, False, DETACHED)

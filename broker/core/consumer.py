@@ -36,6 +36,13 @@ SINGLE_ACTIVE: Final = "single_active"  # the one that is served
 WAITING: Final = "waiting"  # stands by
 DRAINING: Final = "draining"  # was served, and the next one waits for the deliveries that it still has
 
+# Why a consumer comes to be served, or ceases to be.
+ATTACHED: Final = "attached"  # it came, and nobody was to be waited for
+ELECTED: Final = "elected"  # it is the one that is served
+ELECTION_OVER: Final = "election-over"  # everybody is served again
+OUTRANKED: Final = "outranked"  # another one is served alone
+DETACHED: Final = "detached"  # it was cancelled, or its channel, connection or queue has gone
+
 
 @final
 class QueueConsumer:
@@ -47,6 +54,7 @@ class QueueConsumer:
     `priority`: consumers of higher priority are served first while they have credit; default 0. [RabbitMQ
     x-priority]
     `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
+    `candidate`: it is to be the only one that is served, in its turn. [ActiveMQ exclusive consumer]
     `tag`: the client's name for it; the core does not read it.
     `lease`: how long each of its deliveries may be kept, None: for ever; its target begins it.
     `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
@@ -77,6 +85,7 @@ class QueueConsumer:
         self.filter = entry_filter
         self.extent: Extent | None = None
         self.lease: Lease | None = None
+        self.candidate: bool = False
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
         self.inflight: i64 = 0

@@ -14,10 +14,12 @@ from broker.core.view import milliseconds
 PRIORITY: Final = "x-priority"
 BROWSE: Final = "x-browse"
 BROWSE_FROM: Final = "x-browse-from"
+EXCLUSIVE_CONSUMER: Final = "x-exclusive-consumer"
 SNAPSHOT: Final = "snapshot"
 
 _CONSUMER_RULES: Final = {
     PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
+    EXCLUSIVE_CONSUMER: ArgumentRule("bool"),
     CONSUMER_TIMEOUT: ArgumentRule("int", 0, MILLISECONDS_MAX),
 }
 

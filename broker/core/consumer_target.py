@@ -78,6 +78,9 @@ class ConsumerTarget:
     def shown_all(self, consumer: QueueConsumer) -> None:
         """`consumer`, a browser, has been sent all that it was to see: remove it from its queue."""
 
+    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+        """`consumer`, which acquires, is served from now on, or no longer; `why` is ATTACHED, ELECTED, ..."""
+
     # ---- credit and interest
 
     def fits(self, size: i64) -> bool:

@@ -32,7 +32,7 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     if queue.awaited:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:
-        queue.election.delivery_ended(owner)
+        queue.election.delivery_ended()
 
 
 def drop(queue: Queue, entry: QueueEntry) -> None:

@@ -49,6 +49,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "dead-letter-exchange",
     "dead-letter-routing-key",
     DELIVERY_LIMIT,
+    "exclusive-takeover",
     "expires",
     "max-length",
     "max-length-bytes",

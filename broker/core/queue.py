@@ -50,7 +50,7 @@ class Queue:
     `ready`, `unacked` and their `_bytes` (of bodies) are what it holds now; `published`, `delivered`, `acked`
     and `redelivered` count since start. `vhost` is the virtual host's name, for messages to the client.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
-    `election`: who is served, if only one consumer is at a time; set before there are consumers.
+    `election`: who is served, if only one consumer is at a time.
     `rules`: what limits it in time and space, if anything does. `topology`: where it is.
     `stops`: what of it is switched off, if anything is.
     `sample`: what whoever shows its counters noted of them last, for rates.
@@ -287,7 +287,7 @@ class Queue:
         else:  # no cursor needs to know
             self.entries.unlink(entry)
         if self.election is not None:
-            self.election.delivery_ended(owner)
+            self.election.delivery_ended()
         return owner
 
     def _offer(self, entry: QueueEntry) -> None:

@@ -64,7 +64,7 @@ def _return(queue: Queue, back: list[QueueEntry], consumer: QueueConsumer) -> No
         for entry in back:
             wake_for_earlier(queue, entry)
     if queue.election is not None:
-        queue.election.delivery_ended(consumer)
+        queue.election.delivery_ended()
     for entry in back:
         if queue.manager.interested == 0:
             break

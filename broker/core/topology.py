@@ -7,7 +7,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from broker.core.arguments import has_single_active_consumer, priority_levels
+from broker.core.arguments import priority_levels
 from broker.core.binding import Binding
 from broker.core.clearing import dispose
 from broker.core.counters import Counters
@@ -15,7 +15,7 @@ from broker.core.dead_letters import DeadLetters
 from broker.core.entry_list import QueueEntryList
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
-from broker.core.exclusive import Election
+from broker.core.exclusive import declared_election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.message import Message
@@ -132,8 +132,7 @@ class Topology:
         queue.auto_delete = auto_delete
         queue.arguments = arguments
         self.policies.cover_queue(queue)
-        if has_single_active_consumer(arguments):
-            queue.election = Election(queue)
+        queue.election = declared_election(queue)
         self.queues[name] = queue
         if number > 0:
             self.numbers.queues[number] = queue

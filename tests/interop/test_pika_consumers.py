@@ -1,62 +1,14 @@
 """pika's consumers on queues that serve one at a time, and with a time to settle in. Unmodified."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import pika
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S, Address
+from tests.interop.pika_worker import Dial, Worker
 
 SINGLE = {"x-single-active-consumer": True}
-Dial = Callable[[], pika.BlockingConnection]
-
-
-@pytest.fixture
-def dial(address: Address) -> Iterator[Dial]:
-    """Open connections."""
-    opened: list[pika.BlockingConnection] = []
-
-    def connect() -> pika.BlockingConnection:
-        opened.append(pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)))
-        return opened[-1]
-
-    yield connect
-    for connection in opened:
-        if connection.is_open:
-            connection.close()
-
-
-class Worker:
-    """A consumer with a window of five, and what it has received: delivery tag, redelivered, number."""
-
-    def __init__(self, dial: Dial, queue: str, **arguments: int) -> None:
-        self.connection = dial()
-        self.channel: BlockingChannel = self.connection.channel()
-        self.channel.basic_qos(prefetch_count=5)
-        self.received: list[tuple[int, bool, int]] = []
-        named = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
-        self.tag = self.channel.basic_consume(queue, self._on_message, arguments=named)
-
-    def _on_message(self, channel: BlockingChannel, method: Any, properties: Any, body: bytes) -> None:
-        self.received.append((method.delivery_tag, method.redelivered, int(body)))
-
-    def receive(self, count: int) -> list[tuple[int, bool, int]]:
-        """Wait until it has received as many; returns the last of them, taken off the list."""
-        while len(self.received) < count:
-            before = len(self.received)
-            self.connection.process_data_events(time_limit=PATIENCE_S)
-            assert len(self.received) > before, "nothing more came"
-        taken, self.received = self.received[:count], self.received[count:]
-        return taken
-
-    def look(self) -> int:
-        """How many it has, after it has heard of everything that the broker has sent so far."""
-        self.channel.basic_qos(prefetch_count=5)
-        self.connection.process_data_events(time_limit=0)
-        return len(self.received)
 
 
 @pytest.fixture

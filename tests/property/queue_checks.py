@@ -184,6 +184,7 @@ def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
 def check_consumers(model: Model) -> None:
     queue = model.queue
     manager = queue.manager
+    model.serving.look()
     listed: list[QueueConsumer] = []
     for state, members in ((NOT_INTERESTED, manager.not_interested), (NON_ACQUIRING, manager.non_acquiring)):
         for consumer in members:

@@ -8,12 +8,12 @@ from broker.core.counters import Counters
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
-from broker.core.exclusive import Election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.ports import MessageStore
 from broker.core.priority_list import PriorityEntryList
 from broker.core.queue import Queue
 from tests.dispatch import number_of
+from tests.property.queue_serving import EVERYBODY, Serving
 
 READY, OUT, GONE = "ready", "out", "gone"
 
@@ -51,21 +51,18 @@ def sees(consumer: QueueConsumer, item: Item) -> bool:
     return consumer.filter is None or item.number % consumer.filter.divisor == 0
 
 
-def new_queue(name: str, store: MessageStore, counters: Counters, levels: int, single_active: bool) -> Queue:
-    """A queue with so many levels of priority, that serves one or all of its consumers at a time."""
+def new_queue(name: str, store: MessageStore, counters: Counters, levels: int) -> Queue:
+    """A queue with so many levels of priority."""
     entries: QueueEntryList = FifoEntryList() if levels == 1 else PriorityEntryList(levels)
-    queue = Queue(name, store, entries, counters)
-    if single_active:
-        queue.election = Election(queue)
-    return queue
+    return Queue(name, store, entries, counters)
 
 
 class Model:
     """The list that a queue must behave like."""
 
-    def __init__(self, queue: Queue, single_active: bool = False) -> None:
+    def __init__(self, queue: Queue, serving: str = EVERYBODY) -> None:
         self.queue = queue
-        self.single_active = single_active
+        self.serving = Serving(queue, serving)
         self.items: list[Item] = []
 
     def first_ready(self) -> Item | None:
@@ -79,15 +76,11 @@ class Model:
         """One that wants to be alone and is not, and everybody while one is."""
         others = list(self.queue.manager.all)
         alone = consumer.exclusive or any(other.exclusive for other in others)
-        return (bool(others) and alone) or (consumer.exclusive and self.single_active)
+        return (bool(others) and alone) or (consumer.exclusive and self.serving.refuses_exclusive())
 
     def may_be_served(self, consumer: QueueConsumer) -> bool:
-        """Where one is served at a time: it is the most urgent one, and nobody else has anything."""
-        if not self.single_active or not consumer.acquires:
-            return True
-        candidates = [other for other in self.queue.manager.all if other.acquires]
-        active = max(candidates, key=lambda other: other.priority)  # the first of the highest
-        return consumer is active and all(item.owner in (None, active) for item in self.items)
+        """Where one is served at a time: it is elected, and nobody else has anything to be waited for."""
+        return self.serving.may_be_served(consumer, {item.owner for item in self.items if item.owner})
 
     def drop(self, item: Item) -> None:
         item.state = GONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.core.connection import Connection
+from broker.core.connection import Connection, Scheduler
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
@@ -100,3 +100,9 @@ class Wire:
 
     connection: Connection
     sessions: list[tuple[Session, Credit]]
+
+
+def new_wire(scheduler: Scheduler) -> Wire:
+    """A connection that has just been opened."""
+    connection = Connection(scheduler)
+    return Wire(connection, [(Session(connection), Credit()) for _ in range(2)])

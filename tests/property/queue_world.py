@@ -5,7 +5,6 @@ something are any number: it is taken modulo what there is to choose from, so th
 """
 
 from broker.core.clearing import dispose, purge
-from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
 from broker.core.credit import Credit
@@ -21,12 +20,13 @@ from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property.queue_model import OUT, READY, Item, Model, Multiples, new_queue
-from tests.property.queue_probe import Probe, Wire
+from tests.property.queue_probe import Probe, new_wire
+from tests.property.queue_serving import EVERYBODY, SOME
 from tests.topology import new_vhost
 
 
 class World:
-    """`levels` of message priority, `queues`, how far one scan may go, and how many consumers are served.
+    """`levels` of message priority, `queues`, how far one scan may go, and who is served.
 
     `filtering`: some consumers are to see only some messages.
     `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
@@ -37,7 +37,7 @@ class World:
         levels: int = 1,
         queues: int = 1,
         scan_budget: int = 5000,
-        single_active: bool = False,
+        serving: str = EVERYBODY,
         wires: int = 3,
         ttl: int | None = None,
         filtering: bool = False,
@@ -45,7 +45,7 @@ class World:
         self.levels = levels
         self.filtering = filtering
         self.scan_budget = scan_budget
-        self.single_active = single_active
+        self.serving = serving
         self.scheduler = HandScheduler()
         self.clock = HandClock()
         self.ttl = ttl
@@ -56,7 +56,7 @@ class World:
         self.deliveries = 0
         self.items: dict[int, Item] = {}
         self.models = [self._new_queue(str(n)) for n in range(queues)]
-        self.wires = [self._new_wire() for _ in range(wires)]
+        self.wires = [new_wire(self.scheduler) for _ in range(wires)]
         self.probes: list[Probe] = []
 
     # ---- publishing
@@ -90,7 +90,7 @@ class World:
         divisor: int = 0,
     ) -> None:
         """`divisor`: of the numbers of the messages that it sees; 0: it has no filter. `kind`: mostly an
-        ordinary consumer; 5 browses, 6 is no-ack, 7 is exclusive.
+        ordinary consumer; 4 is to be elected, 5 browses, 6 is no-ack, 7 is exclusive.
         """
         kind %= 8
         no_ack = kind == 6
@@ -106,10 +106,12 @@ class World:
         sieve = Multiples(divisor) if divisor else None
         for model in wanted:
             consumer = QueueConsumer(probe, model.queue, kind != 5, priority, kind == 7, "", no_ack, sieve)
+            consumer.candidate = kind == 4 and self.serving.startswith(SOME)
             refused = model.refuses(consumer)
             try:
                 model.queue.add_consumer(consumer)
                 assert not refused
+                model.serving.attached(consumer)
             except AccessRefused:
                 assert refused
             consumer.context.scan_budget = self.scan_budget
@@ -132,7 +134,7 @@ class World:
                 consumer.queue.release(self._give_back(probe, consumer), consumer)
             self.probes.remove(probe)
             probe.limit(0)
-        self.wires[self.wires.index(lost)] = self._new_wire()
+        self.wires[self.wires.index(lost)] = new_wire(self.scheduler)
 
     def block(self, wire: int, blocked: bool) -> None:
         self.wires[wire % len(self.wires)].connection.set_blocked(blocked)
@@ -158,9 +160,9 @@ class World:
         try:
             entry = get_one(model.queue, getter)
         except ResourceLocked:
-            assert self.single_active
+            assert model.serving.refuses_get()
             return
-        assert not self.single_active
+        assert not model.serving.refuses_get()
         assert (entry is None) == (model.first_ready() is None)
         if entry is not None:
             self.delivered(probe, getter, entry)
@@ -234,16 +236,12 @@ class World:
     # ---- inside
 
     def _new_queue(self, name: str) -> Model:
-        queue = new_queue(name, self.store, self.counters, self.levels, self.single_active)
+        queue = new_queue(name, self.store, self.counters, self.levels)
         queue.context.scan_budget = self.scan_budget
         if self.ttl is not None:
             queue.rules = Rules(queue, self.vhost)
             queue.rules.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})
-        return Model(queue, self.single_active)
-
-    def _new_wire(self) -> Wire:
-        connection = Connection(self.scheduler)
-        return Wire(connection, [(Session(connection), Credit()) for _ in range(2)])
+        return Model(queue, self.serving)
 
     def _session(self, wire: int) -> tuple[Session, Credit]:
         sessions = self.wires[wire % len(self.wires)].sessions

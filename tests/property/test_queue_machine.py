@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
+from tests.property.queue_serving import SERVINGS
 from tests.property.queue_world import World
 
 some = st.integers(0, 11)
@@ -24,11 +25,11 @@ class QueueMachine(RuleBasedStateMachine):
         levels=st.sampled_from([1, 3]),
         queues=st.integers(1, 2),
         scan=st.sampled_from([1, 5000]),
-        single_active=st.booleans(),
+        serving=st.sampled_from(SERVINGS),
         ttl=st.sampled_from([None, NEVER, 15]),
     )
-    def start(self, levels: int, queues: int, scan: int, single_active: bool, ttl: int | None) -> None:
-        self.world = World(levels, queues, scan, single_active, ttl=ttl)
+    def start(self, levels: int, queues: int, scan: int, serving: str, ttl: int | None) -> None:
+        self.world = World(levels, queues, scan, serving, ttl=ttl)
 
     @rule(
         queue=some, size=sizes, priority=st.integers(0, 3), copies=st.integers(1, 4), expiration=expirations

@@ -8,6 +8,7 @@ import pytest
 
 from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
+from tests.property.queue_serving import ALL, DRAINING_ALL, DRAINING_SOME, EVERYBODY, SINGLE, SOME
 from tests.property.queue_world import World
 
 EXPIRATIONS = (NEVER, NEVER, 5, 20)
@@ -29,10 +30,10 @@ def attach(world: World, choice: random.Random, some: int) -> None:
     world.attach(
         some,
         queues=choice.randrange(6),
-        priority=choice.choice((0, 0, 1, 5)),
+        priority=choice.choice((0, 0, 1, 5) if world.serving == EVERYBODY else (0, 0, 5, 127)),
         prefetch=choice.choice((0, 1, 2, 5)),
         prefetch_bytes=choice.choice((0, 0, 0, 4, 10)),
-        kind=choice.choice((0, 0, 0, 0, 5, 5, 6, 7)),
+        kind=choice.choice((0, 0, 4, 4, 5, 5, 6, 7)),
         shared=choice.random() < 0.4,
         lease=choice.choice((0, 0, 10, 50)),
         divisor=choice.choice((0, 2, 2, 3)) if world.filtering else 0,
@@ -69,13 +70,22 @@ SHAPES: dict[str, dict[str, Any]] = {
     "fifo, short scans": {"levels": 1, "queues": 1, "scan_budget": 2},
     "fifo, expiring": {"levels": 1, "queues": 1, "ttl": NEVER},
     "several priority queues, expiring": {"levels": 3, "queues": 2, "ttl": 15},
-    "single active, expiring": {"levels": 1, "queues": 1, "single_active": True, "ttl": 15},
+    "single active, expiring": {"levels": 1, "queues": 1, "serving": SINGLE, "ttl": 15},
     "fifo, selectors": {"levels": 1, "queues": 1, "filtering": True},
     "priority, selectors, short scans": {"levels": 4, "queues": 1, "filtering": True, "scan_budget": 2},
     "several queues, selectors, expiring": {"levels": 2, "queues": 2, "filtering": True, "ttl": 15},
-    "single active, selectors": {"levels": 1, "queues": 1, "single_active": True, "filtering": True},
-    "single active": {"levels": 1, "queues": 1, "single_active": True},
-    "single active, several priority queues": {"levels": 3, "queues": 2, "single_active": True},
+    "single active, selectors": {"levels": 1, "queues": 1, "serving": SINGLE, "filtering": True},
+    "all exclusive": {"levels": 1, "queues": 1, "serving": ALL},
+    "all exclusive, draining": {"levels": 2, "queues": 1, "serving": DRAINING_ALL, "ttl": 15},
+    "some exclusive": {"levels": 1, "queues": 2, "serving": SOME},
+    "some exclusive, draining, selectors": {
+        "levels": 1,
+        "queues": 1,
+        "serving": DRAINING_SOME,
+        "filtering": True,
+    },
+    "single active": {"levels": 1, "queues": 1, "serving": SINGLE},
+    "single active, several priority queues": {"levels": 3, "queues": 2, "serving": SINGLE},
 }
 
 

@@ -27,6 +27,8 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
         arguments["x-priority"] = int(consumer.priority)
     if not consumer.acquires:
         arguments["x-browse"] = True
+    if consumer.candidate:
+        arguments["x-exclusive-consumer"] = True
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,

@@ -1,0 +1,31 @@
+"""What of a consumer's arguments goes together, with one another and with the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.argument_rule import Arguments, invalid
+from broker.core.arguments import SINGLE_ACTIVE_CONSUMER, has_single_active_consumer
+from broker.core.consumer_arguments import BROWSE, EXCLUSIVE_CONSUMER, browses
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
+    """Check what a consumer of `queue` asks for, each of which is allowed; `exclusive`: it wants to be alone.
+
+    Raises:
+        PreconditionFailed: an argument, and what it does not go with.
+    """
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if arguments.get(EXCLUSIVE_CONSUMER) is True:
+        other = ""
+        if browses(arguments):
+            other = BROWSE
+        elif exclusive:
+            other = "exclusive, which lets nobody else in"
+        elif has_single_active_consumer(queue.arguments):
+            other = f"the queue's {SINGLE_ACTIVE_CONSUMER}, which elects everybody"
+        if other:
+            raise invalid(EXCLUSIVE_CONSUMER, where, True, f"does not go with {other}")

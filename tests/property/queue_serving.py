@@ -1,0 +1,68 @@
+"""Who is served where not everybody is: the plain rules that an Election must come to."""
+
+from broker.core.arguments import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER
+from broker.core.consumer import QueueConsumer
+from broker.core.exclusive import Election, declared_election
+from broker.core.queue import Queue
+
+EVERYBODY, SINGLE, ALL, SOME = "everybody", "single active", "all exclusive", "some exclusive"
+DRAINING_ALL, DRAINING_SOME = "all exclusive, drain", "some exclusive, drain"
+SERVINGS = (EVERYBODY, SINGLE, ALL, SOME, DRAINING_ALL, DRAINING_SOME)
+
+
+class Serving:
+    """Knows who comes and goes, and what is out; remembers who was elected last."""
+
+    def __init__(self, queue: Queue, kind: str) -> None:
+        self.queue = queue
+        self.kind = kind
+        self.active: QueueConsumer | None = None
+        self.ending = False  # nobody is to be elected, but what is out is waited for
+        self.drains = kind in (SINGLE, DRAINING_ALL, DRAINING_SOME)
+        queue.arguments[EXCLUSIVE_TAKEOVER] = "drain" if self.drains else "immediate"
+        if kind == SINGLE:
+            queue.election = Election(queue)
+        elif kind in (ALL, DRAINING_ALL):
+            queue.arguments[ALL_CONSUMERS_EXCLUSIVE] = True
+            queue.election = declared_election(queue)
+
+    def is_candidate(self, consumer: QueueConsumer) -> bool:
+        if not consumer.acquires or self.kind == EVERYBODY:
+            return False
+        return consumer.candidate or self.kind not in (SOME, DRAINING_SOME)
+
+    def attached(self, newcomer: QueueConsumer) -> None:
+        if not self.is_candidate(newcomer):
+            return
+        active = self.active
+        equal = active is not None and newcomer.priority == active.priority
+        if (
+            active is None
+            or newcomer.priority > active.priority
+            or (equal and newcomer.priority == 127 and self.kind != SINGLE)
+        ):
+            self.active = newcomer
+
+    def look(self) -> None:
+        """Follow what has happened since the last look: some may have gone, or given back what they had."""
+        if self.active is not None and self.active not in self.queue.manager.all:
+            candidates = [consumer for consumer in self.queue.manager.all if self.is_candidate(consumer)]
+            self.active = max(candidates, key=lambda consumer: consumer.priority, default=None)
+            self.ending = self.active is None and self.drains
+        if self.active is not None or not self.queue.unacked:
+            self.ending = False
+
+    def may_be_served(self, consumer: QueueConsumer, owners: set[QueueConsumer]) -> bool:
+        """`owners` are those who have something."""
+        self.look()
+        if not consumer.acquires or (self.active is None and not self.ending):
+            return True
+        return consumer is self.active and (not self.drains or owners <= {consumer})
+
+    def refuses_get(self) -> bool:
+        self.look()
+        return self.kind == SINGLE or self.active is not None or self.ending
+
+    def refuses_exclusive(self) -> bool:
+        """Whether a consumer is refused that wants to be alone, also if it is."""
+        return self.kind in (SINGLE, ALL, DRAINING_ALL)
