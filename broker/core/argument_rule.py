@@ -41,6 +41,8 @@ class ArgumentRule:
             return "a string"
         if self.kind == "short" and not is_short(value):
             return "a string of at most 255 bytes"
+        if self.kind == "header" and not (value and is_short(value)):
+            return "a string of 1 to 255 bytes"
         if self.kind == "name" and not value:
             return "a string of at least one octet"
         if self.choices and value not in self.choices:

@@ -14,8 +14,8 @@ from mypy_extensions import i64
 from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.queue_kinds import check_kind, kind_rules
 
-MAX_PRIORITY: Final = "x-max-priority"
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 EXPIRES: Final = "x-expires"
 MESSAGE_TTL: Final = "x-message-ttl"
@@ -57,7 +57,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         "x-max-in-memory-length": ArgumentRule("int", 0, ANY_SIZE),
         "x-max-in-memory-bytes": ArgumentRule("int", 0, ANY_SIZE),
         OVERFLOW: ArgumentRule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
-        MAX_PRIORITY: ArgumentRule("int", 1, 255),
+        **kind_rules(),
         SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
         ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
         EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
@@ -92,7 +92,7 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
     """Check the arguments of a queue; `queue` is its description for the refusal, `queue 'q' in vhost '/'`.
 
     Raises:
-        PreconditionFailed: an argument has a value that it cannot have.
+        PreconditionFailed: an argument has a value that it cannot have, or cannot be with another.
     """
     for name, rule in QUEUE_RULES.items():
         if name in arguments:
@@ -102,6 +102,7 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
     if DEAD_LETTER_ROUTING_KEY in arguments and DEAD_LETTER_EXCHANGE not in arguments:
         value = arguments[DEAD_LETTER_ROUTING_KEY]
         raise invalid(DEAD_LETTER_ROUTING_KEY, queue, value, f"needs {DEAD_LETTER_EXCHANGE}")
+    check_kind(arguments, queue)
     if has_single_active_consumer(arguments):
         for name in (ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER):
             if arguments.get(name, False) is not False:
@@ -138,13 +139,6 @@ def text_argument(arguments: Arguments, name: str) -> str | None:
     value = arguments.get(name)
     assert value is None or isinstance(value, str), "arguments are checked before a queue is made"
     return value
-
-
-def priority_levels(arguments: Arguments) -> int:
-    """How many priorities a queue tells apart: 1, or `x-max-priority` and 0."""
-    highest = arguments.get(MAX_PRIORITY, 0)
-    assert isinstance(highest, int), "arguments are checked before a queue is made"
-    return highest + 1
 
 
 def is_quorum(arguments: Arguments) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
+from broker.core.argument_rule import ArgumentRule, Arguments
 from broker.core.entry import QueueEntry
 from broker.core.entry_list import QueueEntryList
+from broker.core.header_value import Headers
 from broker.core.message import Message
+
+ARGUMENTS: Final[dict[str, ArgumentRule]] = {}
 
 
 @final
@@ -15,6 +19,11 @@ class FifoEntryList(QueueEntryList):
 
     def __init__(self) -> None:
         super().__init__(True)
+
+    @staticmethod
+    def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
+        """The list for a queue with these arguments."""
+        return FifoEntryList()
 
     def append(self, message: Message) -> QueueEntry:
         """Link a new last entry, O(1)."""

@@ -6,11 +6,17 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.argument_rule import ArgumentRule, Arguments
 from broker.core.entry import RANK_SHIFT, QueueEntry
 from broker.core.entry_list import QueueEntryList
+from broker.core.header_value import Headers
 from broker.core.message import Message
 
+MAX_PRIORITY: Final = "x-max-priority"
+ARGUMENTS: Final = {MAX_PRIORITY: ArgumentRule("int", 1, 255)}
+
 LEVELS_MAX: Final = 256
+HIGHEST: Final = 9  # priority of a queue that says no other: those of AMQP 0-9-1 are 0 to 9
 
 
 @final
@@ -33,6 +39,13 @@ class PriorityEntryList(QueueEntryList):
         super().__init__(False, levels)
         self._filled: int = 0  # has more bits than an i64
         self._last: dict[int, QueueEntry] = {}  # by rank
+
+    @staticmethod
+    def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
+        """The list for a queue with these arguments."""
+        highest = arguments.get(MAX_PRIORITY, HIGHEST)
+        assert isinstance(highest, int), "arguments are checked before a queue is made"
+        return PriorityEntryList(highest + 1)
 
     def append(self, message: Message) -> QueueEntry:
         """Link a new last entry of the message's level."""

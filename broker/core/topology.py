@@ -7,23 +7,22 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from broker.core.arguments import priority_levels
 from broker.core.binding import Binding
 from broker.core.clearing import dispose
 from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
-from broker.core.entry_list import QueueEntryList
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.exclusive import declared_election
 from broker.core.fifo_list import FifoEntryList
+from broker.core.header_value import Headers
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
-from broker.core.priority_list import PriorityEntryList
 from broker.core.queue import Queue
+from broker.core.queue_kinds import new_entry_list
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
@@ -66,6 +65,7 @@ class Topology:
         self.write_letter = write_letter
         self.schedule = schedule
         self.store = store
+        self.headers = Headers(views, store)
         self.counters = counters
         self.numbers = numbers
         self.epoch: i64 = 1
@@ -116,12 +116,10 @@ class Topology:
         number: i64,
     ) -> Queue:
         """Make a queue under a free name; `number` is 0 if the log need not know it."""
-        levels = priority_levels(arguments)
-        entries: QueueEntryList = FifoEntryList() if levels == 1 else PriorityEntryList(levels)
         queue = Queue(
             name,
             self.store,
-            entries,
+            new_entry_list(arguments, self.headers),
             self.counters,
             durable=durable,
             logged=number > 0,

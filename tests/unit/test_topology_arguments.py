@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.core.arguments import check_exchange_arguments, check_queue_arguments, priority_levels
+from broker.core.arguments import check_exchange_arguments, check_queue_arguments
 from broker.core.equivalence import (
     assert_same_exchange_arguments,
     assert_same_field,
@@ -86,11 +86,6 @@ def test_the_alternate_exchange_is_a_name() -> None:
         refusal.value.text
         == "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/': '7'"
     )
-
-
-def test_priority_levels() -> None:
-    assert priority_levels({}) == 1
-    assert priority_levels({"x-max-priority": 10}) == 11
 
 
 def test_an_inequivalent_field_in_the_words_of_rabbitmq() -> None:

@@ -1,0 +1,90 @@
+"""The kinds of queues. [Qpid queue types]
+
+A kind is a list class and a line of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from broker.core import fifo_list, priority_list, sorted_list
+from broker.core.argument_rule import ArgumentRule, Arguments, invalid
+from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
+from broker.core.header_value import Headers
+from broker.core.priority_list import PriorityEntryList
+from broker.core.sorted_list import SORT_KEY, SortedEntryList
+
+QUEUE_KIND: Final = "x-queue-kind"
+STANDARD: Final = "standard"
+
+Rules = dict[str, ArgumentRule]
+
+
+@final
+class Kind:
+    """A kind of queues: how to make its list, which arguments only it may have, and which it `needs`."""
+
+    def __init__(
+        self, make: Callable[[Arguments, Headers], QueueEntryList], rules: Rules, needs: str = ""
+    ) -> None:
+        self.make = make
+        self.rules = rules
+        self.needs = needs
+
+
+KINDS: Final[dict[str, Kind]] = {
+    STANDARD: Kind(FifoEntryList.of, fifo_list.ARGUMENTS),
+    "priority": Kind(PriorityEntryList.of, priority_list.ARGUMENTS),
+    "sorted": Kind(SortedEntryList.of, sorted_list.ARGUMENTS, SORT_KEY),
+}
+
+
+def kind_rules() -> Rules:
+    """What the arguments of kinds may be, and `x-queue-kind` itself."""
+    rules: Rules = {QUEUE_KIND: ArgumentRule("str", choices=tuple(KINDS))}
+    for kind in KINDS.values():
+        rules |= kind.rules
+    return rules
+
+
+def kind_of(arguments: Arguments) -> str:
+    """Of which kind a queue is: as it says, or else as an argument says that standard queues have not."""
+    named = arguments.get(QUEUE_KIND)
+    if isinstance(named, str):
+        return named
+    telling = [name for name in arguments if name not in KINDS[STANDARD].rules]
+    for name, kind in KINDS.items():
+        if any(argument in kind.rules for argument in telling):
+            return name
+    return STANDARD
+
+
+def check_kind(arguments: Arguments, queue: str) -> None:
+    """Check that arguments, each of which is allowed by itself, are all for one kind of queue.
+
+    Raises:
+        PreconditionFailed: one is for another kind, or the one that the kind needs is not there.
+    """
+    name = kind_of(arguments)
+    kind = KINDS[name]
+    for other in KINDS.values():
+        for argument in other.rules:
+            if argument in arguments and argument not in kind.rules:
+                raise invalid(argument, queue, arguments[argument], f"cannot be with {_telling(arguments)}")
+    if kind.needs and kind.needs not in arguments:
+        raise invalid(QUEUE_KIND, queue, name, f"needs {kind.needs}")
+
+
+def _telling(arguments: Arguments) -> str:
+    """What says of which kind a queue is."""
+    if QUEUE_KIND in arguments:
+        return f"{QUEUE_KIND} '{arguments[QUEUE_KIND]}'"
+    kind = KINDS[kind_of(arguments)]
+    return next(name for name in kind.rules if name in arguments and name not in KINDS[STANDARD].rules)
+
+
+def new_entry_list(arguments: Arguments, headers: Headers) -> QueueEntryList:
+    """The list for the entries of a queue with these arguments."""
+    return KINDS[kind_of(arguments)].make(arguments, headers)
