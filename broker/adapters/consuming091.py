@@ -8,6 +8,7 @@ from pamqp import commands
 
 from broker.adapters import direct_reply
 from broker.adapters.access import QUEUE
+from broker.adapters.activity091 import check_notified
 from broker.adapters.fitting import fitted, too_long
 from broker.adapters.leases import Leases
 from broker.adapters.redelivery import with_counts
@@ -19,6 +20,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import (
     BROWSE,
     EXCLUSIVE_CONSUMER,
+    NOTIFY_ACTIVE,
     PRIORITY,
     browses,
     check_consumer_arguments,
@@ -58,7 +60,12 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
     check_together(arguments, frame.exclusive, queue)
+    notified = arguments.get(NOTIFY_ACTIVE, "")
+    assert isinstance(notified, str), "arguments have been checked"
+    if notified:
+        check_notified(channel, notified, queue.name)
     target = _target(channel, tag, frame.no_ack)
+    target.notify_active = notified
     try:
         consumer = _consumer(channel, target, queue, frame, arguments)
         queue.add_consumer(consumer)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from mypy_extensions import i64
 
 from broker.adapters.access import Access
+from broker.adapters.activity091 import ActivityNotices
 from broker.adapters.connections import Connections
 from broker.adapters.shortage import Shortage
 from broker.core.broker import Broker
@@ -77,6 +78,7 @@ class Server:
         self.access = access
         self.connections = Connections()
         self.shortage = Shortage(self.connections)
+        self.notices = ActivityNotices(broker.schedule)
         self.replies: dict[tuple[str, bytes], ReplyConsumer] = {}  # by virtual host and encoded name
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max

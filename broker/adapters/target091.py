@@ -38,6 +38,7 @@ class Target091(ConsumerTarget):
         self.tag = tag
         self.no_ack = no_ack
         self.consumer: QueueConsumer | None = None
+        self.notify_active = ""  # the queue that is told when the consumer is served and when not
         self._tag = methods.short_string(tag)
         self._address: Address | None = None
         self._prefix = b""
@@ -129,6 +130,12 @@ class Target091(ConsumerTarget):
         self.consumer_cancelled(consumer)
         queue.remove_consumer(consumer, [])
         self.channel.virtual_host.consumer_gone(queue)
+
+    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+        """The consumer is served from now on, or no longer (ConsumerTarget)."""
+        if self.notify_active:
+            channel = self.channel
+            channel.server.notices.add(channel.virtual_host, self.notify_active, consumer, active, why)
 
     def _compose(self, address: Address) -> None:
         """The parts of the frame that do not change while the address does not."""

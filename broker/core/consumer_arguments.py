@@ -15,10 +15,12 @@ PRIORITY: Final = "x-priority"
 BROWSE: Final = "x-browse"
 BROWSE_FROM: Final = "x-browse-from"
 EXCLUSIVE_CONSUMER: Final = "x-exclusive-consumer"
+NOTIFY_ACTIVE: Final = "x-notify-active"
 SNAPSHOT: Final = "snapshot"
 
 _CONSUMER_RULES: Final = {
     PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
+    NOTIFY_ACTIVE: ArgumentRule("name"),
     EXCLUSIVE_CONSUMER: ArgumentRule("bool"),
     CONSUMER_TIMEOUT: ArgumentRule("int", 0, MILLISECONDS_MAX),
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.argument_rule import Arguments, invalid
 from broker.core.arguments import SINGLE_ACTIVE_CONSUMER, has_single_active_consumer
-from broker.core.consumer_arguments import BROWSE, EXCLUSIVE_CONSUMER, browses
+from broker.core.consumer_arguments import BROWSE, EXCLUSIVE_CONSUMER, NOTIFY_ACTIVE, browses
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -19,11 +19,13 @@ def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
         PreconditionFailed: an argument, and what it does not go with.
     """
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if browses(arguments):
+        for name in (EXCLUSIVE_CONSUMER, NOTIFY_ACTIVE):
+            if arguments.get(name, False) is not False:
+                raise invalid(name, where, arguments[name], f"does not go with {BROWSE}")
     if arguments.get(EXCLUSIVE_CONSUMER) is True:
         other = ""
-        if browses(arguments):
-            other = BROWSE
-        elif exclusive:
+        if exclusive:
             other = "exclusive, which lets nobody else in"
         elif has_single_active_consumer(queue.arguments):
             other = f"the queue's {SINGLE_ACTIVE_CONSUMER}, which elects everybody"

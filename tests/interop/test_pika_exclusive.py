@@ -1,13 +1,14 @@
 """Exclusive consumers as a pika user sees them."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.api import Api
-from tests.daemon import PATIENCE_S
+from tests.api import Api, amqp
+from tests.daemon import PATIENCE_S, Daemon
 from tests.interop.pika_worker import Dial, Worker
 
 pytestmark = pytest.mark.amqpd_only("ActiveMQ's exclusive consumers are not in RabbitMQ")
@@ -98,12 +99,80 @@ def test_a_queue_whose_consumers_are_all_exclusive_and_drain(dial: Dial, name: s
     channel.queue_delete(name)
 
 
+def told(channel: BlockingChannel, queue: str, count: int) -> list[tuple[object, ...]]:
+    """The next messages about consumers."""
+    found: list[tuple[object, ...]] = []
+    for method, properties, body in channel.consume(queue, auto_ack=True, inactivity_timeout=PATIENCE_S):
+        assert method is not None, "nothing more came"
+        assert properties.content_type == "application/json"
+        assert json.loads(body) == properties.headers
+        found.append(tuple(properties.headers[key] for key in ("consumer_tag", "active", "why")))
+        if len(found) == count:
+            break
+    channel.cancel()
+    return found
+
+
+def test_a_queue_is_told_who_is_served(dial: Dial, publisher: BlockingChannel, name: str, api: Api) -> None:
+    publisher.queue_declare(name + ".told")
+    ordinary = Worker(dial, name, notify_active=name + ".told")
+    low = exclusive(dial, name, notify_active=name + ".told")
+    high = exclusive(dial, name, priority=1, notify_active=name + ".told")
+    high.connection.close()
+    assert told(publisher, name + ".told", 7) == [
+        (ordinary.tag, True, "attached"),
+        (ordinary.tag, False, "outranked"),
+        (low.tag, True, "elected"),
+        (low.tag, False, "outranked"),
+        (high.tag, True, "elected"),
+        (high.tag, False, "detached"),
+        (low.tag, True, "elected"),
+    ]
+    shown = {each["consumer_tag"]: each for each in api.get("queues", "/", name)["consumer_details"]}
+    assert shown[low.tag]["arguments"] == {
+        "x-exclusive-consumer": True,
+        "x-notify-active": name + ".told",
+    }
+    publisher.queue_delete(name + ".told")
+    low.connection.close()
+    publish(publisher, name, 1)
+    assert numbers(ordinary.receive(1)) == [1]
+
+
+def test_a_deleted_queue_serves_nobody(dial: Dial, name: str) -> None:
+    channel = dial().channel()
+    channel.queue_declare(name)
+    channel.queue_declare(name + ".told")
+    worker = Worker(dial, name, notify_active=name + ".told")
+    channel.queue_delete(name)
+    assert told(channel, name + ".told", 2) == [
+        (worker.tag, True, "attached"),
+        (worker.tag, False, "detached"),
+    ]
+    channel.queue_delete(name + ".told")
+
+
+def test_who_may_not_publish_may_not_have_a_queue_told(
+    vhost: str, user: Callable[..., Api], api: Api, daemon: Daemon
+) -> None:
+    api.put("queues", vhost, "q")
+    api.put("queues", vhost, "told")
+    user("", write="^told$")
+    with amqp(daemon.address, vhost, f"{vhost}.0", "secret") as channel:
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"amq\.default") as refused:
+            channel.basic_consume("q", lambda *_: None, arguments={"x-notify-active": "told"})
+        assert refused.value.reply_code == 403
+
+
 @pytest.mark.parametrize(
     ("arguments", "exclusive", "other"),
     [
         ({"x-exclusive-consumer": True, "x-browse": True}, False, "x-browse"),
         ({"x-exclusive-consumer": True}, True, "exclusive"),
         ({"x-exclusive-consumer": "yes"}, False, "a boolean"),
+        ({"x-notify-active": "nowhere"}, False, "there is no queue 'nowhere'"),
+        ({"x-notify-active": ""}, False, "at least one octet"),
+        ({"x-notify-active": "q", "x-browse": True}, False, "x-browse"),
     ],
 )
 def test_what_is_refused(
@@ -118,5 +187,5 @@ def test_what_is_refused(
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
         channel.basic_consume(name, lambda *_: None, exclusive=exclusive, arguments=arguments)
     assert refused.value.reply_code == 406
-    assert "x-exclusive-consumer" in refused.value.reply_text
+    assert next(iter(arguments)) in refused.value.reply_text
     assert other in refused.value.reply_text

@@ -29,6 +29,8 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
         arguments["x-browse"] = True
     if consumer.candidate:
         arguments["x-exclusive-consumer"] = True
+    if isinstance(target, Target091) and target.notify_active:
+        arguments["x-notify-active"] = target.notify_active
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,
