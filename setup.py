@@ -33,6 +33,7 @@ HOT = [
     "protocol/amqp091/repeat.py",
     "protocol/amqp091/wire.py",
     "protocol/amqp091/content.py",
+    "protocol/amqp091/lookup.py",
 ]
 COLD = {"__init__.py", "sync_helper.py"}
 

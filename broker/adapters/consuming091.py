@@ -12,6 +12,7 @@ from broker.adapters.activity091 import check_notified
 from broker.adapters.fitting import fitted, too_long
 from broker.adapters.leases import Leases
 from broker.adapters.redelivery import with_counts
+from broker.adapters.selecting091 import SelectorFilter
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
 from broker.adapters.topology091 import queue_named
 from broker.auth.terms import READ
@@ -28,7 +29,6 @@ from broker.core.consumer_arguments import (
 )
 from broker.core.consumer_combinations import check_together
 from broker.core.credit import Credit
-from broker.core.entry_filter import SelectorFilter
 from broker.core.errors import NotAllowed, PreconditionFailed
 from broker.core.getting import get_one
 from broker.core.lease import Lease, lease_milliseconds
@@ -101,7 +101,7 @@ def _consumer(
             f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"
         )
     selector = selector_argument(arguments, queue.name)
-    sieve = None if selector is None else SelectorFilter(selector, channel.virtual_host.views, queue.store)
+    sieve = None if selector is None else SelectorFilter(selector, queue.store)
     consumer = QueueConsumer(
         target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack, sieve
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from mypy_extensions import i64
+
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.view import MessageView
+from broker.core.view import JMS_DELIVERY_MODE, JMS_FIELDS, PREFIX, MessageView, delivery_mode_name, plain
 from protocol.amqp091 import properties as p
+from protocol.amqp091.lookup import header_at, header_value, number, property_at, short_string
 from protocol.amqp091.properties import Field, Properties
 
 CC: Final = "CC"
@@ -81,7 +84,90 @@ class View091(MessageView):
         return value * 1000 if value is not None and name == "timestamp" else value
 
 
-def view_of(message: Message, store: MessageStore) -> MessageView:
+@final
+class ContentView(MessageView):
+    """What stands in the content header of a message that was published before.
+
+    `lookup` and `property` find one value without decoding the others. What is malformed is not there.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._whole: View091 | None = None
+
+    def lookup(self, name: str) -> object | None:
+        """What an identifier of a selector stands for (MessageView)."""
+        content = self._content
+        start = header_at(content, name.encode(errors="surrogatepass"))
+        if start >= 0:
+            return plain(header_value(content, start))
+        if name == JMS_DELIVERY_MODE:
+            return delivery_mode_name(self.property("delivery_mode"))
+        index = _INDEXES.get(name, -1)
+        return self._property(index) if index >= 0 else None
+
+    def property(self, name: str) -> object | None:
+        """A property (MessageView)."""
+        return self._property(_INDEXES[name])
+
+    def headers(self) -> dict[str, object]:
+        """The headers (MessageView). Raises ProtocolError."""
+        return self.whole().headers()
+
+    def further_keys(self) -> list[str]:
+        """The routing keys in CC and BCC (MessageView). Raises ProtocolError."""
+        return self.whole().further_keys()
+
+    def released_content(self, name: str) -> bytes:
+        """The content for consumers of a message that was held (MessageView). Raises ProtocolError."""
+        return self.whole().released_content(name)
+
+    def whole(self) -> View091:
+        """The view of all of it. Raises ProtocolError."""
+        if self._whole is None:
+            self._whole = View091(Properties(self._content))
+        return self._whole
+
+    def _property(self, index: i64) -> object | None:
+        content = self._content
+        start = property_at(content, index)
+        if start < 0:
+            return None
+        if index == p.TIMESTAMP:
+            return number(content, start, index) * 1000
+        if index in (p.DELIVERY_MODE, p.PRIORITY):
+            return number(content, start, index)
+        return short_string(content, start).decode(errors="surrogateescape")
+
+
+def _indexes() -> dict[str, int]:
+    """The properties by all names that identifiers of selectors may have for them."""
+    found = _TEXTS | _NUMBERS
+    found |= {field: found[name] for field, name in JMS_FIELDS.items()}
+    return found | {PREFIX + name: index for name, index in (_TEXTS | _NUMBERS).items()}
+
+
+_INDEXES: Final = _indexes()
+
+
+def marks(name: str, value: object) -> bytes:
+    """Bytes that stand in the header of every message for which this identifier has this value.
+
+    b"" if there are none of which that is certain.
+    """
+    if name == JMS_DELIVERY_MODE or isinstance(value, bool) or not isinstance(value, (str, int)):
+        return b""
+    try:
+        raw = value.encode() if isinstance(value, str) else b""
+        named = bytes([len(name.encode())]) + name.encode()
+    except ValueError:  # a name that is too long, or something that is not UTF-8: no message has it
+        return b""
+    if name in _INDEXES:  # a property or a header: both have, as the last octet of the length, the same
+        return bytes([len(raw) & 0xFF]) + raw if isinstance(value, str) else b""
+    return named + b"S" + len(raw).to_bytes(4, "big") + raw if isinstance(value, str) else named
+
+
+def view_of(message: Message, store: MessageStore) -> ContentView:
     """The view of a message that was published before. Raises what MessageStore.load raises."""
     content = message.content
-    return View091(Properties(store.load(message) if content is None else content))
+    return ContentView(store.load(message) if content is None else content)

@@ -29,15 +29,15 @@ PROPERTIES: Final = (
 )
 """The names of the properties, AMQP 0-9-1's. [amqp-0-9-1 1.8]"""
 
-_PREFIX: Final = "properties."
-_JMS_FIELDS: Final = {
+PREFIX: Final = "properties."
+JMS_FIELDS: Final = {
     "JMSPriority": "priority",
     "JMSMessageID": "message_id",
     "JMSTimestamp": "timestamp",
     "JMSCorrelationID": "correlation_id",
     "JMSType": "type",
 }
-_JMS_DELIVERY_MODE: Final = "JMSDeliveryMode"
+JMS_DELIVERY_MODE: Final = "JMSDeliveryMode"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -77,13 +77,13 @@ class MessageView:
         """
         headers = self.headers()
         if name in headers:
-            return _plain(headers[name])
-        if name == _JMS_DELIVERY_MODE:
-            return "PERSISTENT" if self.property("delivery_mode") == 2 else "NON_PERSISTENT"
-        if name in _JMS_FIELDS:
-            name = _JMS_FIELDS[name]
-        elif name.startswith(_PREFIX):
-            name = name[len(_PREFIX) :]
+            return plain(headers[name])
+        if name == JMS_DELIVERY_MODE:
+            return delivery_mode_name(self.property("delivery_mode"))
+        if name in JMS_FIELDS:
+            name = JMS_FIELDS[name]
+        elif name.startswith(PREFIX):
+            name = name[len(PREFIX) :]
         return self.property(name) if name in PROPERTIES else None
 
 
@@ -96,13 +96,18 @@ def bare_view(message: Message, store: MessageStore) -> MessageView:
     return MessageView()
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """A header as selectors calculate with it."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, datetime):
         return milliseconds(value)
     return value
+
+
+def delivery_mode_name(mode: object) -> str:
+    """What JMSDeliveryMode is for this property `delivery_mode`."""
+    return "PERSISTENT" if mode == 2 else "NON_PERSISTENT"
 
 
 def milliseconds(time: datetime) -> int:

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from broker.adapters.access import QUEUE
+from broker.adapters.selecting091 import SelectorFilter
 from broker.adapters.view091 import view_of
 from broker.admin.api.body import Body
 from broker.admin.api.clientless import taker_of
@@ -27,7 +28,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.contexts import join, leave
 from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter, SelectorFilter
+from broker.core.entry_filter import EntryFilter
 from broker.core.errors import PreconditionFailed
 from broker.core.getting import get_one
 from broker.core.message import Message
@@ -35,7 +36,6 @@ from broker.core.notifying import pass_baton
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.selector.selector import Selector
-from broker.core.vhost import VirtualHost
 from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
 from protocol.amqp091.content import body_of_frames
@@ -79,7 +79,7 @@ async def get_messages(
     limit = number(body, "truncate") if body.get("truncate") is not None else None
     if limit is not None and limit < 0:
         raise bad_request(f"truncate {limit} is negative")
-    sieve = _sieve(body, found)
+    sieve = _sieve(body, management.store)
 
     def write(entry: QueueEntry, left: int) -> str:
         return json.dumps(_shown(management.store, entry, left, encoding, limit))
@@ -98,13 +98,13 @@ def _ackmode(body: Fields) -> str:
     return text(body, "ackmode")
 
 
-def _sieve(body: Fields, vhost: VirtualHost) -> SelectorFilter | None:
+def _sieve(body: Fields, store: MessageStore) -> SelectorFilter | None:
     """What `selector` lets pass. Raises ApiError for one that is none."""
     chosen = text(body, "selector", "")
     if not chosen.strip():
         return None
     try:
-        return SelectorFilter(Selector(chosen), vhost.views, vhost.store)
+        return SelectorFilter(Selector(chosen), store)
     except PreconditionFailed as error:
         raise bad_request(f"selector: {error.text}") from error
 

@@ -17,6 +17,7 @@ from broker.core.selector.expression import (
     OR_LEVEL,
     SUM_LEVEL,
     Expression,
+    Identifier,
     Literal,
 )
 from broker.core.selector.like import Like
@@ -204,3 +205,24 @@ def opposite(condition: Expression) -> Expression:
     if isinstance(condition, Not) and isinstance(condition.operand, Not):
         return condition.operand
     return Not(condition)
+
+
+def demands_of(condition: Expression) -> list[tuple[str, str | int]]:
+    """Equalities without which a condition is not true: identifiers, and the strings and integers."""
+    if isinstance(condition, Junction):
+        found: list[tuple[str, str | int]] = []
+        if condition.word == "AND":
+            for operand in condition.operands:
+                found += demands_of(operand)
+        return found
+    if not isinstance(condition, Comparison) or condition.sign != "=":
+        return []
+    left, right = condition.left, condition.right
+    if isinstance(left, Literal):
+        left, right = right, left
+    if not isinstance(left, Identifier) or not isinstance(right, Literal):
+        return []
+    value = right.value
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return []
+    return [(left.name, value)]

@@ -1,0 +1,124 @@
+"""One header or property of some content, found without decoding the others. [amqp-0-9-1 4.2.5, 4.2.6]
+
+What is malformed is not there: nothing here raises for what a publisher has sent.
+"""
+
+from typing import Final
+
+from librt.strings import read_i16_be, read_i32_be, read_i64_be
+from mypy_extensions import i64
+
+from protocol.amqp091.content import HEADER_PREFIX_BYTES
+from protocol.amqp091.fields import Reader
+from protocol.amqp091.properties import DELIVERY_MODE, HEADERS, PRIORITY, TIMESTAMP
+
+NOWHERE: Final[i64] = -1
+
+_LONG_STRING: Final = 0x53  # S
+_INT: Final = 0x49  # I
+_LONG: Final = 0x6C  # l
+_BOOLEAN: Final = 0x74  # t
+_VOID: Final = 0x56  # V
+_COUNTED: Final[i64] = -1
+_UNKNOWN: Final[i64] = -2
+
+
+def _widths() -> list[i64]:
+    """How many bytes a field value of each type has, after the octet of the type."""
+    widths: list[i64] = [_UNKNOWN] * 256
+    for kinds, width in (("V\0", 0), ("tbB", 1), ("su", 2), ("Iif", 4), ("D", 5), ("lLdT", 8)):
+        for kind in kinds:
+            widths[ord(kind)] = width
+    for kind in "SFAx":
+        widths[ord(kind)] = _COUNTED
+    return widths
+
+
+_WIDTHS: Final = _widths()
+
+
+def property_at(content: bytes, index: i64) -> i64:
+    """Where the property with this index begins in some content; NOWHERE if it has none.
+
+    `content.scan` has found the property list to be sound.
+    """
+    p: i64 = HEADER_PREFIX_BYTES
+    flags = i64(read_i16_be(content, p))
+    p += 2
+    if not flags >> (15 - index) & 1:
+        return NOWHERE
+    for before in range(index):
+        if flags >> (15 - before) & 1:
+            if before == HEADERS:
+                p += 4 + i64(read_i32_be(content, p))
+            elif before in (DELIVERY_MODE, PRIORITY):
+                p += 1
+            elif before == TIMESTAMP:
+                p += 8
+            else:
+                p += 1 + i64(content[p])
+    return p
+
+
+def header_at(content: bytes, name: bytes) -> i64:
+    """Where the value of the last header with this name begins, with the octet of its type; or NOWHERE."""
+    p = property_at(content, HEADERS)
+    if p < 0:
+        return NOWHERE
+    wanted: i64 = len(name)
+    end: i64 = p + 4 + i64(read_i32_be(content, p))
+    p += 4
+    found: i64 = NOWHERE
+    while p < end:
+        size: i64 = content[p]
+        value = p + 1 + size
+        if value >= end:
+            return NOWHERE
+        if size == wanted and content[p + 1 : value] == name:
+            found = value
+        p = value + 1
+        width = _WIDTHS[content[value]]
+        if width >= 0:
+            p += width
+        elif width == _COUNTED and p + 4 <= end:
+            length = i64(read_i32_be(content, p))
+            if length < 0:
+                return NOWHERE
+            p += 4 + length
+        else:
+            return NOWHERE
+    return found if p == end else NOWHERE
+
+
+def header_value(content: bytes, start: i64) -> object:
+    """The value that `header_at` has found; None also for one that does not decode."""
+    kind: i64 = content[start]
+    p = start + 1
+    if kind == _LONG_STRING:
+        raw = content[p + 4 : p + 4 + i64(read_i32_be(content, p))]
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw
+    if kind == _INT:
+        return i64(read_i32_be(content, p))
+    if kind == _LONG:
+        return read_i64_be(content, p)
+    if kind == _BOOLEAN:
+        return content[p] != 0
+    if kind == _VOID:
+        return None
+    try:
+        return Reader(content, start).value()
+    except ValueError:
+        return None
+
+
+def short_string(content: bytes, start: i64) -> bytes:
+    """The short string that begins there."""
+    return content[start + 1 : start + 1 + i64(content[start])]
+
+
+def number(content: bytes, start: i64, index: i64) -> int:
+    """The delivery mode, priority or timestamp in seconds that begins there; `index` says which."""
+    return int.from_bytes(content[start : start + 8], "big") if index == TIMESTAMP else content[start]

@@ -1,0 +1,116 @@
+"""Values found in content without decoding the rest of it, against the decoded content."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp.commands import Basic
+
+from broker.adapters.selecting091 import SelectorFilter
+from broker.adapters.view091 import ContentView, View091
+from broker.core.entry import QueueEntry
+from broker.core.message import NOWHERE, Message
+from broker.core.ports import MessageStore
+from broker.core.selector.selector import Selector
+from broker.core.view import JMS_FIELDS, PROPERTIES
+from protocol.amqp091.content import scan
+from protocol.amqp091.properties import Properties
+from tests.field_bytes import FIELDS, field
+from tests.frames import header_bytes
+
+TEXTS = ["", "a", "kind", "ü", "a" * 255, "it''s", "65"]
+NAMES = ["a", "kind", "priority", "type", "app_id", "JMSType", "JMSDeliveryMode", "ü", "Sa"]
+IDENTIFIERS = [
+    *NAMES,
+    *PROPERTIES,
+    *JMS_FIELDS,
+    *("properties." + name for name in PROPERTIES),
+    "properties.a",
+    "none",
+]
+
+properties = st.fixed_dictionaries(
+    {},
+    optional={
+        "content_type": st.sampled_from(TEXTS),
+        "delivery_mode": st.sampled_from([1, 2]),
+        "priority": st.integers(0, 255),
+        "correlation_id": st.sampled_from(TEXTS),
+        "timestamp": st.integers(0, 2**31).map(lambda time: datetime.fromtimestamp(time, UTC)),
+        "message_type": st.sampled_from(TEXTS),
+        "app_id": st.sampled_from(TEXTS),
+    },
+)
+texts = st.sampled_from(TEXTS).map(lambda text: b"S" + len(text.encode()).to_bytes(4, "big") + text.encode())
+numbers = st.integers(-3, 66).map(lambda number: b"I" + number.to_bytes(4, "big", signed=True))
+values = st.one_of(texts, numbers, st.sampled_from(list(FIELDS.values())))
+tables = st.lists(st.tuples(st.sampled_from(NAMES), values), max_size=6).map(
+    lambda fields: b"".join([field(name.encode(), value) for name, value in fields])
+)
+literals = st.one_of(
+    st.sampled_from([f"'{text}'" for text in TEXTS]),
+    st.integers(-3, 66).map(str),
+    st.sampled_from(["TRUE", "1.0"]),
+)
+equalities = st.tuples(st.sampled_from(IDENTIFIERS), literals).map(lambda both: f'"{both[0]}" = {both[1]}')
+
+
+def content_with(table: bytes | None, properties: dict[str, Any], body: bytes = b"") -> bytes:
+    content = Properties(header_bytes(len(body), Basic.Properties(**properties), 1) + body)
+    if table is not None:
+        content.set_table(len(table).to_bytes(4, "big") + table)
+    return content.content()
+
+
+@given(st.one_of(st.none(), tables), properties)
+def test_lookups(table: bytes | None, properties: dict[str, Any]) -> None:
+    content = content_with(table, properties)
+    decoded = View091(Properties(content))
+    for name in IDENTIFIERS:
+        found = ContentView(content).lookup(name)
+        assert found == decoded.lookup(name)
+        assert type(found) is type(decoded.lookup(name))
+    for name in PROPERTIES:
+        assert ContentView(content).property(name) == decoded.property(name)
+
+
+@given(st.one_of(st.none(), tables), properties, st.lists(equalities, min_size=1, max_size=3), st.booleans())
+def test_filters(table: bytes | None, properties: dict[str, Any], asked: list[str], long: bool) -> None:
+    content = content_with(table, properties, b"kind" * 500 if long else b"")
+    selector = Selector(" AND ".join(asked))
+    entry = QueueEntry(Message(NOWHERE, content, 0, False, 0), 1)
+    passes = SelectorFilter(selector, MessageStore()).passes(entry)
+    assert passes == selector.matches(View091(Properties(content)))
+
+
+@given(st.binary(max_size=40), properties)
+def test_whatever_stands_in_the_table(table: bytes, properties: dict[str, Any]) -> None:
+    content = content_with(table, properties)
+    scan(content, 0, len(content) - 8)
+    for name in ("a", "type", "none"):
+        ContentView(content).lookup(name)
+
+
+def test_a_table_that_is_malformed_has_no_headers() -> None:
+    first, second = field(b"a", FIELDS["I"]), field(b"type", FIELDS["S"])
+    for table in (
+        (first + second)[:-1],
+        first + b"\x04type",
+        first + b"\xffa",
+        first + field(b"b", b"?"),
+        first + field(b"b", b"S\xff\xff\xff\xff"),
+        first + field(b"b", b"S\x00"),
+    ):
+        view = ContentView(content_with(table, {"message_type": "t"}))
+        assert (view.lookup("a"), view.lookup("type"), view.lookup("b")) == (None, "t", None)
+    view = ContentView(content_with(first + second, {"message_type": "t"}))
+    assert (view.lookup("a"), view.lookup("type")) == (-(2**31), "h\u00e9llo")
+
+
+def test_what_is_demanded() -> None:
+    demands = Selector("kind = 'x' AND (5 = level AND a > 3) AND b = 1.5 AND c = TRUE AND NOT d = 1").demands
+    assert demands == [("kind", "x"), ("level", 5)]
+    assert Selector("kind = 'x' OR level = 5").demands == []
+    assert Selector("NOT kind = 'x'").demands == []
+    assert Selector("kind = other").demands == []
