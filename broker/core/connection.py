@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.suspending import close_together, update_together
+
 if TYPE_CHECKING:
+    from broker.core.consumer_target import ConsumerTarget
     from broker.core.session import Session
 
 
@@ -85,15 +88,18 @@ class Connection:
         if blocked == self.blocked:
             return
         self.blocked = blocked
-        for session in list(self.sessions):
-            session.update()
+        update_together(self._targets())
         if not blocked and self.first_pending is not None:
             self.schedule()
 
     def close_targets(self) -> None:
         """The connection ends: close the targets of all sessions before the first one gives anything back."""
+        close_together(self._targets())
         for session in list(self.sessions):
             session.close_targets()
+
+    def _targets(self) -> list[ConsumerTarget]:
+        return [target for session in self.sessions for target in session.targets]
 
     def _pop(self, session: Session) -> None:
         self.first_pending = session.next_pending

@@ -54,7 +54,7 @@ class ConsumerTarget:
         credit.targets[self] = None
         if session_credit is not None:
             session_credit.targets[self] = None
-        self.desired = self._wants_work()
+        self.desired = self.wants_work()
 
     # ---- what a subclass implements
 
@@ -106,7 +106,7 @@ class ConsumerTarget:
 
     def update(self) -> None:
         """Recompute `desired`, and tell the queues if it has changed."""
-        desired = self._wants_work()
+        desired = self.wants_work()
         if desired != self.desired:
             self.desired = desired
             if len(self.consumers) == 1:
@@ -125,7 +125,8 @@ class ConsumerTarget:
         if self.session_credit is not None:
             self.session_credit.targets.pop(self, None)
 
-    def _wants_work(self) -> bool:
+    def wants_work(self) -> bool:
+        """Whether it is open, and credit, flow and transport let it have something."""
         session = self.session
         if self.closed or not session.flow or session.connection.blocked or not self.credit.has():
             return False

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from broker.core.suspending import update_together
+
 if TYPE_CHECKING:
     from broker.core.consumer_target import ConsumerTarget
 
@@ -76,5 +78,4 @@ class Credit:
             for target in self.targets:
                 target.update()
                 return
-        for target in list(self.targets):
-            target.update()
+        update_together(list(self.targets))

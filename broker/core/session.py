@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.suspending import close_together, update_together
+
 if TYPE_CHECKING:
     from broker.core.connection import Connection
     from broker.core.consumer_target import ConsumerTarget
@@ -60,16 +62,14 @@ class Session:
 
     def update(self) -> None:
         """Recompute whether the targets want work: the connection or the flow has changed."""
-        for target in list(self.targets):
-            target.update()
+        update_together(list(self.targets))
 
     def close_targets(self) -> None:
         """The session ends: close every target, so that none of them catches what another one gives back.
 
         Call this first, then remove the consumers, then release what else the session holds.
         """
-        for target in list(self.targets):
-            target.close()
+        close_together(list(self.targets))
         self.connection.sessions.pop(self, None)
 
     def _append(self, target: ConsumerTarget) -> None:

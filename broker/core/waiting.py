@@ -25,6 +25,16 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
+def suspend(queue: Queue, consumer: QueueConsumer, blocker: i64) -> bool:
+    """Set one reason for not being interested; true if somebody has to take over now, by `pass_baton`."""
+    before = consumer.blockers
+    consumer.blockers = before | blocker
+    if consumer.state == REMOVED or before != 0:
+        return False
+    queue.manager.move(consumer, NOT_INTERESTED)
+    return consumer.acquires
+
+
 def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -> None:
     """Set or clear one reason for not being interested."""
     before = consumer.blockers

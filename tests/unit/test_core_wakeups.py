@@ -1,5 +1,7 @@
 """Nobody is woken in vain more often than can be helped, and the end of the messages is told."""
 
+from broker.core.credit import Credit
+from broker.core.session import Session
 from tests.dispatch import Bench
 
 
@@ -42,6 +44,33 @@ def test_suspended_consumers_are_not_woken() -> None:
     bench.publish(50)
     bench.run()
     assert (full.notified, idle.numbers[-1]) == (before, 52)
+
+
+def test_those_of_a_connection_that_fills_up_are_not_woken_by_each_other() -> None:
+    bench = Bench()
+    first = bench.client()
+    siblings = [bench.client(session=first.session) for _ in range(5)]
+    siblings += [bench.client(session=Session(first.session.connection)) for _ in range(5)]
+    other = bench.client()
+    bench.publish(1)
+    before = [client.notified for client in siblings]
+    first.session.connection.set_blocked(True)
+    assert [client.notified for client in siblings] == before
+    assert other.notified == 1
+    bench.run()
+    assert other.numbers == [1]
+
+
+def test_those_that_share_a_window_are_not_woken_when_it_is_full() -> None:
+    bench = Bench()
+    window = Credit(1)
+    first = bench.client(session_credit=window)
+    siblings = [bench.client(session=first.session, session_credit=window) for _ in range(5)]
+    bench.publish(2)
+    before = [client.notified for client in siblings[1:]]
+    bench.run()
+    assert first.numbers == [1]
+    assert [client.notified for client in siblings[1:]] == before
 
 
 def test_a_burst_ends_with_one_empty_pull() -> None:

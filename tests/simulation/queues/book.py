@@ -1,0 +1,244 @@
+"""The model of a whole broker: all queues, what is on its way between them, and what the log knows of it.
+
+The world tells the book of everything before the broker does it, and of everything that the broker does by
+itself when it does it. It shares no code with the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.simulation.queues.journal import Journal
+from tests.simulation.queues.model import (
+    EXPIRED,
+    LIMIT,
+    MAXLEN,
+    OUT,
+    READY,
+    REJECT_DLX,
+    REJECTED,
+    InvariantError,
+    Item,
+    Note,
+    Seen,
+    Shelf,
+    Spec,
+    Taker,
+    ends_cycle,
+)
+
+
+@dataclass
+class Letter:
+    """A dead letter that is on its way. `to`: where it is put; `origin`: what it is of, in the log."""
+
+    note: Note
+    to: list[Shelf]
+    origin: tuple[str, int]
+
+
+class Book:
+    """What must be where."""
+
+    def __init__(self, time: Callable[[], int], seen: Seen) -> None:
+        self.time = time
+        self.seen = seen
+        self.ticks = 0
+        self.shelves: dict[str, Shelf] = {}
+        self.notes: dict[int, Note] = {}
+        self.dying: dict[tuple[str, int], str] = {}
+        self.origins: dict[int, tuple[str, int]] = {}  # of letters that no queue has taken
+        self.journal = Journal()
+
+    def tick(self) -> int:
+        self.ticks += 1
+        return self.ticks
+
+    # ---- queues
+
+    def declare(self, name: str, spec: Spec) -> Shelf:
+        shelf = self.shelves[name] = Shelf(name, spec)
+        if spec.durable:
+            self.journal.declare(name)
+        return shelf
+
+    def delete(self, name: str) -> None:
+        shelf = self.shelves.pop(name)
+        for taker in shelf.takers:
+            taker.attached = 0
+        shelf.items.clear()
+        if shelf.spec.durable:
+            self.journal.delete(name)
+
+    def attach(self, taker: Taker) -> None:
+        taker.attached = self.tick()
+        taker.queue.takers.append(taker)
+
+    def detach(self, taker: Taker) -> None:
+        if taker.attached:
+            taker.attached = 0
+            taker.queue.takers.remove(taker)
+
+    # ---- what comes
+
+    def new_note(self, note: Note) -> Note:
+        self.notes[note.number] = note
+        return note
+
+    def append(self, note: Note, shelves: list[Shelf]) -> None:
+        """The log is told of `note`, if it is."""
+        note.appended, note.date = self.tick(), self.time()
+        for shelf in shelves:
+            if note.persistent and shelf.spec.durable:
+                self.journal.add((shelf.name, note.number))
+
+    def put(self, note: Note, shelf: Shelf) -> Item:
+        """It is linked; nobody has been told."""
+        shelf.fresh = None
+        self.tidy(shelf)
+        return shelf.put(note, self.tick(), self.time())
+
+    def refused(self, note: Note, shelves: list[Shelf]) -> bool:
+        """Whether one of the queues is full; then some send on what nobody gets."""
+        full = [shelf for shelf in shelves if shelf.refuses(note.size)]
+        for shelf in full:
+            self.seen("refused: " + shelf.spec.overflow)
+            if shelf.spec.overflow == REJECT_DLX and shelf.spec.dead_letter is not None:
+                self.dying[shelf.name, note.number] = MAXLEN
+        return bool(full)
+
+    # ---- what is given out and comes back
+
+    def give(self, item: Item, taker: Taker, counts: bool) -> None:
+        """It is with `taker` now; `counts`: the log is told how often it was."""
+        self.seen("entry: ready to out")
+        item.state, item.holder = OUT, taker
+        item.count += 1
+        item.was_out = True
+        if counts:
+            self.journal.count((taker.queue.name, item.number), item.count)
+
+    def settle(self, shelf: Shelf, item: Item) -> None:
+        self.seen("entry: out to settled")
+        self.remove(shelf, item)
+
+    def discard(self, shelf: Shelf, item: Item) -> None:
+        self.leave(shelf, item, REJECTED)
+
+    def release(self, shelf: Shelf, items: list[Item]) -> None:
+        """They are back in their places, but for those that may not come back."""
+        if not items:
+            return
+        back = [item for item in items if not shelf.is_exhausted(item)]
+        for item in back:
+            self.seen("entry: out to ready")
+            item.state, item.holder, item.redelivered = READY, None, True
+            item.since = self.tick()
+        for item in items:
+            if item not in back:
+                self.leave(shelf, item, LIMIT)
+        self.expire(shelf)
+        self.trim(shelf, handing_over=False)
+
+    def remove(self, shelf: Shelf, item: Item) -> None:
+        shelf.items.remove(item)
+        item.holder = None
+        self.journal.remove((shelf.name, item.number))
+
+    # ---- what leaves by itself
+
+    def leave(self, shelf: Shelf, item: Item, reason: str) -> None:
+        """It leaves the queue, dead-lettered if that has somewhere to send it."""
+        self.seen(f"entry: {item.state} to {reason}")
+        self.remove(shelf, item)
+        if shelf.spec.dead_letter is not None:
+            self.dying[shelf.name, item.number] = reason
+
+    def expire(self, shelf: Shelf) -> None:
+        now = self.time()
+        for item in [item for item in shelf.items if item.state == READY and shelf.is_late(item, now)]:
+            self.leave(shelf, item, EXPIRED)
+
+    def tidy(self, shelf: Shelf) -> None:
+        """Late items go, then those that are too many."""
+        self.expire(shelf)
+        self.trim(shelf)
+
+    def trim(self, shelf: Shelf, handing_over: bool = True) -> None:
+        """`handing_over`: whoever waits is given what it can have before anything has to go."""
+        if shelf.spec.overflow != "drop-head":
+            return
+        while shelf.is_over():
+            victim = shelf.victim()
+            able = shelf.able(self.time())
+            sure = (
+                handing_over
+                and not any(item.restored for item in shelf.items)
+                and all(
+                    taker.fits(first.note.size)
+                    for taker in shelf.takers
+                    if not taker.suspended() and not taker.browses
+                    for first in [shelf.first_for(taker, self.time())]
+                    if first is not None
+                )
+            )
+            if sure and able:
+                raise InvariantError(
+                    "Q4", f"{victim.number} has to go while {able[0][1].number} could be taken"
+                )
+            self.seen("check: Q4")
+            self.leave(shelf, victim, MAXLEN)
+
+    def end_of_step(self) -> None:
+        """The broker is done: what is to leave has left, and what was to be sent on has been."""
+        for shelf in self.shelves.values():
+            shelf.fresh = None
+            if shelf.items:
+                self.tidy(shelf)
+        if self.dying:
+            (name, number), reason = next(iter(self.dying.items()))
+            raise InvariantError("I1", f"message {number} of queue {name} is not dead-lettered as {reason}")
+        self.seen("check: I1")
+
+    # ---- dead letters
+
+    def letter(self, name: str, number: int, reason: str, note: Note) -> Letter:
+        """The broker writes `note`, a letter about a message that has left a queue."""
+        shelf = self.shelves[name]
+        if (name, number) not in self.dying:
+            if reason == MAXLEN:
+                self.trim(shelf)
+            elif reason == EXPIRED:
+                if shelf.fresh is not None and shelf.fresh.number == number:
+                    shelf.fresh = None
+                self.expire(shelf)
+        if self.dying.pop((name, number), None) != reason:
+            raise InvariantError("I1", f"message {number} of queue {name} is dead-lettered as {reason}")
+        self.seen("letter: " + reason)
+        old = self.notes[number]
+        note.deaths = ((name, reason), *old.deaths)
+        self.new_note(note)
+        target = self.shelves.get(shelf.spec.dead_letter or "")
+        found = [] if target is None else [target]
+        if any(ends_cycle(note, to.name, reason) for to in found):
+            self.seen("letter: ends a cycle")
+            found = []
+        to = [other for other in found if not other.refuses(note.size)]
+        origin = self.origins.pop(number, (name, number))
+        for full in found:
+            if full not in to and full.spec.overflow == REJECT_DLX and full.spec.dead_letter is not None:
+                self.seen("letter: passed on")
+                self.dying[full.name, note.number] = MAXLEN
+                self.origins[note.number] = origin
+        return Letter(note, to, origin)
+
+    def append_letter(self, letter: Letter) -> None:
+        self.append(letter.note, letter.to)
+        for shelf in letter.to:
+            if letter.note.persistent and shelf.spec.durable:
+                self.journal.move(letter.origin, (shelf.name, letter.note.number))
+
+    def post(self, letter: Letter) -> None:
+        for shelf in letter.to:
+            self.put(letter.note, shelf)

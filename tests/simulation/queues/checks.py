@@ -1,0 +1,124 @@
+"""The invariants by name, and those at a delivery, a wake-up and at rest. Others are checked where they show:
+
+those of the queue's own state (I2 to I6, I8) in `structure`, conservation (I1) and Q4 in `book`, those of
+restarts (R1 to R5) in `restarting`.
+"""
+
+from __future__ import annotations
+
+from broker.core.consumer import NOTIFIED, QueueConsumer
+from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.queue import Queue
+from tests.simulation.queues.clients import Client
+from tests.simulation.queues.model import READY, InvariantError, Item, Seen, Shelf, Taker
+
+NAMES = {
+    "D1": "strict order",
+    "D2": "visible and in time",
+    "D3": "consumer priority",
+    "D4": "one consumer at a time",
+    "D6": "browsers see once",
+    "D7": "windows",
+    "D8": "the most urgent first",
+    "D9": "redelivered and count",
+    "I1": "conservation",
+    "I2": "order and counts",
+    "I3": "ownership",
+    "I4": "nothing hidden behind a cursor",
+    "I5": "states and lists",
+    "I6": "who is relied upon has a turn coming",
+    "I8": "no dead entry is reachable",
+    "L1": "leases end in time",
+    "N1": "the end is told truthfully",
+    "Q1": "no lost wake-up",
+    "Q2": "nobody notified at rest",
+    "Q3": "browsers have seen all",
+    "Q4": "nothing dropped that could be had",
+    "Q5": "bounded work",
+    "R1": "what is durable is there after a kill",
+    "R2": "what was settled durably does not come back",
+    "R3": "moves and transactions are whole",
+    "R4": "order after a restart",
+    "R5": "redelivered and count after a restart",
+    "W1": "one arrival wakes one at most",
+    "W2": "empty wake-ups are paid for",
+    "W3": "who is suspended is not woken",
+}
+
+
+def check(seen: Seen, name: str, holds: bool, text: str = "") -> None:
+    """`name` is one of NAMES."""
+    if not holds:
+        raise InvariantError(name, f"{NAMES[name]}: {text}")
+    seen[f"check: {name}"] += 1
+
+
+def check_delivery(
+    seen: Seen, shelf: Shelf, taker: Taker, item: Item, entry: QueueEntry, now: int, getting: bool
+) -> None:
+    """`entry` is being given to `taker`, and the model does not know yet."""
+    number = item.number
+    check(seen, "D2", item.state == READY, f"{number} is with somebody")
+    check(seen, "D2", not shelf.is_late(item, now), f"{number} is late")
+    check(seen, "D2", taker.sees(item), f"{number} does not pass the selector")
+    if not getting:
+        check(seen, "D7", not taker.suspended() and taker.fits(item.note.size), f"{number} does not fit")
+    if taker.browses:
+        check(seen, "I3", entry.state == AVAILABLE, "a browser takes nothing")
+        check(seen, "D6", number not in taker.shown, f"a browser saw {number} twice")
+        missed = [other.number for other in shelf.unshown(taker) if other < item]
+        check(seen, "D1", not missed, f"a browser was shown {number} before {missed}")
+        return
+    check(seen, "I3", entry.state == ACQUIRED, f"{number} is not acquired")
+    check(seen, "D4", getting or shelf.is_served(taker), f"{number} goes to one that stands by")
+    first = shelf.first_for(taker, now)
+    check(seen, "D1", first is item, f"{number} goes out before {first and first.number}")
+    if shelf.spec.levels > 1:
+        check(seen, "D8", first is item, f"{number} is not the most urgent")
+    rivals = [] if getting else shelf.rivals(taker, item, now)
+    check(seen, "D3", not rivals, f"{number} goes to priority {taker.priority}")
+    redelivered, count = bool(entry.redelivered), int(entry.delivery_count)
+    check(seen, "D9", redelivered == item.redelivered, f"{number} redelivered: {redelivered}")
+    check(seen, "D9", count == item.count + 1, f"{number} is given out {count} times, not {item.count + 1}")
+
+
+def check_end(seen: Seen, taker: Taker, now: int) -> None:
+    """The client is told that there is nothing for it."""
+    shelf = taker.queue
+    if taker.browses:
+        unseen = [item.number for item in shelf.unshown(taker)]
+        check(seen, "N1", not unseen, f"a browser is told so before it has seen {unseen}")
+        return
+    first = shelf.first_for(taker, now)
+    above = [other for other in shelf.takers if other.priority > taker.priority and not other.suspended()]
+    check(seen, "N1", first is None or bool(above), f"there is {first and first.number}")
+
+
+def check_woken(seen: Seen, client: Client) -> None:
+    """The client is asked to take its turn."""
+    acquiring = [taker for taker in client.takers.values() if not taker.browses and taker.attached]
+    if acquiring:
+        check(seen, "W3", not all(taker.suspended() for taker in acquiring), "it can take nothing")
+
+
+def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int, shared: bool) -> None:
+    """Nobody waits for a turn. `shared`: there are consumers of several queues, woken by the others too."""
+    consumer: QueueConsumer
+    for consumer in queue.manager.all:
+        check(seen, "Q2", consumer.state != NOTIFIED, "a consumer is")
+    able = shelf.able(now)
+    check(seen, "Q1", not able, f"{able and able[0][1].number} could be delivered")
+    for taker in shelf.takers:
+        if taker.browses and not taker.suspended():
+            unseen = shelf.unshown(taker)
+            missed = bool(unseen) and taker.fits(unseen[0].note.size)
+            check(seen, "Q3", not missed, f"{unseen and unseen[0].number} was not shown")
+    empty, wakeups = queue.manager.empty_wakeups, queue.manager.wakeups
+    check(seen, "Q5", empty <= wakeups + queue.delivered, f"{empty} looks in vain")
+    if not shared:
+        check(seen, "W2", empty <= wakeups, f"{empty} looks in vain after {wakeups} wake-ups")
+
+
+def check_arrivals(seen: Seen, arrivals: int, wakeups: int, waiting: int) -> None:
+    """`arrivals` entries became ready, while `waiting` consumers lacked room for what comes after them."""
+    check(seen, "W1", wakeups <= arrivals + waiting, f"{arrivals} arrivals woke {wakeups} consumers")

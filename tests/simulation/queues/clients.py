@@ -1,0 +1,129 @@
+"""The clients of the simulation: ends of consumers that report what they are given, and their connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from broker.core.connection import Connection
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.lease import Lease, LeaseHolder
+from broker.core.session import Session
+from tests.simulation.queues.model import Item, Line, Shelf, Taker, Talk, Window
+
+if TYPE_CHECKING:
+    from tests.simulation.queues.world import World
+
+
+@dataclass(eq=False)
+class Held:
+    """One delivery that has not been settled. `ends`: when its lease does."""
+
+    client: Client
+    consumer: QueueConsumer
+    entry: QueueEntry
+    item: Item
+    number: int
+    ends: int | None = None
+    in_transaction: bool = False
+
+    @property
+    def taker(self) -> Taker:
+        return self.client.takers[self.consumer]
+
+    @property
+    def shelf(self) -> Shelf:
+        return self.taker.queue
+
+
+@dataclass(eq=False)
+class Channel:
+    """A session, its window, and what the model has for both."""
+
+    session: Session
+    credit: Credit
+    talk: Talk
+
+
+@dataclass(eq=False)
+class Wire:
+    """A connection with its sessions."""
+
+    connection: Connection
+    line: Line
+    channels: list[Channel] = field(default_factory=list)
+
+
+class Client(ConsumerTarget):
+    """A client's end of one consumer, or of one that consumes several queues, or of a basic.get."""
+
+    def __init__(self, world: World, channel: Channel, window: Window, shared: bool) -> None:
+        credit = Credit(window.count_max, window.bytes_max)
+        super().__init__(channel.session, credit, channel.credit if shared else None)
+        self.world = world
+        self.channel = channel
+        self.window = window
+        self.windows = [window, channel.talk.shared] if shared else [window]
+        self.takers: dict[QueueConsumer, Taker] = {}
+        self.held: list[Held] = []
+        self.terms = Terms(self)
+        self.lease: Lease | None = None
+
+    def hold(self, held: Held) -> None:
+        """It has this delivery, to be settled."""
+        self.held.append(held)
+        if self.lease is not None:
+            held.ends = self.world.clock.now + self.lease.milliseconds
+            self.terms.held[held.number] = held
+            self.lease.begin(held.number)
+
+    def charge(self, size: int) -> None:
+        """The model's windows know of a delivery."""
+        for window in self.windows:
+            window.used += 1
+            window.used_bytes += size
+
+    def restore_credit(self, size: int) -> None:
+        """A delivery is settled or returned: the model's windows learn it first (ConsumerTarget)."""
+        for window in self.windows:
+            window.used -= 1
+            window.used_bytes -= size
+        super().restore_credit(size)
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        self.world.delivered(self, consumer, entry)
+
+    def notify_work(self) -> None:
+        self.world.woken(self)
+        super().notify_work()
+
+    def no_messages_available(self, consumer: QueueConsumer) -> None:
+        self.world.drained(self, consumer)
+
+    def acquisition_removed(self, entry: QueueEntry) -> None:
+        for held in [held for held in self.held if held.entry is entry]:
+            self.held.remove(held)
+            self.restore_credit(entry.message.size)
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        for held in [held for held in self.held if held.consumer is consumer]:  # shown to a browser
+            self.held.remove(held)
+            self.restore_credit(held.item.note.size)
+
+
+class Terms(LeaseHolder):
+    """The deliveries of a client that are on lease."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.held: dict[int, Held] = {}
+
+    def is_unsettled(self, number: int) -> bool:
+        held = self.held[number]
+        return held in self.client.held and not held.in_transaction
+
+    def leases_ended(self, numbers: list[int]) -> None:
+        self.client.world.leases_ended([self.held.pop(number) for number in numbers])

@@ -1,0 +1,91 @@
+"""Random runs: a seed says which profile and which steps. The same seed does the same in every process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.simulation.queues import publishing, restarting, steps
+from tests.simulation.queues.model import InvariantError, Seen
+from tests.simulation.queues.profiles import PROFILES, Profile
+from tests.simulation.queues.world import World
+from tests.simulation.sim_disk import PowerLoss
+
+STEPS = 120
+Step = Callable[[World], None]
+
+
+def transact(world: World) -> None:
+    publishing.transact(world, [held for held in steps.pick(world) if held.consumer.acquires])
+
+
+STEP: dict[str, tuple[int, Step]] = {
+    "publish": (26, publishing.publish),
+    "publish immediate": (3, publishing.publish_immediate),
+    "transaction": (4, transact),
+    "purge": (1, publishing.purge),
+    "delete queue": (1, publishing.delete_queue),
+    "attach": (10, steps.attach),
+    "cancel": (3, steps.cancel),
+    "close channel": (1, steps.close_channel),
+    "lose connection": (1, steps.lose_connection),
+    "block": (4, steps.block),
+    "flow": (2, steps.flow),
+    "qos": (3, steps.resize),
+    "get": (3, steps.get),
+    "settle": (14, steps.settle),
+    "discard": (4, steps.discard),
+    "release": (8, steps.release),
+    "send again": (2, steps.send_again),
+    "pass time": (4, steps.pass_time),
+    "turn": (14, steps.turn),
+    "rest": (8, steps.rest),
+    "commit": (1, restarting.commit),
+    "disk": (1, restarting.disk),
+    "restart": (0, restarting.restart),
+    "kill": (0, restarting.kill),
+}
+
+
+class Run:
+    """One seed."""
+
+    def __init__(self, seed: int, seen: Seen, profile: str | None = None) -> None:
+        self.seed = seed
+        names = list(PROFILES)
+        self.name = profile or names[seed % len(names)]
+        self.profile: Profile = PROFILES[self.name]
+        self.seen = seen
+        self.rng = random.Random(f"{self.name} {seed}")
+        self.world = World(self.profile, self.rng, seen)
+
+    def run(self, count: int = STEPS, tell: Callable[[str], None] | None = None) -> None:
+        """`count` steps, and a rest at the end. InvariantError names the step, and how to do it again."""
+        names = list(STEP)
+        weights = [self.profile.weights.get(name, STEP[name][0]) for name in names]
+        self.seen("profile: " + self.name)
+        name, number = "begin", 0
+        try:
+            for number in range(count):
+                name = self.rng.choices(names, weights)[0]
+                if tell is not None:
+                    tell(f"{number}: {name}")
+                self.step(name, STEP[name][1])
+            name = "end"
+            self.step(name, steps.rest)
+        except Exception as error:
+            again = f"python -m tests.simulation.queues {self.seed}"
+            text = f"{error}; step {number} ({name}) of profile {self.name!r}; again: {again}"
+            raise InvariantError(
+                error.check if isinstance(error, InvariantError) else "other", text
+            ) from error
+
+    def step(self, name: str, step: Step) -> None:
+        world = self.world
+        try:
+            step(world)
+            world.end_of_step()
+        except PowerLoss:
+            restarting.crash(world)
+            world.end_of_step()
+        self.seen("step: " + name)

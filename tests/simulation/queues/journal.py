@@ -1,0 +1,109 @@
+"""What the log was told and what of it is on disk: so what must, may and must not be there after a kill.
+
+It shares no code with the broker.
+"""
+
+from collections.abc import Iterable
+
+MUST, MAY, NOT = "must", "may", "must not"
+Key = tuple[str, int]  # a queue and a message in it
+
+
+class Journal:
+    """Every record has a position; those up to `durable` are on disk, of those behind it nobody knows."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.durable = 0
+        self.added: dict[Key, int] = {}
+        self.removed: dict[Key, int] = {}
+        self.counts: dict[Key, list[tuple[int, int]]] = {}
+        self.declared: dict[str, int] = {}
+        self.deleted: dict[str, int] = {}
+        self.moved: dict[Key, Key] = {}  # what was written in one step with the removal of what
+        self.together: list[tuple[int, list[Key], list[Key]]] = []  # transactions: added, removed
+
+    def _next(self) -> int:
+        self.position += 1
+        return self.position
+
+    def declare(self, name: str) -> None:
+        self.declared[name] = self._next()
+
+    def delete(self, name: str) -> None:
+        self.deleted[name] = self._next()
+
+    def add(self, key: Key) -> None:
+        self.added[key] = self._next()
+
+    def remove(self, key: Key) -> None:
+        if key in self.added:
+            self.removed.setdefault(key, self._next())
+
+    def move(self, old: Key, new: Key) -> None:
+        """`new` is there as soon as `old` is not, and the other way round."""
+        if old in self.added:
+            self.moved[new] = old
+
+    def count(self, key: Key, count: int) -> None:
+        if key in self.added:
+            self.counts.setdefault(key, []).append((self._next(), count))
+
+    def bind(self, added: list[Key], removed: list[Key]) -> None:
+        """A transaction has just written these: all or nothing of it."""
+        self.together.append((self.position, added, removed))
+
+    def reached(self, position: int) -> None:
+        """All up to there is on disk."""
+        self.durable = max(self.durable, position)
+
+    # ---- after the end
+
+    def _sure(self, position: int | None) -> bool:
+        return position is not None and position <= self.durable
+
+    def queue_status(self, name: str) -> str:
+        if name in self.deleted:
+            return NOT if self._sure(self.deleted[name]) else MAY
+        return MUST if self._sure(self.declared.get(name)) else MAY
+
+    def status(self, key: Key) -> str:
+        """Of a message in a queue that is there."""
+        if key not in self.added:
+            return NOT
+        if key in self.removed:
+            return NOT if self._sure(self.removed[key]) else MAY
+        return MUST if self._sure(self.added[key]) else MAY
+
+    def counts_of(self, key: Key) -> tuple[int, int]:
+        """The least and the greatest number of times that the log may know it was given out."""
+        records = self.counts.get(key, [])
+        sure = [count for position, count in records if self._sure(position)]
+        return max(sure, default=0), max((count for _, count in records), default=0)
+
+    def torn(self, found: set[Key]) -> list[str]:
+        """What should have happened in one step and did in part."""
+        faults = []
+        for new, old in self.moved.items():
+            if new[0] in self.deleted or old[0] in self.deleted:
+                continue
+            uncertain = self.status(new) == MAY and new not in self.removed
+            if uncertain and self._sure(self.added[old]) and (new in found) == (old in found):
+                faults.append(f"{old} became {new}: both or neither are there")
+        for position, added, removed in self.together:
+            if position <= self.durable:
+                continue
+            done = {key in found for key in added if key not in self.removed and key[0] not in self.deleted}
+            settled = [key for key in removed if self._sure(self.added[key]) and key[0] not in self.deleted]
+            done |= {key not in found for key in settled}
+            if len(done) > 1:
+                faults.append(f"a transaction that adds {added} and removes {removed} happened in part")
+        return faults
+
+    def restart(self, found: dict[Key, int], queues: Iterable[str]) -> None:
+        """What was found, and how often it was given out, is what is on disk."""
+        self.added = dict.fromkeys(found, self.position)
+        self.counts = {key: [(self.position, count)] for key, count in found.items()}
+        self.declared = dict.fromkeys(queues, self.position)
+        self.removed, self.deleted, self.moved, self.together = {}, {}, {}, []
+        self.durable = self.position

@@ -1,0 +1,109 @@
+"""One process of the broker, from start to end: the real core and the real log on a simulated disk."""
+
+from __future__ import annotations
+
+import itertools
+
+from broker.core.broker import Broker
+from broker.core.counters import Counters
+from broker.core.letter import LetterWriter
+from broker.core.message import NEVER, Message
+from broker.core.ports import DurableWaiter, MessageStore
+from broker.core.route import Route
+from broker.core.schedule import Schedule
+from broker.core.view import MessageView
+from broker.store.log import Log
+from broker.store.restore import Recovered, close
+from broker.store.syncer import DiskSyncer
+from tests.clock import HandClock
+from tests.simulation.queues.journal import Journal
+from tests.simulation.queues.model import Note
+from tests.simulation.sim_disk import SimDisk
+from tests.storing import Deferred
+
+FOLDER = "/data"
+
+
+def content_of(note: Note) -> bytes:
+    """What a message says of itself: number and kind."""
+    return b"%d;%d;%s" % (note.number, note.kind, b"." * (note.size % 97))
+
+
+def message_of(note: Note, route: Route) -> Message:
+    """The message of a note."""
+    content = content_of(note)
+    message = Message(route.address, content, note.size, note.persistent, note.priority)
+    message.expiration = NEVER if note.expiration is None else note.expiration
+    return message
+
+
+class NoteView(MessageView):
+    """What selectors see of a message."""
+
+    def __init__(self, message: Message, store: MessageStore) -> None:
+        content = message.content
+        self.fields = (store.load(message) if content is None else content).split(b";")
+
+    def headers(self) -> dict[str, object]:
+        return {"number": int(self.fields[0]), "kind": int(self.fields[1])}
+
+
+class Mark(DurableWaiter):
+    """The journal learns how far the disk is."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.position = journal.position
+
+    def on_durable(self, batch: int) -> None:
+        self.journal.reached(self.position)
+
+    def on_store_failed(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+class Life:
+    """`numbers`: of messages, as far as they have been asked for."""
+
+    def __init__(self, disk: SimDisk, clock: HandClock, write_letter: LetterWriter) -> None:
+        clock.wakes.clear()
+        clock.schedule = Schedule(clock.time, clock.date, clock.wakes.append)
+        self.deferred = Deferred()
+        self.numbers: dict[Message, int] = {}
+        self.log = Log(
+            FOLDER,
+            disk,
+            DiskSyncer(disk, self.deferred.run),
+            lambda: 0.0,
+            lambda: self.broker.definitions(),
+            segment_bytes=8192,
+            first_segment_bytes=8192,
+            reserve_bytes=8192,
+            memory_budget=4096,
+        )
+        names = itertools.count(1)
+        self.broker = Broker(
+            self.log, Counters(), lambda: str(next(names)), clock.schedule, NoteView, write_letter
+        )
+        self.clean = self.log.recover(Recovered(self.broker)).clean
+        self.vhost = self.broker.declare_vhost("/")
+
+    def number(self, message: Message) -> int:
+        """The number of a message, from memory or from the disk."""
+        number = self.numbers.get(message)
+        if number is None:
+            content = message.content
+            content = self.log.load(message) if content is None else content
+            number = self.numbers[message] = int(content.split(b";")[0])
+        return number
+
+    def sync(self) -> None:
+        """Everything so far is on disk."""
+        for _ in range(2):  # one batch may have been on its way
+            self.log.commit()
+            self.deferred.run_all()
+
+    def close(self) -> None:
+        """A clean stop."""
+        self.sync()
+        close(self.broker, self.log)

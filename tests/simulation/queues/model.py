@@ -1,0 +1,282 @@
+"""What queues must do, with lists and dictionaries: it shares no code with the broker.
+
+A rule is a small function here: in which order items stand, whether a taker could take an item, what leaves
+when, what comes back. Time is in milliseconds, sizes are in bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from dataclasses import dataclass, field
+
+READY, OUT = "ready", "out"
+EXPIRED, MAXLEN, LIMIT, REJECTED = "expired", "maxlen", "delivery_limit", "rejected"
+DROP_HEAD, REJECT, REJECT_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
+
+
+class InvariantError(AssertionError):
+    """An invariant does not hold. `check` is its name."""
+
+    def __init__(self, check: str, text: str) -> None:
+        super().__init__(f"{check}: {text}")
+        self.check = check
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a queue was declared as. None: no limit, or nowhere."""
+
+    durable: bool = False
+    levels: int = 1
+    ttl: int | None = None
+    max_length: int | None = None
+    max_bytes: int | None = None
+    overflow: str = DROP_HEAD
+    dead_letter: str | None = None
+    limit: int | None = None
+    single_active: bool = False
+
+
+@dataclass(eq=False)
+class Note:
+    """A message. `appended`: when the log was told of it, by ticks: its turn after a restart.
+
+    `date`: the same by time. `deaths`: queue and reason of each, the latest first.
+    """
+
+    number: int
+    size: int
+    priority: int = 0
+    persistent: bool = False
+    expiration: int | None = None
+    kind: int = 0
+    deaths: tuple[tuple[str, str], ...] = ()
+    appended: int = 0
+    date: int = 0
+
+
+@dataclass(eq=False)
+class Item:
+    """A note in a queue. `count`: how often it was given out; `since`: when it became ready, by ticks."""
+
+    note: Note
+    place: tuple[int, int]
+    due: int | None
+    since: int
+    state: str = READY
+    holder: Taker | None = None
+    count: int = 0
+    redelivered: bool = False
+    was_out: bool = False
+    restored: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.note.number
+
+    def __lt__(self, other: Item) -> bool:
+        return self.place < other.place
+
+
+@dataclass(eq=False)
+class Window:
+    """How much may be out; 0: any amount."""
+
+    count_max: int = 0
+    bytes_max: int = 0
+    used: int = 0
+    used_bytes: int = 0
+
+    def has(self) -> bool:
+        return (not self.count_max or self.used < self.count_max) and (
+            not self.bytes_max or self.used_bytes < self.bytes_max
+        )
+
+    def fits(self, size: int) -> bool:
+        if self.count_max and self.used >= self.count_max:
+            return False
+        return not self.bytes_max or not self.used_bytes or self.used_bytes + size <= self.bytes_max
+
+
+@dataclass(eq=False)
+class Line:
+    """A connection."""
+
+    blocked: bool = False
+
+
+@dataclass(eq=False)
+class Talk:
+    """A session of a connection, and the window that its takers may share."""
+
+    line: Line
+    shared: Window = field(default_factory=Window)
+    flow: bool = True
+
+
+@dataclass(eq=False)
+class Taker:
+    """A consumer. `below`: it sees only messages of a kind below this number. `shown`: to a browser."""
+
+    queue: Shelf
+    talk: Talk
+    windows: list[Window]
+    priority: int = 0
+    browses: bool = False
+    no_ack: bool = False
+    alone: bool = False
+    below: int | None = None
+    attached: int = 0  # tick; 0: not, or not any more
+    shown: set[int] = field(default_factory=set)
+
+    def sees(self, item: Item) -> bool:
+        return self.below is None or item.note.kind < self.below
+
+    def suspended(self) -> bool:
+        """Whether nothing may be sent to it now, whatever there is."""
+        return (
+            not self.attached
+            or not self.talk.flow
+            or self.talk.line.blocked
+            or not all(window.has() for window in self.windows)
+        )
+
+    def fits(self, size: int) -> bool:
+        return all(window.fits(size) for window in self.windows)
+
+
+class Shelf:
+    """A queue: its items in order, and its takers in the order in which they came."""
+
+    def __init__(self, name: str, spec: Spec) -> None:
+        self.name = name
+        self.spec = spec
+        self.items: list[Item] = []
+        self.takers: list[Taker] = []
+        self.reserved: list[int] = []  # sizes of what transactions are about to put here
+        self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
+
+    # ---- who may have what
+
+    def is_late(self, item: Item, now: int) -> bool:
+        return item.due is not None and item.due <= now and item is not self.fresh
+
+    def is_served(self, taker: Taker) -> bool:
+        """Where one is served at a time: the first of the highest priority, once nobody else has anything."""
+        if not self.spec.single_active or taker.browses:
+            return True
+        candidates = [other for other in self.takers if not other.browses]
+        active = max(candidates, key=lambda other: other.priority, default=None)
+        return taker is active and all(item.holder in (None, active) for item in self.items)
+
+    def could_take(self, taker: Taker, item: Item, now: int) -> bool:
+        """Whether `taker` could have `item` now, as far as it is not up to windows and priorities."""
+        return (
+            item.state == READY and taker.sees(item) and not self.is_late(item, now) and self.is_served(taker)
+        )
+
+    def first_for(self, taker: Taker, now: int) -> Item | None:
+        """What is next for an acquiring taker."""
+        if not self.is_served(taker):
+            return None
+        for item in self.items:
+            if item.state == READY and taker.sees(item) and not self.is_late(item, now):
+                return item
+        return None
+
+    def rivals(self, taker: Taker, item: Item, now: int) -> list[Taker]:
+        """Takers of a higher priority that want `item`, or what comes before it, and have room for that."""
+        rivals = []
+        for other in self.takers:
+            if other.priority > taker.priority and not other.browses and not other.suspended():
+                first = self.first_for(other, now) if self.could_take(other, item, now) else None
+                if first is not None and other.fits(first.note.size):
+                    rivals.append(other)
+        return rivals
+
+    def able(self, now: int) -> list[tuple[Taker, Item]]:
+        """Who should be given something now, and what."""
+        found = []
+        for taker in self.takers:
+            if not taker.browses and not taker.suspended():
+                item = self.first_for(taker, now)
+                if item is not None and taker.fits(item.note.size) and not self.rivals(taker, item, now):
+                    found.append((taker, item))
+        return found
+
+    def unshown(self, taker: Taker) -> list[Item]:
+        """What a browser has still to be shown: all that was ready all the time since it came."""
+        return [
+            item
+            for item in self.items
+            if item.state == READY
+            and taker.sees(item)
+            and item.number not in taker.shown
+            and (not item.was_out or item.since < taker.attached)
+        ]
+
+    def turns_away(self, taker: Taker) -> bool:
+        """Whether `taker` may not attach: it wants to be alone and is not, or another one is."""
+        alone = any(other.alone for other in self.takers)
+        return alone or (taker.alone and (bool(self.takers) or self.spec.single_active))
+
+    # ---- what there is room for
+
+    def sizes(self) -> list[int]:
+        return [item.note.size for item in self.items if item.state == READY]
+
+    def is_over(self) -> bool:
+        spec, sizes = self.spec, self.sizes()
+        return (spec.max_length is not None and len(sizes) > spec.max_length) or (
+            spec.max_bytes is not None and sum(sizes) > spec.max_bytes
+        )
+
+    def refuses(self, size: int) -> bool:
+        """Whether one more is one too many and is not taken."""
+        spec, sizes = self.spec, self.sizes() + self.reserved
+        if spec.overflow == DROP_HEAD:
+            return False
+        return (spec.max_length is not None and len(sizes) >= spec.max_length) or (
+            spec.max_bytes is not None and sum(sizes) + size > spec.max_bytes
+        )
+
+    def victim(self) -> Item:
+        """The oldest ready one of the lowest priority."""
+        ready = [item for item in self.items if item.state == READY]
+        lowest = max(item.place[0] for item in ready)
+        return next(item for item in ready if item.place[0] == lowest)
+
+    # ---- what comes
+
+    def put(self, note: Note, arrival: int, now: int) -> Item:
+        """A new item at its place."""
+        waits = [wait for wait in (self.spec.ttl, note.expiration) if wait is not None]
+        rank = self.spec.levels - 1 - min(note.priority, self.spec.levels - 1)
+        item = Item(note, (rank, arrival), now + min(waits) if waits else None, arrival)
+        insort(self.items, item)
+        self.fresh = item if waits and min(waits) == 0 else None
+        return item
+
+    def is_exhausted(self, item: Item) -> bool:
+        """Whether it has been given out so often that it may not come back."""
+        return self.spec.limit is not None and item.count > self.spec.limit
+
+
+def ends_cycle(note: Note, queue: str, reason: str) -> bool:
+    """Whether a letter about `note` may not go to `queue`: it died there, and no client refused it since."""
+    if reason == REJECTED:
+        return False
+    for where, why in note.deaths:
+        if why == REJECTED:
+            return False
+        if where == queue:
+            return True
+    return False
+
+
+class Seen(Counter[str]):
+    """How often each feature, transition and check was exercised."""
+
+    def __call__(self, name: str) -> None:
+        self[name] += 1

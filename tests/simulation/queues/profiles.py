@@ -1,0 +1,176 @@
+"""Which queues and which kinds of clients take part in a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tests.simulation.queues.model import DROP_HEAD, REJECT, REJECT_DLX, Spec
+
+DEAD = "dead"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """`queues`: by a name that stands for all that follow each other; `targets`: those that letters go to.
+
+    `fanout`: those that share an exchange. The numbers are shares of consumers, or of messages, out of one.
+    """
+
+    queues: dict[str, Spec]
+    targets: tuple[str, ...] = ()
+    fanout: tuple[str, ...] = ()
+    wires: int = 3
+    priorities: tuple[int, ...] = (0,)
+    selectors: float = 0
+    browsers: float = 0
+    no_ack: float = 0
+    alone: float = 0
+    shared: float = 0
+    leases: float = 0
+    several: float = 0
+    bytes_max: tuple[int, ...] = (0,)
+    persistent: float = 0
+    expirations: tuple[int | None, ...] = (None,)
+    scan_budget: int = 0
+    weights: dict[str, int] = field(default_factory=dict)
+
+    @staticmethod
+    def arguments(spec: Spec) -> dict[str, object]:
+        """A queue's arguments, as clients give them."""
+        arguments: dict[str, object] = {
+            "x-message-ttl": spec.ttl,
+            "x-max-length": spec.max_length,
+            "x-max-length-bytes": spec.max_bytes,
+            "x-dead-letter-exchange": None if spec.dead_letter is None else "",
+            "x-dead-letter-routing-key": spec.dead_letter,
+            "x-delivery-limit": spec.limit,
+            "x-max-priority": spec.levels - 1 or None,
+            "x-single-active-consumer": spec.single_active or None,
+            "x-overflow": None if spec.overflow == DROP_HEAD else spec.overflow,
+        }
+        return {name: value for name, value in arguments.items() if value is not None}
+
+
+RESTARTS = {"commit": 12, "disk": 12, "restart": 1, "kill": 2}
+PLAIN = Profile({"work": Spec()}, shared=0.3, no_ack=0.1)
+LOGGED = Profile(
+    {"work": Spec(durable=True, dead_letter=DEAD), DEAD: Spec(durable=True), "other": Spec()},
+    targets=(DEAD,),
+    fanout=("work", "other"),
+    persistent=0.8,
+    no_ack=0.1,
+    weights=RESTARTS,
+)
+
+PROFILES: dict[str, Profile] = {
+    "plain": PLAIN,
+    "several queues": replace(PLAIN, queues={"work": Spec(), "more": Spec(), "rest": Spec()}, several=0.4),
+    "priority": replace(PLAIN, queues={"work": Spec(levels=4)}, browsers=0.2),
+    "consumer priorities": replace(PLAIN, priorities=(0, 0, 1, 5), browsers=0.1),
+    "byte windows": replace(
+        PLAIN, queues={"work": Spec(levels=3)}, bytes_max=(0, 4, 10), priorities=(0, 1), browsers=0.1
+    ),
+    "selectors": replace(PLAIN, selectors=0.6, browsers=0.2, priorities=(0, 0, 3)),
+    "selectors, priorities, bytes": replace(
+        PLAIN,
+        queues={"work": Spec(levels=4)},
+        selectors=0.6,
+        priorities=(0, 1, 2),
+        bytes_max=(0, 0, 4, 10),
+        scan_budget=2,
+    ),
+    "exclusive": replace(PLAIN, alone=0.4),
+    "single active": replace(
+        PLAIN,
+        queues={"work": Spec(single_active=True), "more": Spec(single_active=True, levels=3)},
+        priorities=(0, 0, 1, 5),
+        browsers=0.1,
+        selectors=0.2,
+        several=0.2,
+    ),
+    "ttl": replace(
+        PLAIN,
+        queues={"work": Spec(ttl=30, dead_letter=DEAD), "more": Spec(levels=3), DEAD: Spec(ttl=40)},
+        targets=(DEAD,),
+        expirations=(None, None, 0, 5, 20),
+        browsers=0.1,
+        leases=0.3,
+    ),
+    "ring": replace(
+        PLAIN,
+        queues={"work": Spec(max_length=5), "more": Spec(max_bytes=40, levels=3), "none": Spec(max_length=0)},
+        priorities=(0, 0, 2),
+        bytes_max=(0, 0, 10),
+    ),
+    "overflow": replace(
+        PLAIN,
+        queues={
+            "work": Spec(max_length=6, dead_letter="next", levels=2),
+            "next": Spec(max_length=4, overflow=REJECT_DLX, dead_letter=DEAD),
+            "more": Spec(max_bytes=30, overflow=REJECT),
+            DEAD: Spec(max_length=6),
+        },
+        targets=("next", DEAD),
+        several=0.2,
+        selectors=0.1,
+        leases=0.2,
+    ),
+    "cycle": replace(
+        PLAIN,
+        queues={
+            "again": Spec(dead_letter="wait", limit=4),
+            "wait": Spec(ttl=15, dead_letter="again"),
+            "loop": Spec(ttl=10, dead_letter="loop"),
+        },
+        targets=("again", "wait", "loop"),
+        leases=0.2,
+    ),
+    "delivery limit": replace(
+        PLAIN,
+        queues={"work": Spec(limit=1, dead_letter=DEAD), "more": Spec(limit=0), DEAD: Spec()},
+        targets=(DEAD,),
+        leases=0.2,
+        priorities=(0, 1),
+    ),
+    "log": LOGGED,
+    "log, priority, ttl": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, dead_letter=DEAD, levels=3, ttl=60),
+            DEAD: Spec(durable=True, ttl=80),
+            "other": Spec(durable=True),
+        },
+        expirations=(None, None, 5, 30),
+    ),
+    "log, limits": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, dead_letter=DEAD, limit=2),
+            DEAD: Spec(durable=True, max_length=5),
+            "other": Spec(durable=True, single_active=True, limit=1),
+        },
+        leases=0.2,
+        priorities=(0, 1),
+    ),
+    "everything": Profile(
+        {
+            "work": Spec(durable=True, levels=3, dead_letter="next", limit=3),
+            "next": Spec(durable=True, max_length=5, overflow=REJECT_DLX, dead_letter=DEAD),
+            "other": Spec(ttl=50, single_active=True),
+            DEAD: Spec(durable=True),
+        },
+        targets=("next", DEAD),
+        fanout=("work", "other"),
+        priorities=(0, 0, 1, 5),
+        selectors=0.3,
+        browsers=0.15,
+        no_ack=0.1,
+        shared=0.3,
+        leases=0.2,
+        several=0.2,
+        bytes_max=(0, 0, 10),
+        persistent=0.6,
+        expirations=(None, None, None, 20),
+        weights={"commit": 8, "disk": 8, "restart": 1, "kill": 1},
+    ),
+}

@@ -1,0 +1,271 @@
+"""What publishers do, transactions included, and how queues come and go."""
+
+from __future__ import annotations
+
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Message
+from broker.core.publishing import NOT_NOW, REFUSED
+from broker.core.route import Route
+from broker.core.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, HeldSettlement, Transaction
+from broker.core.vhost import VirtualHost
+from tests.simulation.queues import checks
+from tests.simulation.queues.book import Letter
+from tests.simulation.queues.clients import Held
+from tests.simulation.queues.life import message_of
+from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
+from tests.simulation.queues.world import World
+
+SIZES = (1, 1, 1, 3, 7, 30)
+
+
+def draft(world: World) -> tuple[Note, list[Shelf], Route]:
+    """A message and where it is to go: one queue, or all that share an exchange."""
+    profile, rng = world.profile, world.rng
+    if profile.fanout and rng.random() < 0.3:
+        shelves = [world.shelf(base) for base in profile.fanout]
+        route = world.life.vhost.route("amq.fanout", "")
+    else:
+        shelves = [world.shelf(rng.choice(list(world.work)))]
+        route = world.life.vhost.route("", shelves[0].name)
+    note = world.new_note(
+        rng.choice(SIZES),
+        priority=rng.randrange(6),
+        persistent=rng.random() < profile.persistent,
+        expiration=rng.choice(profile.expirations),
+        kind=rng.randrange(5),
+    )
+    return note, shelves, route
+
+
+def send(world: World, route: Route, message: Message, immediate: bool = False) -> int:
+    vhost = world.life.vhost
+    if message.expiration >= 0:
+        return vhost.publish_carefully(route, message, immediate)
+    return vhost.publish(route, message, immediate)
+
+
+def publish(world: World) -> None:
+    for _ in range(world.rng.choice((1, 1, 1, 4))):
+        note, shelves, route = draft(world)
+        refused = world.book.refused(note, shelves)
+        if not refused:
+            world.book.append(note, shelves)
+            for shelf in shelves:
+                world.book.put(note, shelf)
+        queues = [world.queue_of(shelf) for shelf in shelves]
+        before = [(queue.manager.wakeups, len(queue.waiting)) for queue in queues]
+        deliveries = world.deliveries
+        taken = send(world, route, message_of(note, route))
+        expected = REFUSED if refused else len(shelves)
+        checks.check(world.seen, "I1", taken == expected, f"{note.number} was taken by {taken} queues")
+        world.book.end_of_step()
+        if deliveries == world.deliveries and not refused:  # nothing was handed over
+            for queue, (wakeups, waiting) in zip(queues, before, strict=True):
+                checks.check_arrivals(world.seen, 1, queue.manager.wakeups - wakeups, waiting)
+        else:
+            world.seen("publish: refused" if refused else "publish: handed over")
+
+
+def publish_immediate(world: World) -> None:
+    """Somebody can have it at once, or nobody gets it."""
+    note, shelves, route = draft(world)
+    book, now = world.book, world.clock.now
+    book.append(note, shelves)
+    expected = []
+    for shelf in shelves:
+        item = book.put(note, shelf)
+        shelf.fresh = item
+        takers = [taker for taker in shelf.takers if not taker.browses and not taker.suspended()]
+        nexts = [(taker, shelf.first_for(taker, now)) for taker in takers]
+        sure = all(first is None or taker.fits(first.note.size) for taker, first in nexts)
+        wanted = any(first is item for _, first in shelf.able(now))
+        expected.append((shelf, item, sure, wanted))
+    taken = send(world, route, message_of(note, route), True)
+    count = 0
+    for shelf, item, sure, wanted in expected:
+        was_taken = item.was_out
+        count += was_taken
+        if sure:
+            checks.check(world.seen, "Q4", was_taken == wanted, f"immediate {note.number}: {was_taken}")
+        if not was_taken:
+            book.remove(shelf, item)
+        world.seen("immediate: taken" if was_taken else "immediate: not taken")
+    checks.check(world.seen, "I1", taken == (count or NOT_NOW), f"immediate {note.number}: {taken}")
+
+
+def purge(world: World) -> None:
+    shelf = world.shelf(world.rng.choice(list(world.work)))
+    ready = [item for item in shelf.items if item.state == "ready"]
+    for item in ready:
+        world.seen("entry: ready to purged")
+        world.book.remove(shelf, item)
+    purged = world.life.vhost.purge_queue(shelf.name)
+    checks.check(world.seen, "I1", purged == len(ready), f"{purged} of {len(ready)} were purged")
+
+
+def delete_queue(world: World) -> None:
+    """A queue goes, and another one like it takes its place."""
+    base = world.rng.choice(list(world.work))
+    if base in world.profile.targets:
+        return
+    shelf = world.shelf(base)
+    world.book.delete(shelf.name)
+    world.life.vhost.delete_queue(shelf.name, False, False)
+    for client in world.clients:
+        held = [held.item.number for held in client.held if held.shelf is shelf and held.consumer.acquires]
+        checks.check(world.seen, "I3", not held, f"{held} of a deleted queue are held")
+    world.declare(base, shelf.spec)
+
+
+# ---- transactions
+
+
+class Job:
+    """What one transaction is to do, for the model."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.puts: list[tuple[Note, list[Shelf]]] = []
+        self.settlements: list[tuple[Held, int]] = []
+        self.letters: list[Letter] = []
+
+    def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
+        for shelf in shelves:
+            shelf.reserved.remove(note.size)
+
+    def put(self, note: Note, shelves: list[Shelf]) -> None:
+        self.unreserve(note, shelves)
+        for shelf in shelves:
+            if self.world.book.shelves.get(shelf.name) is shelf:
+                self.world.book.put(note, shelf)
+
+    def settle(self) -> None:
+        """All at once, before the broker does it: nothing is delivered meanwhile."""
+        book = self.world.book
+        valid = [(held, outcome) for held, outcome in self.settlements if held in held.client.held]
+        for held, outcome in valid:
+            held.client.held.remove(held)
+            if outcome == SETTLE:
+                book.settle(held.shelf, held.item)
+            elif outcome == DISCARD:
+                self.world.seen("entry: out to rejected")
+                book.remove(held.shelf, held.item)
+        for letter in self.letters:
+            for shelf in letter.to:
+                shelf.reserved.remove(letter.note.size)
+            book.post(letter)
+        returned = [held for held, outcome in valid if outcome == RELEASE]
+        for shelf in dict.fromkeys(held.shelf for held in returned):
+            book.release(shelf, [held.item for held in returned if held.shelf is shelf])
+
+
+class Sending(HeldPublish):
+    """A publish in a transaction."""
+
+    def __init__(self, job: Job, note: Note, shelves: list[Shelf], route: Route, last: bool) -> None:
+        super().__init__(route, message_of(note, route), [], False)
+        self.job = job
+        self.note = note
+        self.shelves = shelves
+        self.last = last
+
+    def put(self, virtual_host: VirtualHost) -> int:
+        self.job.put(self.note, self.shelves)
+        count = super().put(virtual_host)
+        for shelf in self.shelves:
+            if self.job.world.book.shelves.get(shelf.name) is shelf:
+                self.job.world.book.tidy(shelf)
+        if self.last:
+            self.job.settle()
+        return count
+
+    def taken(self, count: int) -> None:
+        checks.check(self.job.world.seen, "I1", count == len(self.shelves), f"{self.note.number}: {count}")
+
+
+class Commit(Transaction):
+    """A transaction that tells the world when it has happened."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job.world.life.vhost)
+        self.job = job
+
+    def on_durable(self, batch: int) -> None:
+        self.job.world.committing = None
+        if not self.job.puts:
+            self.job.settle()
+        super().on_durable(batch)
+
+    def committed(self) -> None:
+        world = self.job.world
+        world.seen("transaction: committed")
+        world.pending.remove(self)
+
+    def failed(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+def transact(world: World, picked: list[Held]) -> None:
+    """Publish and settle in one step."""
+    rng, book, job = world.rng, world.book, Job(world)
+    commit = Commit(job)
+    drafts = [draft(world) for _ in range(rng.randrange(4))]
+    refused = False
+    for number, (note, shelves, route) in enumerate(drafts, 1):
+        refused = refused or any(shelf.refuses(note.size) for shelf in shelves)
+        commit.publishes.append(Sending(job, note, shelves, route, number == len(drafts)))
+        job.puts.append((note, shelves))
+        for shelf in shelves:
+            shelf.reserved.append(note.size)
+    outcomes = [SETTLE, DISCARD if rng.random() < 0.5 else RELEASE]
+    for held in picked:
+        outcome = rng.choice(outcomes)
+        if outcome == DISCARD:
+            outcomes.remove(DISCARD)  # one at most: letters arrive one by one
+        job.settlements.append((held, outcome))
+        commit.settlements.append(HeldSettlement(held.number, held.entry, held.consumer, outcome))
+    if refused:
+        try:
+            commit.commit()
+        except PreconditionFailed:
+            world.seen("transaction: refused")
+            for note, shelves in job.puts:
+                job.unreserve(note, shelves)
+            return
+        raise InvariantError("I1", "a transaction is not refused")
+    added, removed = note_commit(job)
+    world.committing = job.letters
+    world.pending.append(commit)
+    try:
+        commit.commit()
+    finally:
+        world.committing = None
+    for letter in job.letters:
+        added += [(to.name, letter.note.number) for to in letter.to]
+    logged = book.journal.added
+    book.journal.bind([key for key in added if key in logged], [key for key in removed if key in logged])
+
+
+def note_commit(job: Job) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """The journal knows what the log is about to be told: what is added and what is removed."""
+    book = job.world.book
+    added, removed = [], []
+    for note, shelves in job.puts:
+        book.append(note, shelves)
+        added += [(shelf.name, note.number) for shelf in shelves]
+    for held, outcome in job.settlements:
+        held.in_transaction = True
+        key = (held.shelf.name, held.item.number)
+        if outcome != RELEASE:
+            book.journal.remove(key)
+            removed.append(key)
+        if outcome == DISCARD and held.shelf.spec.dead_letter is not None:
+            book.dying[key] = REJECTED
+    return added, removed
+
+
+def finish(world: World) -> None:
+    """Transactions that wait for the disk happen now."""
+    if world.pending:
+        world.life.sync()
+    assert not world.pending

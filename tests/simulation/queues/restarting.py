@@ -1,0 +1,168 @@
+"""The broker stops, or is killed, and starts again with what the log has."""
+
+from __future__ import annotations
+
+from tests.simulation.queues.checks import check
+from tests.simulation.queues.journal import MAY, MUST, NOT
+from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
+from tests.simulation.queues.publishing import finish
+from tests.simulation.queues.world import World
+from tests.simulation.sim_disk import PowerLoss
+
+
+def commit(world: World) -> None:
+    """The end of a turn: what was appended is handed to the disk."""
+    world.life.log.commit()
+
+
+def disk(world: World) -> None:
+    """The disk does some of what it was told to do."""
+    pending = world.life.deferred.pending
+    if not pending:
+        return
+    if world.rng.random() < 0.5:
+        world.life.deferred.run_all()
+    else:
+        world.life.deferred.step()
+
+
+def restart(world: World) -> None:
+    """A clean stop, with or without the clients leaving first."""
+    finish(world)
+    if world.rng.random() < 0.5:
+        for wire in world.wires:
+            for channel in wire.channels:
+                channel.session.close_targets()
+    world.life.close()
+    world.seen("restart: clean")
+    start(world)
+
+
+def kill(world: World) -> None:
+    """From now on any operation of the disk may be the last."""
+    if world.rng.random() < 0.3:
+        crash(world)
+    else:
+        world.disk.operations_left = world.rng.randrange(12)
+
+
+def crash(world: World) -> None:
+    """The process is gone; at times the machine, too."""
+    if world.rng.random() < 0.5:
+        world.disk.kill()
+        world.seen("restart: killed")
+    else:
+        world.disk.crash()
+        world.seen("restart: power lost")
+    start(world)
+
+
+def start(world: World) -> None:
+    """The next process; it may die young."""
+    for shelf in world.book.shelves.values():
+        world.remembered.update({(shelf.name, item.number): item for item in shelf.items})
+    if world.rng.random() < 0.1:
+        world.disk.operations_left = world.rng.randrange(12)
+    while True:
+        try:
+            world.begin()
+            break
+        except PowerLoss:
+            world.seen("restart: killed while starting")
+            world.disk.kill()
+    world.disk.operations_left = -1
+    adopt(world)
+
+
+def adopt(world: World) -> None:
+    """What has come back is compared with what must, may and must not have, and is the model from now on."""
+    book, journal, seen = world.book, world.book.journal, world.seen
+    vhost, numbers = world.life.vhost, world.life.number
+    old = book.shelves
+    found: dict[tuple[str, int], tuple[bool, int]] = {}
+    for name, queue in vhost.queues.items():
+        check(seen, "R2", journal.queue_status(name) != NOT, f"queue {name} was deleted")
+        for entry in queue.entries:
+            found[name, numbers(entry.message)] = (bool(entry.redelivered), int(entry.delivery_count))
+    for name in journal.declared:
+        there = name in vhost.queues or journal.queue_status(name) != MUST
+        check(seen, "R1", there, f"queue {name} is lost")
+    for key in [key for key in journal.added if key[0] in vhost.queues]:
+        status = journal.status(key)
+        check(seen, "R1", status != MUST or key in found, f"{key} is lost")
+        if status == MAY:
+            seen("restart: in doubt, there" if key in found else "restart: in doubt, gone")
+    for key in found:
+        check(seen, "R2", journal.status(key) != NOT, f"{key} has come back")
+    faults = journal.torn(set(found))
+    check(seen, "R3", not faults, "; ".join(faults))
+    book.dying.clear()
+    book.origins.clear()
+    book.shelves = {name: take_over(world, old.get(name), name, found) for name in vhost.queues}
+    journal.restart({key: count for key, (_, count) in found.items()}, vhost.queues)
+    resume(world)
+
+
+def take_over(
+    world: World, old: Shelf | None, name: str, found: dict[tuple[str, int], tuple[bool, int]]
+) -> Shelf:
+    """A queue that has come back, with its messages in the order in which they were appended."""
+    book, seen, now = world.book, world.seen, world.clock.now
+    spec = old.spec if old is not None else world.profile.queues[name.split(".")[0]]
+    shelf = Shelf(name, spec)
+    order = [number for queue, number in found if queue == name]
+    notes = sorted((book.notes[number] for number in order), key=lambda note: note.appended)
+    for note in notes:
+        item = shelf.put(note, book.tick(), note.date)
+        shelf.fresh = None
+        redelivered, count = found[name, note.number]
+        before = world.remembered.get((name, note.number))
+        expect(world, shelf, item, redelivered, count, before)
+        if item.due is not None:
+            item.due = max(item.due, now)
+        item.redelivered, item.count, item.restored = redelivered, count, True
+        item.was_out = False
+    numbers = [item.number for item in shelf.items]
+    check(seen, "R4", numbers == order, f"queue {name} has come back as {order}, not {numbers}")
+    return shelf
+
+
+def expect(
+    world: World, shelf: Shelf, item: Item, redelivered: bool, count: int, before: Item | None
+) -> None:
+    seen, key = world.seen, (shelf.name, item.number)
+    if world.life.clean and before is not None:
+        was = before.redelivered or before.count > 0
+        check(seen, "R5", redelivered == was, f"{key} redelivered: {redelivered}")
+    else:
+        check(seen, "R5", redelivered, f"{key} may have been with somebody")
+    least, most = world.book.journal.counts_of(key) if shelf.spec.limit is not None else (0, 0)
+    check(seen, "R5", least <= count <= most, f"{key} was given out {count} times, not {least} to {most}")
+
+
+def resume(world: World) -> None:
+    """What was given out too often goes, what is late or too much goes, and what was not durable is new."""
+    book, life = world.book, world.life
+    for shelf in book.shelves.values():
+        for item in [item for item in shelf.items if item.state == READY and shelf.is_exhausted(item)]:
+            book.leave(shelf, item, LIMIT)
+    life.broker.resume()
+    world.clock.advance(0)
+    world.remembered.clear()
+    current = {base: name for base, name in world.work.items() if name in book.shelves}
+    for base, spec in world.profile.queues.items():
+        newest = max((name for name in book.shelves if name.split(".")[0] == base), default=None)
+        if base in current:
+            name = current[base]
+        elif newest is not None:
+            name = newest
+        else:
+            world.declare(base, spec)
+            continue
+        world.work[base] = name
+        if base in world.profile.fanout:
+            life.vhost.bind_queue(name, "amq.fanout", "", {})
+    for name in [name for name in book.shelves if name not in world.work.values()]:
+        book.delete(name)
+        life.vhost.delete_queue(name, False, False)
+    life.sync()

@@ -1,0 +1,297 @@
+"""What clients do with what they are given, how they come and go, and how time passes."""
+
+from __future__ import annotations
+
+from broker.core.consumer import QueueConsumer
+from broker.core.delivery_limit import deliver_again
+from broker.core.entry_filter import EntryFilter, SelectorFilter
+from broker.core.errors import AccessRefused, ResourceLocked
+from broker.core.getting import get_one
+from broker.core.lease import Lease
+from broker.core.selector.selector import Selector
+from tests.simulation.queues import checks
+from tests.simulation.queues.clients import Channel, Client, Held, Wire
+from tests.simulation.queues.model import LIMIT, Shelf, Taker, Window
+from tests.simulation.queues.publishing import finish
+from tests.simulation.queues.world import World
+
+PREFETCH = (0, 1, 1, 2, 5)
+SELECTORS: dict[int, Selector] = {below: Selector(f"kind < {below}") for below in (1, 2, 4)}
+
+
+def chance(world: World, share: float) -> bool:
+    return share > 0 and world.rng.random() < share
+
+
+def any_channel(world: World) -> Channel:
+    return world.rng.choice(world.rng.choice(world.wires).channels)
+
+
+def any_shelf(world: World) -> Shelf:
+    return world.shelf(world.rng.choice(list(world.work)))
+
+
+def filter_of(world: World, below: int | None) -> EntryFilter | None:
+    if below is None:
+        return None
+    return SelectorFilter(SELECTORS[below], world.life.vhost.views, world.life.log)
+
+
+# ---- coming and going
+
+
+def attach(world: World) -> None:
+    """A consumer comes, now and then one of several queues."""
+    profile, rng = world.profile, world.rng
+    channel = any_channel(world)
+    browses = chance(world, profile.browsers)
+    no_ack = not browses and chance(world, profile.no_ack)
+    window = Window() if no_ack else Window(rng.choice(PREFETCH), rng.choice(profile.bytes_max))
+    client = Client(world, channel, window, not no_ack and chance(world, profile.shared))
+    world.clients.append(client)
+    if not browses and not no_ack and chance(world, profile.leases):
+        client.lease = Lease(world.clock.schedule, client.terms, rng.choice((10, 50)))
+    shelves = [any_shelf(world)]
+    if chance(world, profile.several):
+        shelves = rng.sample([world.shelf(base) for base in world.work], 2)
+    alone = not browses and chance(world, profile.alone)
+    below = rng.choice(list(SELECTORS)) if chance(world, profile.selectors) else None
+    priority = rng.choice(profile.priorities)
+    for shelf in shelves:
+        taker = Taker(shelf, channel.talk, client.windows, priority, browses, no_ack, alone, below)
+        join(world, client, taker)
+
+
+def join(world: World, client: Client, taker: Taker) -> None:
+    """Attach one consumer, or see that it is turned away."""
+    shelf = taker.queue
+    queue = world.queue_of(shelf)
+    consumer = QueueConsumer(
+        client,
+        queue,
+        not taker.browses,
+        taker.priority,
+        taker.alone,
+        "",
+        taker.no_ack,
+        filter_of(world, taker.below),
+    )
+    client.takers[consumer] = taker
+    turned_away = shelf.turns_away(taker)
+    if not turned_away:
+        world.book.attach(taker)
+    try:
+        queue.add_consumer(consumer)
+    except AccessRefused:
+        checks.check(world.seen, "D4", turned_away, "a consumer was turned away")
+        world.seen("attach: turned away")
+        return
+    checks.check(world.seen, "D4", not turned_away, "two consumers, one of them exclusive")
+    if world.profile.scan_budget:
+        consumer.context.scan_budget = world.profile.scan_budget
+    world.seen("attach: filtered" if taker.below is not None else "attach: plain")
+
+
+def cancel(world: World) -> None:
+    """basic.cancel: what it has it keeps."""
+    clients = [client for client in world.clients if client.consumers]
+    if clients:
+        client = world.rng.choice(clients)
+        for taker in client.takers.values():
+            world.book.detach(taker)
+        client.close()
+        for consumer in list(client.consumers):
+            consumer.queue.remove_consumer(consumer, [])
+
+
+def leave(world: World, clients: list[Client]) -> None:
+    """Their session is closed already: what they have goes back."""
+    for client in clients:
+        world.clients.remove(client)
+        for consumer in client.takers:
+            helds = [held for held in client.held if held.consumer is consumer]
+            client.held = [held for held in client.held if held.consumer is not consumer]
+            if consumer.acquires:
+                world.book.release(client.takers[consumer].queue, [held.item for held in helds])
+                consumer.queue.remove_consumer(consumer, [held.entry for held in helds])
+            else:
+                consumer.queue.remove_consumer(consumer, [])
+            for held in helds:
+                client.restore_credit(held.item.note.size)
+        if client.lease is not None:
+            client.lease.stop()
+
+
+def close_channel(world: World) -> None:
+    finish(world)
+    wire = world.rng.choice(world.wires)
+    at = world.rng.randrange(len(wire.channels))
+    channel = wire.channels[at]
+    clients = [client for client in world.clients if client.channel is channel]
+    for client in clients:
+        for taker in client.takers.values():
+            world.book.detach(taker)
+    channel.session.close_targets()
+    leave(world, clients)
+    wire.channels[at] = world.new_channel(wire)
+
+
+def lose_connection(world: World) -> None:
+    finish(world)
+    at = world.rng.randrange(len(world.wires))
+    lose(world, world.wires[at])
+    world.wires[at] = world.new_wire()
+
+
+def lose(world: World, wire: Wire) -> None:
+    clients = [client for client in world.clients if client.channel in wire.channels]
+    for client in clients:
+        for taker in client.takers.values():
+            world.book.detach(taker)
+    wire.connection.close_targets()
+    leave(world, clients)
+
+
+# ---- windows and flow
+
+
+def block(world: World) -> None:
+    """The transport of a connection is full, or takes data again."""
+    wire = world.rng.choice(world.wires)
+    wire.line.blocked = world.rng.random() < 0.4
+    world.seen("connection: full" if wire.line.blocked else "connection: takes data")
+    wire.connection.set_blocked(wire.line.blocked)
+
+
+def flow(world: World) -> None:
+    channel = any_channel(world)
+    channel.talk.flow = world.rng.random() < 0.6
+    world.seen("flow: on" if channel.talk.flow else "flow: off")
+    channel.session.set_flow(channel.talk.flow)
+
+
+def resize(world: World) -> None:
+    """basic.qos, for a session or for a consumer that is there."""
+    rng = world.rng
+    channel = any_channel(world)
+    window, credit = channel.talk.shared, channel.credit
+    clients = [client for client in world.clients if not any(t.no_ack for t in client.takers.values())]
+    if clients and rng.random() < 0.5:
+        client = rng.choice(clients)
+        window, credit = client.window, client.credit
+    window.count_max, window.bytes_max = rng.choice((0, 1, 3)), rng.choice(world.profile.bytes_max)
+    credit.resize(window.count_max, window.bytes_max)
+
+
+# ---- settling
+
+
+def pick(world: World) -> list[Held]:
+    """Some deliveries of one client, for a settlement that is not in a transaction."""
+    holders = [client for client in world.clients if any(not held.in_transaction for held in client.held)]
+    if not holders:
+        return []
+    free = [held for held in world.rng.choice(holders).held if not held.in_transaction]
+    start = world.rng.randrange(len(free))
+    return free[start : start + world.rng.choice((1, 1, 2, 100))]
+
+
+def settle(world: World) -> None:
+    for held in pick(world):
+        held.client.held.remove(held)
+        if held.consumer.acquires:
+            world.book.settle(held.shelf, held.item)
+            held.consumer.queue.settle(held.entry)
+        held.client.restore_credit(held.item.note.size)
+
+
+def discard(world: World) -> None:
+    """Refused for good."""
+    for held in pick(world)[:2]:
+        if held.consumer.acquires and held in held.client.held:
+            held.client.held.remove(held)
+            world.book.discard(held.shelf, held.item)
+            held.consumer.queue.discard(held.entry)
+            held.client.restore_credit(held.item.note.size)
+
+
+def release(world: World) -> None:
+    """Given back, all that are of one queue at once."""
+    picked = pick(world)
+    for consumer in dict.fromkeys(held.consumer for held in picked):
+        helds = [held for held in picked if held.consumer is consumer]
+        queue = consumer.queue
+        limited = queue.rules is not None
+        before = queue.manager.wakeups
+        waiting = len(queue.waiting)
+        world.give_back_entries(helds)
+        if consumer.acquires and not limited:
+            checks.check_arrivals(world.seen, len(helds), queue.manager.wakeups - before, waiting)
+        for held in helds:
+            held.client.restore_credit(held.item.note.size)
+
+
+def send_again(world: World) -> None:
+    """basic.recover without requeueing: to the same consumer once more."""
+    for held in pick(world)[:1]:
+        consumer, item, shelf = held.consumer, held.item, held.shelf
+        if not consumer.acquires:
+            continue
+        world.seen("delivery: sent again")
+        exhausted = shelf.is_exhausted(item)
+        if exhausted:
+            held.client.held.remove(held)
+            world.book.leave(shelf, item, LIMIT)
+        else:
+            item.redelivered = True
+            item.count += 1
+            if shelf.spec.limit is not None:
+                world.book.journal.count((shelf.name, item.number), item.count)
+        sent = deliver_again(consumer.queue, held.entry)
+        checks.check(world.seen, "D9", sent != exhausted, f"{item.number} is sent again: {sent}")
+        if exhausted:
+            held.client.restore_credit(item.note.size)
+
+
+def get(world: World) -> None:
+    """basic.get, acknowledged or not."""
+    shelf = any_shelf(world)
+    queue = world.queue_of(shelf)
+    client = Client(world, any_channel(world), Window(), False)
+    no_ack = world.rng.random() < 0.3
+    taker = Taker(shelf, client.channel.talk, client.windows, no_ack=no_ack)
+    consumer = QueueConsumer(client, queue, no_ack=no_ack)
+    client.takers[consumer] = taker
+    world.clients.append(client)
+    try:
+        entry = get_one(queue, consumer)
+    except ResourceLocked:
+        checks.check(world.seen, "D4", shelf.spec.single_active, "a get was refused")
+        world.seen("get: refused")
+        return
+    checks.check(world.seen, "D4", not shelf.spec.single_active, "a get went past the active consumer")
+    if entry is None:
+        world.book.end_of_step()
+        first = next((item for item in shelf.items if item.state == "ready"), None)
+        checks.check(world.seen, "D1", first is None, f"a get found nothing, there is {first}")
+        world.seen("get: empty")
+        return
+    world.delivered(client, consumer, entry, getting=True)
+    if no_ack:
+        queue.settle(entry)
+
+
+# ---- time and turns
+
+
+def pass_time(world: World) -> None:
+    """Whatever becomes due happens at its own time."""
+    world.clock.advance(world.rng.choice((1, 5, 9, 10, 60)))
+
+
+def turn(world: World) -> None:
+    world.scheduler.step(world.rng.choice((1, 2, 16)))
+
+
+def rest(world: World) -> None:
+    world.rest(world.rng.choice((1, 2, 4, 64)))

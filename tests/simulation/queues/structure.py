@@ -1,0 +1,125 @@
+"""The invariants of the queue's own state, after every step: I2 to I6 and I8."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from broker.core.consumer import (
+    BLOCKED_BY_SIZE,
+    BLOCKED_BY_STANDBY,
+    BLOCKED_BY_TARGET,
+    INTERESTED,
+    NON_ACQUIRING,
+    NOT_INTERESTED,
+    NOTIFIED,
+    QueueConsumer,
+)
+from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.queue import Queue
+from tests.simulation.queues.checks import check
+from tests.simulation.queues.clients import Client
+from tests.simulation.queues.model import READY, Seen, Shelf
+
+
+def check_structure(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEntry, int]) -> None:
+    """`numbers`: of the messages of the queue's entries, in its order."""
+    check_entries(seen, shelf, queue, numbers)
+    check_consumers(seen, queue, shelf)
+    check_cursors(seen, queue, numbers)
+    check_reliance(seen, queue)
+
+
+def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEntry, int]) -> None:
+    expected = [item.number for item in shelf.items]
+    found = list(numbers.values())
+    check(seen, "I1", found == expected, f"queue {shelf.name} has {found}, not {expected}")
+    in_order = all(one.precedes(other) for one, other in pairwise(numbers))
+    check(seen, "I2", in_order, "entries are out of order")
+    for entry, waiters in queue.awaited.items():
+        check(seen, "I3", entry.state == AVAILABLE, "somebody waits for what cannot be had")
+        check(seen, "I3", all(waiter.waiting_on is entry for waiter in waiters), "who waits for it")
+    ready = ready_bytes = 0
+    for entry, item in zip(numbers, shelf.items, strict=True):
+        state = AVAILABLE if item.state == READY else ACQUIRED
+        check(seen, "I2", entry.state == state, f"{item.number} is {item.state}")
+        check(seen, "I3", (entry.owner is None) == (item.holder is None), f"who has {item.number}")
+        if item.state == READY:
+            ready += 1
+            ready_bytes += item.note.size
+        else:
+            client = entry.owner.target if entry.owner is not None else None
+            assert isinstance(client, Client)
+            holds = [held.item for held in client.held if held.entry is entry]
+            check(seen, "I3", holds == [item], f"{item.number} is held by who does not own it")
+        check(seen, "I2", (entry.timer and entry.timer.due) == item.due, f"the time of {item.number}")
+    total = sum(item.note.size for item in shelf.items)
+    counts = (queue.ready, queue.ready_bytes, queue.unacked, queue.unacked_bytes)
+    recount = (ready, ready_bytes, len(expected) - ready, total - ready_bytes)
+    check(seen, "I2", counts == recount, f"{counts} instead of {recount}")
+
+
+def check_consumers(seen: Seen, queue: Queue, shelf: Shelf) -> None:
+    manager = queue.manager
+    listed: list[QueueConsumer] = []
+    for state, members in ((NOT_INTERESTED, manager.not_interested), (NON_ACQUIRING, manager.non_acquiring)):
+        for consumer in members:
+            check(seen, "I5", consumer.state == state, "a consumer is in the wrong list")
+            listed.append(consumer)
+    for level in manager.levels:
+        for state, members in ((INTERESTED, level.interested), (NOTIFIED, level.notified)):
+            for consumer in members:
+                check(seen, "I5", consumer.state == state and consumer.level is level, "a wrong list")
+                listed.append(consumer)
+    check(seen, "I5", len(listed) == len(set(listed)) == len(manager.all), "everybody is in one list")
+    counted = (manager.interested, manager.notified)
+    recount = tuple(sum(other.state == state for other in listed) for state in (INTERESTED, NOTIFIED))
+    check(seen, "I5", counted == recount, f"{counted} instead of {recount}")
+    order = [level.priority for level in manager.levels]
+    check(seen, "I5", order == sorted(order, reverse=True), "levels are out of order")
+    for consumer in manager.all:
+        check(seen, "I5", bool(consumer.blockers) == (consumer.state == NOT_INTERESTED), "blockers")
+        client = consumer.target
+        assert isinstance(client, Client)
+        taker = client.takers[consumer]
+        suspended = bool(consumer.blockers & BLOCKED_BY_TARGET)
+        check(seen, "I5", suspended == taker.suspended(), f"suspended: {suspended}")
+        standing_by = bool(consumer.blockers & BLOCKED_BY_STANDBY)
+        check(seen, "D4", standing_by != shelf.is_served(taker), f"stands by: {standing_by}")
+        waiting = bool(consumer.blockers & BLOCKED_BY_SIZE)
+        check(seen, "I5", waiting == (consumer in queue.waiting), "who waits for room")
+        awaits = consumer in queue.waiting or consumer in queue.gated
+        check(seen, "I5", awaits == (consumer.waiting_on is not None), "who waits for an entry")
+        if consumer.waiting_on is not None:
+            waiters = queue.awaited.get(consumer.waiting_on, [])
+            check(seen, "I3", consumer in waiters, "a waiter is forgotten")
+        held = sum(item.holder is taker for item in shelf.items)
+        check(seen, "I2", consumer.inflight == held, f"{consumer.inflight} in flight instead of {held}")
+        if consumer.state == NOTIFIED:
+            check(seen, "I6", client.pending and client.session.pending, "no turn is coming")
+            connection = client.session.connection
+            check(seen, "I6", connection.scheduled or connection.blocked, "no turn of the connection")
+
+
+def check_cursors(seen: Seen, queue: Queue, live: dict[QueueEntry, int]) -> None:
+    for context in (queue.context, *queue.filtered, *queue.browser_contexts):
+        standing = context.last in live or context.last is queue.entries.head
+        check(seen, "I8", standing, "a cursor stands on an entry that is gone")
+        bound = max(64, 2 * len(live))
+        check(seen, "I8", len(context.behind) <= bound, "a cursor keeps entries that are gone")
+    for context in (queue.context, *queue.filtered):
+        behind = set(context.behind)
+        for entry, number in live.items():
+            hidden = entry.state == AVAILABLE and entry not in behind and not context.last.precedes(entry)
+            if hidden:
+                check(seen, "I4", not context.sees(entry), f"{number} is hidden")
+        seen["check: I4"] += 1
+
+
+def check_reliance(seen: Seen, queue: Queue) -> None:
+    """While there is work, somebody of the highest priority that wants it is relied upon."""
+    if queue.ready == 0 or not queue.alike:
+        return
+    able = [consumer for consumer in queue.manager.all if consumer.acquires and not consumer.blockers]
+    top = max((consumer.priority for consumer in able), default=0)
+    relied = [consumer.state == NOTIFIED for consumer in able if consumer.priority == top]
+    check(seen, "I6", not relied or any(relied), "work is waiting and nobody is relied upon")

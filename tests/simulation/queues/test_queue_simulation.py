@@ -1,0 +1,65 @@
+"""Queues of every kind under random clients, beside a model: what holds at every step of every seed.
+
+`python -m tests.simulation.queues SEED` does one again; a failure names it. The nightly seeds come with
+`python -m pytest -m nightly tests/simulation/queues`, or `python -m tests.simulation.queues --seeds 0 10000`.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.queues import book, journal, model, profiles
+from tests.simulation.queues.coverage import missing, table
+from tests.simulation.queues.driver import Run
+from tests.simulation.queues.model import InvariantError, Seen
+
+ORDINARY = 360
+NIGHTLY = 10_000
+CHUNK = 1_000
+MODEL = (book, journal, model, profiles)
+
+
+def run(first: int, count: int) -> Seen:
+    seen = Seen()
+    for seed in range(first, first + count):
+        Run(seed, seen).run()
+    return seen
+
+
+def test_every_feature_is_exercised_and_every_invariant_holds() -> None:
+    seen = run(0, ORDINARY)
+    print(table(seen))
+    assert not missing(seen)
+
+
+def test_a_seed_does_the_same_again() -> None:
+    assert run(17, 1) == run(17, 1)
+
+
+def test_a_failure_says_how_to_see_it_again() -> None:
+    again = Run(5, Seen())
+    queue = next(iter(again.world.life.vhost.queues.values()))
+    queue.ready = 1
+    with pytest.raises(InvariantError, match=r"I2: .*; step 0 \(.*\) of profile '.*'; again: .*queues 5$"):
+        again.run()
+
+
+def test_the_model_shares_no_code_with_the_core() -> None:
+    for module in MODEL:
+        assert module.__file__ is not None
+        tree = ast.parse(Path(module.__file__).read_text())
+        names = {
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        }
+        names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        foreign = {name for name in names if name.split(".")[0] in ("broker", "protocol", "tests")}
+        assert foreign <= {other.__name__ for other in MODEL}, module.__name__
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(0, NIGHTLY, CHUNK))
+def test_many_seeds(first: int) -> None:
+    seen = run(first, CHUNK)
+    print(table(seen))
+    assert not missing(seen)

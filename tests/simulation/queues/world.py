@@ -1,0 +1,208 @@
+"""The broker and its clients beside the model: what the broker does by itself is told to the model here.
+
+Whatever a client does is a step, in `steps`, `publishing` and `restarting`.
+"""
+
+from __future__ import annotations
+
+import random
+
+from broker.core.connection import Connection
+from broker.core.consumer import QueueConsumer
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.letter import DeadLetter, Notice
+from broker.core.message import Message
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.session import Session
+from broker.core.view import MessageView
+from tests.clock import HandClock
+from tests.dispatch import HandScheduler
+from tests.simulation.queues import checks
+from tests.simulation.queues.book import Book, Letter
+from tests.simulation.queues.clients import Channel, Client, Held, Wire
+from tests.simulation.queues.life import Life, Mark, content_of
+from tests.simulation.queues.model import InvariantError, Item, Line, Note, Seen, Shelf, Spec, Taker, Talk
+from tests.simulation.queues.profiles import Profile
+from tests.simulation.queues.structure import check_structure
+from tests.simulation.sim_disk import SimDisk
+
+
+class World:
+    """`work`: the queues of the profile and their names now: one that is declared anew has a new one."""
+
+    def __init__(self, profile: Profile, rng: random.Random, seen: Seen) -> None:
+        self.profile = profile
+        self.rng = rng
+        self.seen = seen
+        self.clock = HandClock()
+        self.disk = SimDisk(rng)
+        self.book = Book(lambda: self.clock.now, seen)
+        self.note_numbers = 0
+        self.queue_numbers = 0
+        self.deliveries = 0
+        self.committing: list[Letter] | None = None
+        self.remembered: dict[tuple[str, int], Item] = {}  # as they were when the process ended
+        self.begin()
+        self.work: dict[str, str] = {}
+        for name, spec in profile.queues.items():
+            self.declare(name, spec)
+        self.life.sync()
+
+    def begin(self) -> None:
+        """A process starts: nobody is connected."""
+        self.committing = None
+        self.life = Life(self.disk, self.clock, self.write_letter)
+        self.scheduler = HandScheduler()
+        self.clients: list[Client] = []
+        self.wires = [self.new_wire() for _ in range(self.profile.wires)]
+        self.marked = 0
+        self.pending: list[object] = []  # transactions that wait for the disk
+
+    # ---- queues and clients
+
+    def declare(self, base: str, spec: Spec) -> None:
+        """Declare a queue of the profile, under a name of its own unless dead letters go to it."""
+        name = base
+        if base not in self.profile.targets:
+            self.queue_numbers += 1
+            name = f"{base}.{self.queue_numbers}"
+        self.work[base] = name
+        self.book.declare(name, spec)
+        self.life.vhost.declare_queue(name, spec.durable, None, False, self.profile.arguments(spec))
+        if base in self.profile.fanout:
+            self.life.vhost.bind_queue(name, "amq.fanout", "", {})
+
+    def shelf(self, base: str) -> Shelf:
+        return self.book.shelves[self.work[base]]
+
+    def queue_of(self, shelf: Shelf) -> Queue:
+        return self.life.vhost.queues[shelf.name]
+
+    def new_wire(self) -> Wire:
+        wire = Wire(Connection(self.scheduler), Line())
+        wire.channels = [self.new_channel(wire) for _ in range(2)]
+        return wire
+
+    def new_channel(self, wire: Wire) -> Channel:
+        return Channel(Session(wire.connection), Credit(), Talk(wire.line))
+
+    def new_note(self, size: int, **fields: int | bool | None) -> Note:
+        self.note_numbers += 1
+        return self.book.new_note(Note(self.note_numbers, size, **fields))  # type: ignore[arg-type]
+
+    # ---- what the broker tells
+
+    def delivered(
+        self, client: Client, consumer: QueueConsumer, entry: QueueEntry, getting: bool = False
+    ) -> Held | None:
+        """`consumer` is given `entry`."""
+        self.deliveries += 1
+        taker = client.takers[consumer]
+        shelf = taker.queue
+        item = self.item(shelf, self.life.number(entry.message))
+        checks.check_delivery(self.seen, shelf, taker, item, entry, self.clock.now, getting)
+        self.seen("delivery: " + self.manner(taker, getting))
+        if taker.browses:
+            taker.shown.add(item.number)
+        else:
+            self.book.give(item, taker, shelf.spec.limit is not None and not consumer.no_ack)
+        if consumer.no_ack and not taker.browses:
+            self.book.settle(shelf, item)
+            return None
+        client.charge(item.note.size)
+        held = Held(client, consumer, entry, item, self.deliveries)
+        client.hold(held)
+        return held
+
+    def item(self, shelf: Shelf, number: int) -> Item:
+        for item in shelf.items:
+            if item.number == number:
+                return item
+        raise InvariantError("I1", f"message {number} is not in queue {shelf.name}")
+
+    @staticmethod
+    def manner(taker: Taker, getting: bool) -> str:
+        if getting:
+            return "got"
+        if taker.browses:
+            return "browsed"
+        return "no-ack" if taker.no_ack else "acquired"
+
+    def woken(self, client: Client) -> None:
+        """`client` is asked to take its turn."""
+        checks.check_woken(self.seen, client)
+
+    def drained(self, client: Client, consumer: QueueConsumer) -> None:
+        """`consumer` looked for something and found nothing."""
+        checks.check_end(self.seen, client.takers[consumer], self.clock.now)
+
+    def leases_ended(self, ended: list[Held]) -> None:
+        """Deliveries were kept too long."""
+        for held in ended:
+            checks.check(self.seen, "L1", held.ends == self.clock.now, f"{held.ends} at {self.clock.now}")
+            self.seen("lease: ended")
+            self.give_back([held])
+
+    def write_letter(self, message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
+        """A message has died."""
+        number = self.life.number(message)
+        old = self.book.notes[number]
+        self.note_numbers += 1
+        note = Note(self.note_numbers, old.size, old.priority, old.persistent, kind=old.kind)
+        letter = self.book.letter(notice.queue, number, notice.reason, note)
+        if self.committing is None:
+            self.book.append_letter(letter)
+            self.book.post(letter)
+        else:
+            self.book.append_letter(letter)
+            self.committing.append(letter)
+            for shelf in letter.to:
+                shelf.reserved.append(note.size)
+        return DeadLetter(content_of(note), [], list(note.deaths), MessageView())
+
+    # ---- settling
+
+    def give_back(self, helds: list[Held]) -> None:
+        """Release deliveries of one consumer, or put away what a browser was shown."""
+        self.give_back_entries(helds)
+        for held in helds:
+            held.client.restore_credit(held.item.note.size)
+
+    def give_back_entries(self, helds: list[Held]) -> None:
+        """The same, but the windows do not know of it yet."""
+        consumer = helds[0].consumer
+        for held in helds:
+            held.client.held.remove(held)
+        if consumer.acquires:
+            self.book.release(helds[0].shelf, [held.item for held in helds])
+            consumer.queue.release([held.entry for held in helds], consumer)
+
+    # ---- after every step
+
+    def end_of_step(self) -> None:
+        """Compare everything."""
+        self.book.end_of_step()
+        for shelf in self.book.shelves.values():
+            queue = self.queue_of(shelf)
+            numbers = {entry: self.life.number(entry.message) for entry in queue.entries}
+            check_structure(self.seen, shelf, queue, numbers)
+        for client in self.clients:
+            if client.lease is not None:
+                ends = [
+                    held.ends for held in client.held if held.ends is not None and not held.in_transaction
+                ]
+                checks.check(self.seen, "L1", all(end > self.clock.now for end in ends), "a lease is over")
+        journal = self.book.journal
+        if journal.position > self.marked:
+            self.marked = journal.position
+            self.life.log.wait(Mark(journal))
+
+    def rest(self, budget: int) -> None:
+        """Turns until nobody waits for one; then everything that can be delivered must have been."""
+        self.scheduler.run(budget, turns_max=20_000)
+        self.book.end_of_step()
+        for shelf in self.book.shelves.values():
+            queue, shared = self.queue_of(shelf), self.profile.several > 0
+            checks.check_rest(self.seen, shelf, queue, self.clock.now, shared)
