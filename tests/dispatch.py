@@ -11,6 +11,7 @@ from broker.core.entry import QueueEntry
 from broker.core.entry_list import QueueEntryList
 from broker.core.fifo_list import FifoEntryList
 from broker.core.message import Address, Message
+from broker.core.outcome import NACK
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.session import Session
@@ -149,10 +150,10 @@ class Client(ConsumerTarget):
                 self.queue.settle(entry)
             self.restore_credit(entry.message.size)
 
-    def nack(self, *numbers: int) -> None:
-        """Give these back, or everything."""
+    def nack(self, *numbers: int, outcome: int = NACK) -> None:
+        """Give these back, or everything, in this way."""
         entries = self._take(numbers)
-        self.queue.release(entries, self.consumer)
+        self.queue.release(entries, self.consumer, outcome)
         for entry in entries:
             self.restore_credit(entry.message.size)
 

@@ -32,6 +32,7 @@ from broker.core.credit import Credit
 from broker.core.errors import NotAllowed, PreconditionFailed
 from broker.core.getting import get_one
 from broker.core.lease import Lease, lease_milliseconds
+from broker.core.outcome import RELEASED
 from broker.core.queue import Queue
 from broker.core.selector.argument import selector_argument
 from protocol.amqp091 import constants as c
@@ -146,14 +147,14 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         try:
             content = channel.server.store.load(message)
         except Exception:
-            queue.release([entry], consumer)
+            queue.release([entry], consumer, RELEASED)
             raise
     connection = channel.connection
     if entry.redelivered and queue.counts:
         content = with_counts(content, entry, connection.frame_max)
     fitting = fitted(message, content, connection.frame_max)
     if fitting is None:
-        queue.release([entry], consumer)
+        queue.release([entry], consumer, RELEASED)
         raise PreconditionFailed(too_long(queue, content, connection.frame_max))
     channel.reply(
         methods.basic_get_ok(

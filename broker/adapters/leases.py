@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.adapters.settling import requeue
 from broker.core.lease import Lease, LeaseHolder
+from broker.core.outcome import TIMEOUT
 from protocol.errors import PRECONDITION_FAILED
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Leases(LeaseHolder):
             channel.connection.answer()
             return
         unacked.forgive(numbers)
-        requeue(unacked, numbers)
+        requeue(unacked, numbers, TIMEOUT)
 
     def _tell(self, numbers: list[i64]) -> None:
         """Log it, but not for each message."""

@@ -6,27 +6,39 @@ from typing import Final
 
 from broker.core.entry import QueueEntry
 from protocol.amqp091.content import header_frame_bytes
-from protocol.amqp091.properties import Properties
+from protocol.amqp091.properties import Field, Properties
 from protocol.errors import ProtocolError
 
-COUNTS: Final[tuple[bytes, ...]] = (b"x-acquired-count", b"x-delivery-count")
+ACQUIRED: Final = b"x-acquired-count"
+RETURNED: Final = b"x-delivery-count"
 
 
 def with_counts(content: bytes, entry: QueueEntry, frame_max: int) -> bytes:
     """The content with headers that say how often the entry was given out, and came back, before this time.
 
-    For entries of a queue that counts, after they were acquired. The content stays as it is when the headers
-    would make its header frame too long for the client, and when those that it has do not decode.
+    Of those that came back, all that count. For entries of a queue that counts, after they were acquired. The
+    content stays as it is when the headers would make its header frame too long for the client, and when
+    those that it has do not decode.
     """
     before: int = entry.delivery_count - 1
+    returned: int = entry.counted - 1
     if before < 1:
         return content
     try:
         properties = Properties(content)
-        fields = [field for field in properties.fields() if field[0] not in COUNTS]
+        fields = counted_fields(properties.fields(), before, returned)
     except ProtocolError:
         return content
-    value = b"l" + before.to_bytes(8, "big")
-    properties.set_fields(fields + [(name, value) for name in COUNTS])
+    properties.set_fields(fields)
     counted = properties.content()
     return counted if header_frame_bytes(counted) <= frame_max else content
+
+
+def counted_fields(fields: list[Field], acquired: int, returned: int) -> list[Field]:
+    """Headers that say how often a message was given out and came back, instead of what they said of that."""
+    counts = [(ACQUIRED, _number(acquired)), (RETURNED, _number(returned))]
+    return [field for field in fields if field[0] != ACQUIRED and field[0] != RETURNED] + counts
+
+
+def _number(value: int) -> bytes:
+    return b"l" + value.to_bytes(8, "big")

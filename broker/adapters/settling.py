@@ -12,10 +12,11 @@ from mypy_extensions import i64
 from broker.adapters.target091 import Target091
 from broker.adapters.unacked import Unacked
 from broker.core.consumer import QueueConsumer
-from broker.core.delivery_limit import deliver_again
 from broker.core.entry import QueueEntry
+from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
+from broker.core.release import deliver_again
 from broker.core.transaction import DISCARD, RELEASE, SETTLE
-from protocol.amqp091.constants import BASIC_ACK
+from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def hold_ack(channel: Channel, tag: i64, multiple: bool) -> None:
     unacked = channel.unacked
     transaction = channel.transaction
     if transaction is not None and known(channel, tag, multiple, BASIC_ACK):
-        transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE)
+        transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE, NACK)
 
 
 def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
@@ -53,11 +54,12 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
     if not known(channel, tag, multiple, method):
         return
     tags = unacked.up_to(tag) if multiple else [tag]
+    outcome = NACK if method == BASIC_NACK else REJECT
     if channel.transaction is not None:
-        channel.transaction.settle(tags, RELEASE if to_queue else DISCARD)
+        channel.transaction.settle(tags, RELEASE if to_queue else DISCARD, outcome)
         return
     if to_queue:
-        requeue(unacked, tags)
+        requeue(unacked, tags, outcome)
         return
     for one in tags:
         entry = unacked.take(one)
@@ -69,12 +71,15 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
             consumer.target.restore_credit(size)
 
 
-def requeue(unacked: Unacked, tags: list[i64]) -> None:
-    """Release deliveries, all of one consumer at once: the earliest is the first to go out again."""
+def requeue(unacked: Unacked, tags: list[i64], outcome: i64) -> None:
+    """Release deliveries, all of one consumer at once: the earliest is the first to go out again.
+
+    `outcome`: how they come back, one of `broker.core.outcome`.
+    """
     for consumer, held in take_back(unacked, tags).items():
         sizes = [entry.message.size for entry in held]
         if consumer.acquires:
-            consumer.queue.release(held, consumer)
+            consumer.queue.release(held, consumer, outcome)
         for size in sizes:
             consumer.target.restore_credit(size)
 
@@ -99,16 +104,16 @@ def recover_deliveries(channel: Channel, to_queue: bool) -> None:
     unacked = channel.unacked
     tags = unacked.up_to(0)
     if to_queue:
-        requeue(unacked, tags)
+        requeue(unacked, tags, RECOVER)
         return
-    requeue(unacked, [tag for tag in tags if _target(unacked, tag) is None])
+    requeue(unacked, [tag for tag in tags if _target(unacked, tag) is None], RECOVER)
     connection = channel.connection
     for tag in tags:
         target = _target(unacked, tag)
         if target is None:
             continue
         if connection.blocked:
-            requeue(unacked, [later for later in tags if later >= tag])
+            requeue(unacked, [later for later in tags if later >= tag], RECOVER)
             return
         _send_again(unacked, tag, target)
         if connection.full:
@@ -151,4 +156,4 @@ def give_everything_back(channel: Channel) -> None:
             channel.virtual_host.consumer_gone(consumer.queue)
     for consumer, entries in held.items():  # cancelled before, or basic.get
         if consumer.acquires:
-            consumer.queue.release(entries, consumer)
+            consumer.queue.release(entries, consumer, CRASH)

@@ -81,7 +81,7 @@ class Transaction091(Transaction):
         self.publishes.append(HeldPublish091(self.channel, publication, message, keys))
         return 1
 
-    def settle(self, tags: list[i64], outcome: i64) -> None:
+    def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
         """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
         unacked = self.channel.unacked
         for tag in tags:
@@ -89,7 +89,7 @@ class Transaction091(Transaction):
             consumer = unacked.holder
             if entry is not None and consumer is not None:
                 self.tags.add(tag)
-                self.settlements.append(HeldSettlement(tag, entry, consumer, outcome))
+                self.settlements.append(HeldSettlement(tag, entry, consumer, outcome, returned))
 
     def roll_back(self) -> None:
         """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]"""

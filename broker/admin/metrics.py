@@ -56,6 +56,7 @@ TOTALS: Final = {
 PER_QUEUE: Final = {
     "ready": ("queue_messages_ready", "Messages that consumers may take."),
     "unacked": ("queue_messages_unacked", "Messages that consumers hold."),
+    "held": ("queue_messages_held", "Messages that wait for their next delivery."),
     "ready_bytes": ("queue_messages_ready_bytes", "Bodies of the messages that consumers may take."),
     "unacked_bytes": ("queue_messages_unacked_bytes", "Bodies of the messages that consumers hold."),
     "consumer_count": ("queue_consumers", "Consumers of the queue."),

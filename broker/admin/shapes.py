@@ -35,9 +35,10 @@ def queue_counters(queue: Queue) -> dict[str, int]:
 
 
 def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
-    """A queue; `stats` are its counters with their rates."""
-    ready, unacked = int(queue.ready), int(queue.unacked)
+    """A queue; `stats` are its counters with their rates. Held are messages that wait to be tried again."""
+    ready, unacked, held = int(queue.ready), int(queue.unacked), int(queue.held)
     ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
+    held_bytes = int(queue.held_bytes)
     return {
         "name": shown(queue.name),
         "vhost": queue.vhost,
@@ -49,12 +50,14 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "node": node,
         "state": "running",
         "stopped": stopped(queue),
-        "messages": ready + unacked,
+        "messages": ready + unacked + held,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
-        "message_bytes": ready_bytes + unacked_bytes,
+        "messages_held": held,
+        "message_bytes": ready_bytes + unacked_bytes + held_bytes,
         "message_bytes_ready": ready_bytes,
         "message_bytes_unacknowledged": unacked_bytes,
+        "message_bytes_held": held_bytes,
         "consumers": queue.consumer_count,
         "message_stats": stats,
         **_policy_fields(queue.effect),

@@ -43,6 +43,10 @@ class MeasuredQueue(Protocol):
         """Bodies of the entries that consumers hold."""
 
     @property
+    def held(self) -> int:
+        """Entries that wait for their next delivery."""
+
+    @property
     def consumer_count(self) -> int:
         """Consumers of the queue."""
 

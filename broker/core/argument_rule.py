@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Final, final
 
 from broker.core.errors import PreconditionFailed
@@ -17,7 +18,10 @@ _AGE_UNITS: Final = "YMDhms"
 
 @final
 class ArgumentRule:
-    """What one argument may be. `choices` () allows any string; `low` and `high` bound integers."""
+    """What one argument may be. `choices` () allows any string; `low` and `high` bound numbers.
+
+    Of the kind "set" it is some of the `choices`, with commas between them.
+    """
 
     def __init__(self, kind: str, low: int = 0, high: int = 0, choices: tuple[str, ...] = ()) -> None:
         self.kind = kind
@@ -33,6 +37,9 @@ class ArgumentRule:
             if self.high == ANY_SIZE:
                 return f"an integer, at least {self.low}"
             return f"an integer from {self.low} to {self.high}"
+        if self.kind == "number":
+            number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+            return "" if number and self._bounds(value) else f"a number from {self.low} to {self.high}"
         if self.kind == "bool":
             return "" if isinstance(value, bool) else "a boolean"
         if self.kind == "age":
@@ -45,9 +52,17 @@ class ArgumentRule:
             return "a string of 1 to 255 bytes"
         if self.kind == "name" and not value:
             return "a string of at least one octet"
+        if self.kind == "set":
+            named = {name.strip() for name in value.split(",")}
+            return "" if named <= set(self.choices) else "some of " + ", ".join(self.choices)
         if self.choices and value not in self.choices:
             return "one of " + ", ".join(self.choices)
         return ""
+
+    def _bounds(self, value: object) -> bool:
+        """Whether a number is within the bounds; what is not a number is not."""
+        assert isinstance(value, int | float | Decimal), "its type was looked at"
+        return self.low <= value <= self.high
 
 
 def _is_age(value: object) -> bool:

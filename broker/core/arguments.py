@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.outcome import OUTCOMES
 from broker.core.queue_kinds import check_kind, kind_rules
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
@@ -34,6 +35,14 @@ CONSUMER_TIMEOUT: Final = "x-consumer-timeout"
 ALL_CONSUMERS_EXCLUSIVE: Final = "x-all-consumers-exclusive"
 EXCLUSIVE_TAKEOVER: Final = "x-exclusive-takeover"
 DRAIN: Final = "drain"
+DELIVERY_COUNT_ON: Final = "x-delivery-count-on"
+RETRY_MIN: Final = "x-retry-min"
+RETRY_MAX: Final = "x-retry-max"
+RETRY_MULTIPLIER: Final = "x-retry-multiplier"
+RETRY_JITTER: Final = "x-retry-jitter"
+DELAYED_RETRY_TYPE: Final = "x-delayed-retry-type"
+DELAYED_RETRY_MIN: Final = "x-delayed-retry-min"
+DELAYED_RETRY_MAX: Final = "x-delayed-retry-max"
 
 _LEADER_LOCATORS: Final[tuple[str, ...]] = (
     "client-local",
@@ -69,9 +78,14 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         "x-quorum-initial-group-size": ArgumentRule("int", 1, ANY_SIZE),
         CONSUMER_TIMEOUT: ArgumentRule("int", 1, MILLISECONDS_MAX),
         DELIVERY_LIMIT: ArgumentRule("int", -1, ANY_SIZE),
-        "x-delayed-retry-type": ArgumentRule("str", choices=("disabled", "all", "failed", "returned")),
-        "x-delayed-retry-min": ArgumentRule("int", 0, MILLISECONDS_MAX),
-        "x-delayed-retry-max": ArgumentRule("int", 0, MILLISECONDS_MAX),
+        DELIVERY_COUNT_ON: ArgumentRule("set", choices=OUTCOMES),
+        RETRY_MIN: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        RETRY_MAX: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        RETRY_MULTIPLIER: ArgumentRule("number", 1, 1000),
+        RETRY_JITTER: ArgumentRule("number", 0, 1),
+        DELAYED_RETRY_TYPE: ArgumentRule("str", choices=("disabled", "all", "failed", "returned")),
+        DELAYED_RETRY_MIN: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        DELAYED_RETRY_MAX: ArgumentRule("int", 0, MILLISECONDS_MAX),
         "x-member-placement-tag": ArgumentRule("name"),
         "x-max-age": ArgumentRule("age"),
         "x-stream-max-segment-size-bytes": ArgumentRule("int", 1, ANY_SIZE),

@@ -23,6 +23,7 @@ from broker.core.entry import QueueEntry
 from broker.core.errors import AccessRefused
 from broker.core.exclusive import Election
 from broker.core.notifying import notify_consumer, pass_baton
+from broker.core.outcome import CRASH
 from broker.core.release import release
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
 
 
 def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
-    """Let `consumer` go, then release `held`, then see to it that somebody is relied upon."""
+    """Let `consumer` go, then release `held`, which is lost with it, then have somebody be relied upon."""
     if consumer.state != REMOVED:
         forget(queue, consumer)
         if consumer.acquires:
@@ -76,7 +77,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
         if queue.rules is not None:
             queue.rules.touch()
     if held:
-        release(queue, held, consumer)
+        release(queue, held, consumer, CRASH)
     if queue.election is not None:
         queue.election.detached()  # after the release: the successor sees first what comes back
     pass_baton(queue)

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
-from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, QueueEntry
 from broker.core.leaving import drop
 from broker.core.message import Message
 from broker.core.schedule import Alarm, Schedule
@@ -20,12 +20,12 @@ SLICE: Final[i64] = 5000  # entries of a deleted queue that go in one turn: one 
 
 
 def purge(queue: Queue) -> int:
-    """Drop every AVAILABLE entry; what is with clients stays theirs. Returns how many were dropped."""
+    """Drop every AVAILABLE or HELD entry, not what is with clients. Returns how many were dropped."""
     dropped = 0
     entry = queue.entries.next(queue.entries.head)
     while entry is not None:
         following = queue.entries.next(entry)
-        if entry.state == AVAILABLE:
+        if entry.state == AVAILABLE or entry.state == HELD:
             drop(queue, entry)
             dropped += 1
         entry = following
@@ -43,6 +43,8 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     if queue.rules is not None:
         queue.rules.stop()
         queue.rules = None
+    if queue.retry is not None:
+        queue.retry.stop()
     queue.election = None
     consumers = list(queue.manager.all)
     for consumer in consumers:
@@ -62,6 +64,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
             remains.let_go(entry)
         entry = following
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
+    queue.held = queue.held_bytes = 0
     remains.ring()
     for owner, entry in taken:
         owner.target.acquisition_removed(entry)
@@ -83,8 +86,10 @@ class Remains(Alarm):
         self._schedule = schedule
 
     def let_go(self, entry: QueueEntry) -> None:
-        """AVAILABLE or ACQUIRED → DEQUEUED."""
+        """AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
         queue = self._queue
+        if entry.state == HELD and queue.retry is not None:
+            queue.retry.let_go(entry)
         entry.state = DEQUEUED
         entry.owner = None
         if self._rules is not None and entry.timer is not None:

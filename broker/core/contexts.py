@@ -1,10 +1,11 @@
-"""Which consumers of a queue share a cursor: those that see the same entries."""
+"""Which consumers of a queue share a cursor: those that see the same entries; and all the cursors it has."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from broker.core.context import QueueContext
+from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import PreconditionFailed
 
@@ -47,3 +48,23 @@ def leave(queue: Queue, context: QueueContext) -> None:
     if context.users == 0:
         queue.filtered.remove(context)
         queue.alike = not queue.filtered
+
+
+def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
+    """Show cursors an entry that may have been linked behind them."""
+    depth = queue.depth
+    queue.context.offer(entry, depth)
+    for context in queue.filtered:
+        context.offer(entry, depth)
+    for context in queue.browser_contexts:
+        context.offer(entry, depth)
+
+
+def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
+    """A DEQUEUED entry, no longer counted, is about to be unlinked: no cursor may stand on it."""
+    depth = queue.depth
+    queue.context.forget(entry, depth)
+    for context in queue.filtered:
+        context.forget(entry, depth)
+    for context in queue.browser_contexts:
+        context.forget(entry, depth)

@@ -28,7 +28,7 @@ REASONS: Final[tuple[str, str, str, str]] = ("rejected", "expired", "maxlen", "d
 
 
 def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
-    """AVAILABLE or ACQUIRED → DEQUEUED: `entry` goes to the queue's dead-letter exchange, if it has one."""
+    """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange, if there is one."""
     rules = queue.rules
     if rules is None or not rules.dead_letters:
         queue.counters.discarded[reason] += 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.core.arguments import check_exchange_arguments, check_queue_arguments, check_quorum
+from broker.core.backoff import check_backoff
 from broker.core.chance import Chance
 from broker.core.clearing import purge
 from broker.core.counters import Counters
@@ -47,9 +48,10 @@ class Declarations(Topology):
         write_letter: LetterWriter = bare_letter,
         trouble: Callable[[str], None] = nobody_told,
     ) -> None:
-        super().__init__(name, store, counters, numbers, schedule, views, write_letter, trouble)
+        super().__init__(
+            name, store, counters, numbers, schedule, Chance(names), views, write_letter, trouble
+        )
         self._names = names
-        self.chance = Chance(names)
 
     def declare_exchange(
         self,
@@ -157,6 +159,7 @@ class Declarations(Topology):
             touch(found)
             return found
         check_queue_arguments(arguments, where)
+        check_backoff(arguments, where)
         if self.queues_max is not None and len(self.queues) >= self.queues_max:
             raise PreconditionFailed(
                 f"cannot declare queue '{name}': "
@@ -204,7 +207,7 @@ class Declarations(Topology):
             return 0
         self.check_owner(queue, owner)
         ready = queue.ready
-        if if_empty and ready:
+        if if_empty and ready + queue.held:
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")

@@ -1,7 +1,8 @@
 """How often a queue gives out a message before it gives up on it. [RabbitMQ delivery limit]
 
 Every delivery that comes back counts: by nack or reject, recovered, or lost with its channel, its connection
-or the broker. A message that has come back more often than the limit allows is dead-lettered.
+or the broker; `x-delivery-count-on` chooses among these. A message that has come back more often than the
+limit allows is dead-lettered.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import DELIVERY_LIMIT as EXHAUSTED
 from broker.core.dead_letter import dead_letter
 from broker.core.entry import DEQUEUED, QueueEntry
+from broker.core.outcome import CRASH
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -35,13 +37,19 @@ def note_delivery(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> N
 
     What is settled in the same step need not be remembered.
     """
-    if queue.logged and entry.message.sequence != 0 and not consumer.no_ack:
-        queue.store.append_count(entry.message, queue, entry.delivery_count)
+    if not consumer.no_ack and (queue.retry is None or queue.retry.counted & CRASH != 0):
+        append_count(queue, entry)
+
+
+def append_count(queue: Queue, entry: QueueEntry) -> None:
+    """Have the log remember how often `entry` was delivered, but for what did not count."""
+    if queue.logged and entry.message.sequence != 0:
+        queue.store.append_count(entry.message, queue, entry.counted)
 
 
 def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:
     """Whether an entry that comes back now has come back too often."""
-    return 0 <= queue.delivery_limit < entry.delivery_count
+    return 0 <= queue.delivery_limit < entry.counted
 
 
 def give_up(queue: Queue, entry: QueueEntry) -> None:
@@ -55,18 +63,3 @@ def give_up_exhausted(queue: Queue) -> None:
         for entry in [entry for entry in queue.entries if is_exhausted(queue, entry)]:
             if entry.state != DEQUEUED:  # not pushed out by the dead letter of one before it
                 give_up(queue, entry)
-
-
-def deliver_again(queue: Queue, entry: QueueEntry) -> bool:
-    """Count another delivery of `entry` to the consumer that has it; False if it is exhausted and gone."""
-    owner = entry.owner
-    if owner is None:
-        return False  # the queue has taken it back meanwhile
-    if is_exhausted(queue, entry):
-        give_up(queue, entry)
-        return False
-    entry.redelivered = True
-    entry.delivery_count += 1
-    if queue.counts:
-        note_delivery(queue, entry, owner)
-    return True

@@ -2,6 +2,7 @@
 
 An entry is AVAILABLE, then ACQUIRED by one consumer (or one basic.get), and either goes back to AVAILABLE at
 the very same place or leaves the queue as DEQUEUED, for good. Acquiring is the only gate out of AVAILABLE.
+Before it is AVAILABLE again it may be HELD for a while: there, but nobody's.
 [Qpid: QueueEntryImpl]
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mypy_extensions import i64, mypyc_attr, u8
+from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from broker.core.message import Message
 from broker.core.timers import Timer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 AVAILABLE: Final = 0
 ACQUIRED: Final = 1
 DEQUEUED: Final = 2
+HELD: Final = 3
 
 RANK_SHIFT: Final = (
     55  # `order` is 8 bits of rank above 55 of sequence: no number of arrivals reaches the rank
@@ -38,6 +40,7 @@ class QueueEntry:
     `owner`: the consumer that acquired it, None unless ACQUIRED.
     `redelivered`: it may have been with a client before.
     `delivery_count`: how often it was acquired for delivery; browsing does not count.
+    `uncounted`: how many of these came back in a way that does not count.
     `timer`: when its time is over; None: never.
     """
 
@@ -46,11 +49,17 @@ class QueueEntry:
         self.message: Message = message
         self.state: u8 = AVAILABLE
         self.redelivered: bool = False
+        self.uncounted: i32 = 0  # it takes no room where it stands
         self.delivery_count: i64 = 0
         self.owner: QueueConsumer | None = None
         self.prev: QueueEntry | None = None
         self.next: QueueEntry | None = None
         self.timer: Timer | None = None
+
+    @property
+    def counted(self) -> i64:
+        """How many of its deliveries count."""
+        return self.delivery_count - i64(self.uncounted)
 
     def precedes(self, other: QueueEntry) -> bool:
         """Whether its place in their queue is before that of `other`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.entry import DEQUEUED, QueueEntry
+from broker.core.entry import DEQUEUED, HELD, QueueEntry
 from broker.core.waiting import wake_waiters
 
 if TYPE_CHECKING:
@@ -12,11 +12,15 @@ if TYPE_CHECKING:
 
 
 def take_out(queue: Queue, entry: QueueEntry) -> None:
-    """AVAILABLE or ACQUIRED → DEQUEUED, in memory only: what the log is told of it is up to the caller."""
+    """AVAILABLE, ACQUIRED or HELD → DEQUEUED, in memory only: what the log is told is up to the caller."""
     assert entry.state != DEQUEUED, "an entry leaves its queue once"
     size = entry.message.size
     owner = entry.owner
-    if owner is None:
+    if entry.state == HELD and queue.retry is not None:
+        queue.retry.let_go(entry)
+        queue.held -= 1
+        queue.held_bytes -= size
+    elif owner is None:
         queue.ready -= 1
         queue.ready_bytes -= size
     else:
@@ -36,7 +40,7 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
 
 
 def drop(queue: Queue, entry: QueueEntry) -> None:
-    """AVAILABLE or ACQUIRED → DEQUEUED; the log is told that the queue no longer holds the message."""
+    """AVAILABLE, ACQUIRED or HELD → DEQUEUED; the log is told that the queue has the message no longer."""
     message = entry.message
     if queue.logged and message.sequence != 0:
         queue.store.append_settle(message, queue)

@@ -89,7 +89,7 @@ class Victims:
             return
         heappush(self._behind.setdefault(entry.order >> RANK_SHIFT, []), entry)
         self._count += 1
-        if self._count > 2 * (self._queue.ready + self._queue.unacked) + _STALE_MIN:
+        if self._count > 2 * self._queue.depth + _STALE_MIN:
             self._sweep()
 
     def first(self) -> QueueEntry | None:

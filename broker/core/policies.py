@@ -15,6 +15,7 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policy import OPERATOR_POLICY, POLICY, Policy
 from broker.core.policy_keys import type_of
 from broker.core.queue import Queue
+from broker.core.retry import apply_retry
 from broker.core.rules import apply_rules
 from broker.core.schedule import Alarm
 
@@ -109,6 +110,7 @@ class Policies:
         queue.effect = effect
         queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
         set_limit(queue)
+        apply_retry(queue, self._topology)
         apply_rules(queue, self._topology)
 
     def cover_exchange(self, exchange: Exchange) -> None:

@@ -1,7 +1,7 @@
 """What policies may set, and which value holds where a policy, an operator policy and an argument disagree.
 
-The keys are RabbitMQ's. But for `alternate-exchange`, which is for exchanges, each is an argument of queues
-without its `x-`, and may have the same values.
+The keys are RabbitMQ's, and those for arguments that are amqpd's own. But for `alternate-exchange`, which is
+for exchanges, each is an argument of queues without its `x-`, and may have the same values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ OVERFLOW: Final = "overflow"
 WITHOUT_EFFECT: Final = frozenset(
     {
         "dead-letter-strategy",
-        "delayed-retry-max",
-        "delayed-retry-min",
-        "delayed-retry-type",
         "initial-cluster-size",
         "max-age",
         "max-in-memory-bytes",
@@ -42,12 +39,16 @@ WITHOUT_EFFECT: Final = frozenset(
 )
 """What a policy can set on queues to no effect: it is checked, kept and shown.
 
-Replicas, memory and streams are not a queue's own matter here, and retries with a delay are not there."""
+Replicas, memory and streams are not a queue's own matter here."""
 
 QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "consumer-timeout",
     "dead-letter-exchange",
     "dead-letter-routing-key",
+    "delayed-retry-max",
+    "delayed-retry-min",
+    "delayed-retry-type",
+    "delivery-count-on",
     DELIVERY_LIMIT,
     "exclusive-takeover",
     "expires",
@@ -55,6 +56,10 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "max-length-bytes",
     "message-ttl",
     OVERFLOW,
+    "retry-jitter",
+    "retry-max",
+    "retry-min",
+    "retry-multiplier",
 }
 """What a policy can set on queues."""
 

@@ -89,7 +89,7 @@ class MessageStore:
         self.append_settle(message, queue)
 
     def append_count(self, message: Message, queue: Queue, count: i64) -> None:
-        """Append that `queue` gives `message`, which is logged, to a consumer for the `count`th time."""
+        """Append how often `queue` has given out `message`, which is logged, as far as it counts."""
 
     def append_transacted_settle(self, message: Message, queue: Queue) -> None:
         """Append that a transaction settles `message` on `queue`: with the rest of its batch or not at all.

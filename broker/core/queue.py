@@ -10,6 +10,7 @@ from broker.core.attaching import attach, detach
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
+from broker.core.contexts import forget_everywhere, offer_everywhere
 from broker.core.counters import Counters
 from broker.core.dead_letter import REJECTED, dead_letter
 from broker.core.delivery_limit import note_delivery
@@ -20,11 +21,13 @@ from broker.core.exclusive import Election
 from broker.core.expiry import is_late_for
 from broker.core.message import Message
 from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one
+from broker.core.outcome import NACK
 from broker.core.ports import MessageStore
 from broker.core.release import release
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
+    from broker.core.retry import Retry
     from broker.core.rules import Rules
     from broker.core.stopping import Stops
     from broker.core.topology import Topology
@@ -47,11 +50,12 @@ class Queue:
     `store`, `logged`: if `logged`, settled persistent messages are reported to `store`. `number` is the
     queue's number there. `counters` are the broker's totals, of which a queue adds to delivered, redelivered
     and acked.
-    `ready`, `unacked` and their `_bytes` (of bodies) are what it holds now; `published`, `delivered`, `acked`
-    and `redelivered` count since start. `vhost` is the virtual host's name, for messages to the client.
+    `ready`, `unacked`, `held` and their `_bytes` (of bodies) are what is in it now; `published`, `delivered`,
+    `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages to clients.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
     `election`: who is served, if only one consumer is at a time.
-    `rules`: what limits it in time and space, if anything does. `topology`: where it is.
+    `rules`: what limits it in time and space, if anything does. `retry`: what becomes of what comes back, if
+    it is not simply there again. `topology`: where it is.
     `stops`: what of it is switched off, if anything is.
     `sample`: what whoever shows its counters noted of them last, for rates.
     """
@@ -87,6 +91,8 @@ class Queue:
         self.ready_bytes: i64 = 0
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
+        self.held: i64 = 0
+        self.held_bytes: i64 = 0
         self.published: i64 = 0
         self.delivered: i64 = 0
         self.redelivered: i64 = 0
@@ -102,6 +108,7 @@ class Queue:
         self.gated: dict[QueueConsumer, None] = {}
         self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
         self.rules: Rules | None = None
+        self.retry: Retry | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
         self.stops: Stops | None = None
@@ -112,6 +119,11 @@ class Queue:
         """How many consumers are attached, browsers included."""
         return len(self.manager.all)
 
+    @property
+    def depth(self) -> i64:
+        """How many entries are linked."""
+        return self.ready + self.unacked + self.held
+
     # ---- publishing
 
     def enqueue(self, message: Message) -> QueueEntry:
@@ -120,7 +132,7 @@ class Queue:
         self.ready += 1
         self.ready_bytes += message.size
         if not self.entries.in_order:
-            self._offer(entry)
+            offer_everywhere(self, entry)
         self.published += 1
         self.counters.made_ready += 1
         if self.rules is not None and not self.rules.admit(entry):
@@ -248,9 +260,9 @@ class Queue:
         if entry.state == ACQUIRED:
             dead_letter(self, entry, REJECTED)
 
-    def release(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-        """ACQUIRED → AVAILABLE, each at its old place, of those of `entries` that `consumer` owns."""
-        release(self, entries, consumer)
+    def release(self, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64 = NACK) -> None:
+        """ACQUIRED → AVAILABLE or HELD, each at its old place, of those of `entries` that `consumer` owns."""
+        release(self, entries, consumer, outcome)
 
     def link(self, message: Message) -> QueueEntry:
         """Put `message` at its place, without notifying."""
@@ -258,17 +270,12 @@ class Queue:
         self.ready += 1
         self.ready_bytes += message.size
         if not self.entries.in_order:
-            self._offer(entry)
+            offer_everywhere(self, entry)
         return entry
 
     def unlink(self, entry: QueueEntry) -> None:
         """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
-        depth = self.ready + self.unacked
-        self.context.forget(entry, depth)
-        for context in self.filtered:
-            context.forget(entry, depth)
-        for context in self.browser_contexts:
-            context.forget(entry, depth)
+        forget_everywhere(self, entry)
         self.entries.unlink(entry)
 
     def _dequeue(self, entry: QueueEntry) -> QueueConsumer:
@@ -289,12 +296,3 @@ class Queue:
         if self.election is not None:
             self.election.delivery_ended()
         return owner
-
-    def _offer(self, entry: QueueEntry) -> None:
-        """Show cursors an entry that may have been linked behind them."""
-        depth = self.ready + self.unacked
-        self.context.offer(entry, depth)
-        for context in self.filtered:
-            context.offer(entry, depth)
-        for context in self.browser_contexts:
-            context.offer(entry, depth)

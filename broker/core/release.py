@@ -4,69 +4,90 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from broker.core.consumer import QueueConsumer
-from broker.core.delivery_limit import give_up, is_exhausted
+from broker.core.delivery_limit import give_up, is_exhausted, note_delivery
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
-from broker.core.notifying import notify_one
-from broker.core.waiting import wake_for_earlier
+from broker.core.offering import offer_again
+from broker.core.outcome import RECOVER
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
-def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
     """Make those of `entries` that `consumer` owns AVAILABLE again where they stand, flagged redelivered.
 
-    Those that have come back too often leave the queue instead.
+    `outcome` says how they come back. Those that have come back too often leave the queue instead, and those
+    that are to wait before they are tried again are HELD.
 
     All of them are back before anybody is notified, or a later one could go out before an earlier one is
     visible. Dead letters come last: they may come back into this very queue.
     """
+    retry = queue.retry
+    delayed = retry is not None and retry.delays(outcome)
     back: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
     for entry in entries:
         if entry.state != ACQUIRED or entry.owner is not consumer:
             continue  # the queue has taken it back meanwhile
+        if retry is not None:
+            retry.came_back(entry, outcome)
         if is_exhausted(queue, entry):
             exhausted.append(entry)
             continue
         size = entry.message.size
-        entry.state = AVAILABLE
         entry.owner = None
         entry.redelivered = True
         consumer.inflight -= 1
         queue.unacked -= 1
         queue.unacked_bytes -= size
+        back.append(entry)
+        if retry is not None and delayed:
+            retry.hold(entry)
+            queue.held += 1
+            queue.held_bytes += size
+            continue
+        entry.state = AVAILABLE
         queue.ready += 1
         queue.ready_bytes += size
-        back.append(entry)
-    if back:
-        _return(queue, back, consumer)
+    if back and delayed:
+        _held(queue, back)
+    elif back:
+        offer_again(queue, back)
     for entry in exhausted:
         if entry.state == ACQUIRED and entry.owner is consumer:
             give_up(queue, entry)
 
 
-def _return(queue: Queue, back: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """`back` are AVAILABLE and counted: show them to cursors, limits and consumers."""
-    depth = queue.ready + queue.unacked
-    queue.counters.made_ready += len(back)
-    if len(back) > 8:
-        queue.context.offer_many(back, depth)
-    else:
-        for entry in back:
-            queue.context.offer(entry, depth)
-    for context in queue.filtered:
-        context.offer_many(back, depth)
+def _held(queue: Queue, entries: list[QueueEntry]) -> None:
+    """`entries` are HELD: their time goes on, but their deliveries have ended."""
     if queue.rules is not None:
-        queue.rules.returned(back)  # some may be gone after it
-    if queue.waiting:
-        for entry in back:
-            wake_for_earlier(queue, entry)
+        queue.rules.returned(entries)
     if queue.election is not None:
         queue.election.delivery_ended()
-    for entry in back:
-        if queue.manager.interested == 0:
-            break
-        if entry.state == AVAILABLE:
-            notify_one(queue, entry)
+
+
+def deliver_again(queue: Queue, entry: QueueEntry) -> bool:
+    """Count another delivery of `entry` to the consumer that has it; False if it has it no longer.
+
+    Then it is exhausted and gone, or is to wait for its next delivery like everything that comes back.
+    """
+    owner = entry.owner
+    if owner is None:
+        return False  # the queue has taken it back meanwhile
+    retry = queue.retry
+    if retry is not None:
+        if retry.delays(RECOVER):
+            release(queue, [entry], owner, RECOVER)
+            return False
+        retry.came_back(entry, RECOVER)
+    if is_exhausted(queue, entry):
+        give_up(queue, entry)
+        return False
+    entry.redelivered = True
+    entry.delivery_count += 1
+    if queue.counts:
+        note_delivery(queue, entry, owner)
+    return True

@@ -21,7 +21,7 @@ from broker.core.arguments import (
     text_argument,
 )
 from broker.core.dead_letter import EXPIRED, dead_letter
-from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.immediate import now_or_never
 from broker.core.limits import Victims, admit_one_more, make_room
 from broker.core.message import Message
@@ -55,8 +55,8 @@ class Rules(Alarm):
     `Queue.rules` is None, and to find that out is all that they pay.
 
     Every entry that may wait only for some time has a timer. Whoever gives an entry out looks at its timer,
-    so that none is given out late however late the alarm is. A timer runs while its entry is AVAILABLE: what
-    is with a client stays there.
+    so that none is given out late however late the alarm is. A timer runs while its entry is AVAILABLE or
+    HELD: what is with a client stays there.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: of the ready entries and their
     bodies. `limited`: one of these two is set. `used`: when the queue was last used, on the schedule's clock.
@@ -183,7 +183,7 @@ class Rules(Alarm):
         self.arm()
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """`entries` are AVAILABLE again and have not been announced; some may be gone after this."""
+        """`entries` are AVAILABLE again, or HELD, and not announced yet; some may be gone after this."""
         now = self.schedule.now()
         late: list[QueueEntry] = []
         for entry in entries:
@@ -191,11 +191,12 @@ class Rules(Alarm):
             if self.victims is not None:
                 self.victims.offer(entry)
             if timer is not None:
-                self.timers.start(timer, entry, False)
+                if timer.entry is None:  # else it was HELD
+                    self.timers.start(timer, entry, False)
                 if timer.due <= now and len(late) < SLICE:
                     late.append(entry)
         for entry in late:
-            if entry.state == AVAILABLE:  # not pushed out by the dead letter of one before it
+            if entry.state == AVAILABLE or entry.state == HELD:
                 dead_letter(self.queue, entry, EXPIRED)
         if self.limited and self.overflow == DROP_HEAD:
             make_room(self, len(entries) + SLICE)

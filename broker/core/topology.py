@@ -8,6 +8,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from broker.core.binding import Binding
+from broker.core.chance import Chance
 from broker.core.clearing import dispose
 from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
@@ -55,6 +56,7 @@ class Topology:
         counters: Counters,
         numbers: QueueNumbers,
         schedule: Schedule,
+        chance: Chance,
         views: Views,
         write_letter: LetterWriter = bare_letter,
         trouble: Callable[[str], None] = nobody_told,
@@ -64,6 +66,7 @@ class Topology:
         self.views = views
         self.write_letter = write_letter
         self.schedule = schedule
+        self.chance = chance
         self.store = store
         self.headers = Headers(views, store)
         self.counters = counters

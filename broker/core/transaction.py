@@ -24,6 +24,7 @@ from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.leaving import drop
 from broker.core.message import Message
+from broker.core.outcome import CRASH, NACK
 from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.route import Route
@@ -90,14 +91,18 @@ class HeldPublish:
 class HeldSettlement:
     """What is to become of one delivery. `tag`: by what name its holder knows it.
 
+    `returned`: in which way it comes back to its queue, if it does, one of `broker.core.outcome`.
     `deaths`: its own, if it is dead-lettered, and those of its dead letter in queues that take no more.
     """
 
-    def __init__(self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
+    def __init__(
+        self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64 = NACK
+    ) -> None:
         self.tag = tag
         self.entry = entry
         self.consumer = consumer
         self.outcome = outcome
+        self.returned = returned
         self.deaths: list[Death] = []
 
     def is_valid(self) -> bool:
@@ -254,19 +259,21 @@ class Transaction(DurableWaiter):
         self._unreserve()
         for settlement in self.settlements:
             settlement.outcome = RELEASE
+            settlement.returned = CRASH
         self._settle()
         self.failed(reason)
 
     def _settle(self) -> None:
         """Settle what is valid, and give back what is to be released, all of one consumer at once."""
-        released: dict[QueueConsumer, list[QueueEntry]] = {}
+        released: dict[tuple[QueueConsumer, int], list[QueueEntry]] = {}
         for settlement in self.settlements:
             if settlement.outcome == RELEASE:
-                released.setdefault(settlement.consumer, []).append(settlement.entry)
+                way = (settlement.consumer, int(settlement.returned))
+                released.setdefault(way, []).append(settlement.entry)
             else:
                 settlement.put(self.virtual_host.store)
-        for consumer, entries in released.items():
+        for (consumer, outcome), entries in released.items():
             if consumer.acquires:
-                consumer.queue.release(entries, consumer)
+                consumer.queue.release(entries, consumer, outcome)
         for settlement in self.settlements:
             settlement.consumer.target.restore_credit(settlement.entry.message.size)

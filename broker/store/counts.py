@@ -14,7 +14,7 @@ COUNT_BYTES: Final = 25  # of a count record
 @final
 @mypyc_attr(acyclic=True)
 class Count:
-    """`queue` has given out the message `value` times; the record that says so is in `segment`."""
+    """`queue` has given out the message `value` times that count; the record that says so is in `segment`."""
 
     def __init__(self, queue: i64, value: i64, segment: i64, following: Count | None) -> None:
         self.queue = queue
@@ -43,15 +43,13 @@ class Counts:
         return count
 
     def note(self, sequence: i64, queue: i64, value: i64, segment: Segment) -> None:
-        """A record in `segment` says that `queue` has given out the message `value` times: counts only grow.
+        """A record in `segment` says that `queue` has given out the message `value` times.
 
-        Of records that say the same the last one is the one that is not void.
+        The last of a message's records is the one that is not void: what did not count is taken back.
         """
         count = self.of(sequence, queue)
         if count is None:
             self.first[sequence] = Count(queue, value, segment.number, self.first.get(sequence))
-        elif value < count.value:
-            return
         else:
             self._void(count)
             count.value = value

@@ -26,7 +26,8 @@ later batch may have.
                   mark 1: it has been dead-lettered; mark 2: it is no message but what the queues remember of
                   one, its routing key an id or, with an expiration, a producer whose sequence that is;
                   marks 4 and 8: receipts are wanted for its arrival, for its being consumed
-    9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer
+    9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer,
+                  but for what did not count
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
 
@@ -36,7 +37,7 @@ A message record without queues is a piece of a large body: nothing until a reco
 same batch or a later one. Copies of a piece and of the record that names it are independent of each other.
 
 A later message record with the same sequence is a copy and replaces the earlier one; its counts go on, and of
-several counts the highest is the one. Every segment begins with a checkpoint; the newest one decides which
+several counts the last is the one. Every segment begins with a checkpoint; the newest one decides which
 older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.

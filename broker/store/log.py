@@ -165,7 +165,7 @@ class Log(SegmentedCommit):
                 self._drop(message)
 
     def append_count(self, message: Message, queue: Queue, count: i64) -> None:
-        """Append that `queue` gives `message` to a consumer for the `count`th time.
+        """Append how often `queue` has given `message` to consumers, as far as it counts.
 
         A full disk keeps what room there is for settles: then the next count that is appended says it all.
         """

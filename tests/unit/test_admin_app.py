@@ -35,7 +35,7 @@ class Log:
 class NoQueue:
     """The type of what is not there."""
 
-    ready = unacked = ready_bytes = unacked_bytes = consumer_count = 0
+    ready = unacked = held = ready_bytes = unacked_bytes = consumer_count = 0
 
 
 class NoQueues:

@@ -33,6 +33,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.getting import get_one
 from broker.core.message import Message
 from broker.core.notifying import pass_baton
+from broker.core.outcome import RELEASED
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.selector.selector import Selector
@@ -175,7 +176,7 @@ async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write
                 queue.discard(entry)
             await slices.breathe()
     except BaseException:
-        queue.release(taken, taker)
+        queue.release(taken, taker, RELEASED)
         raise
     return written
 

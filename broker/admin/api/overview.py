@@ -48,15 +48,17 @@ class _Sums:
         self.objects = {"queues": 0, "exchanges": 0, "consumers": 0}
         self.ready = 0
         self.unacked = 0
+        self.held = 0
         self.counters = {"publish": 0, "deliver_get": 0, "redeliver": 0, "ack": 0}
 
     @property
     def messages(self) -> dict[str, int]:
         """How many messages there are."""
         return {
-            "messages": self.ready + self.unacked,
+            "messages": self.ready + self.unacked + self.held,
             "messages_ready": self.ready,
             "messages_unacknowledged": self.unacked,
+            "messages_held": self.held,
         }
 
     async def add(self, vhost: VirtualHost, slices: Slices) -> None:
@@ -68,6 +70,7 @@ class _Sums:
             for queue in queues[start : start + SUMMED_AT_ONCE]:
                 self.ready += int(queue.ready)
                 self.unacked += int(queue.unacked)
+                self.held += int(queue.held)
                 self.objects["consumers"] += queue.consumer_count
                 for name, count in queue_counters(queue).items():
                     self.counters[name] += count

@@ -25,27 +25,30 @@ SUMMED_AT_ONCE: Final = 500
 router = APIRouter(tags=["vhosts"])
 
 
-async def totals(vhost: VirtualHost, slices: Slices) -> tuple[int, int]:
-    """How many messages of a virtual host are ready and unacknowledged."""
-    ready = unacked = 0
+async def totals(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
+    """How many messages of a virtual host there are, ready, unacknowledged or held."""
+    ready = unacked = held = 0
     queues = list(vhost.queues.values())
     for start in range(0, len(queues), SUMMED_AT_ONCE):
         for queue in queues[start : start + SUMMED_AT_ONCE]:
             ready += int(queue.ready)
             unacked += int(queue.unacked)
+            held += int(queue.held)
         await slices.breathe()
-    return ready, unacked
+    return {
+        "messages": ready + unacked + held,
+        "messages_ready": ready,
+        "messages_unacknowledged": unacked,
+        "messages_held": held,
+    }
 
 
 async def _shown(management: Management, vhost: VirtualHost, slices: Slices) -> Shown:
-    ready, unacked = await totals(vhost, slices)
     return described_vhost(vhost) | {
         "default_queue_type": vhost.default_queue_type or "classic",
         "tracing": False,
         "cluster_state": {management.node: "running"},
-        "messages": ready + unacked,
-        "messages_ready": ready,
-        "messages_unacknowledged": unacked,
+        **await totals(vhost, slices),
     }
 
 

@@ -1,0 +1,37 @@
+"""Entries that become AVAILABLE again where they stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.notifying import notify_one
+from broker.core.waiting import wake_for_earlier
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
+    """`back` are AVAILABLE and counted: show them to cursors, limits and consumers, but not to browsers."""
+    depth = queue.depth
+    queue.counters.made_ready += len(back)
+    if len(back) > 8:
+        queue.context.offer_many(back, depth)
+    else:
+        for entry in back:
+            queue.context.offer(entry, depth)
+    for context in queue.filtered:
+        context.offer_many(back, depth)
+    if queue.rules is not None:
+        queue.rules.returned(back)  # some may be gone after it
+    if queue.waiting:
+        for entry in back:
+            wake_for_earlier(queue, entry)
+    if queue.election is not None:
+        queue.election.delivery_ended()
+    for entry in back:
+        if queue.manager.interested == 0:
+            break
+        if entry.state == AVAILABLE:
+            notify_one(queue, entry)

@@ -1,0 +1,129 @@
+"""What becomes of entries that come back: which returns count, and how long they wait for the next delivery.
+
+An entry that waits is HELD. It keeps its place, and others pass it; when its time has come it is AVAILABLE
+there. Nothing of that is written down: after a restart it is AVAILABLE at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.arguments import DELIVERY_COUNT_ON, text_argument
+from broker.core.backoff import Backoff, backoff_of
+from broker.core.delivery_limit import append_count
+from broker.core.entry import AVAILABLE, HELD, QueueEntry
+from broker.core.offering import offer_again
+from broker.core.outcome import ALL, CRASH, outcomes_of
+from broker.core.schedule import Alarm
+from broker.core.timers import Timer, Timers
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.topology import Topology
+
+SLICE: Final = 500  # entries whose time has come that are offered in one turn: about a millisecond
+
+
+@final
+class Retry(Alarm):
+    """The rules for what comes back to `queue`, and the entries that are HELD.
+
+    Made for a queue that has such an argument; `Queue.retry` is None for all others. `counted`: the outcomes
+    that count towards the delivery limit. `backoff`: None if nothing waits.
+
+    The log learns the count of an entry when it is delivered, so that what is out when the broker dies has
+    counted; if it turns out that it does not count, the log is told so. Where the loss of the broker itself
+    does not count, the log learns it when the entry comes back instead.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__()
+        self.queue = queue
+        self.schedule = topology.schedule
+        self.chance = topology.chance
+        self.counted: i64 = ALL
+        self.backoff: Backoff | None = None
+        self._timers = Timers()
+        self._waits: dict[QueueEntry, Timer] = {}
+
+    def apply(self, held: dict[str, object]) -> None:
+        """Have these arguments hold from now on. Entries that wait go on waiting as they do."""
+        counted = text_argument(held, DELIVERY_COUNT_ON)
+        self.counted = ALL if counted is None else outcomes_of(counted)
+        self.backoff = backoff_of(held)
+
+    def came_back(self, entry: QueueEntry, outcome: i64) -> None:
+        """`entry`, ACQUIRED still, comes back in this way: find out whether that counts."""
+        if self.counted & outcome == 0:
+            entry.uncounted += 1
+            if self.counted & CRASH != 0:
+                append_count(self.queue, entry)
+        elif self.counted & CRASH == 0:
+            append_count(self.queue, entry)
+
+    def delays(self, outcome: i64) -> bool:
+        """Whether an entry that comes back in this way waits."""
+        backoff = self.backoff
+        return backoff is not None and backoff.outcomes & outcome != 0
+
+    def hold(self, entry: QueueEntry) -> None:
+        """Have `entry`, which nobody has any more, be HELD for its time. The caller counts it."""
+        backoff = self.backoff
+        assert backoff is not None, "asked before"
+        returns = max(entry.delivery_count, 1)
+        timer = Timer(self.schedule.now() + backoff.wait(returns, self.chance))
+        self._waits[entry] = timer
+        self._timers.start(timer, entry, returns == 1)
+        entry.state = HELD
+        self._arm()
+
+    def let_go(self, entry: QueueEntry) -> None:
+        """`entry` is not to be HELD any longer. The caller says what it is instead, and counts it."""
+        self._timers.stop(self._waits.pop(entry))
+
+    def ring(self) -> None:
+        """Offer those whose time has come (Alarm)."""
+        queue = self.queue
+        now = self.schedule.now()
+        due: list[QueueEntry] = []
+        while len(due) < SLICE:
+            timer = self._timers.first()
+            if timer is None or timer.due > now:
+                break
+            entry = timer.entry
+            assert entry is not None, "a running timer has an entry"
+            self.let_go(entry)
+            size = entry.message.size
+            entry.state = AVAILABLE
+            queue.held -= 1
+            queue.held_bytes -= size
+            queue.ready += 1
+            queue.ready_bytes += size
+            due.append(entry)
+        self._arm()
+        if due:
+            offer_again(queue, due)
+
+    def stop(self) -> None:
+        """The queue is deleted."""
+        self.schedule.cancel(self)
+
+    def _arm(self) -> None:
+        timer = self._timers.first()
+        if timer is not None and (self.due == 0 or timer.due < self.due):
+            self.schedule.set(self, timer.due)
+
+
+def apply_retry(queue: Queue, topology: Topology) -> None:
+    """Have the queue's arguments hold as they are now, `queue.effective`, from now on."""
+    held = queue.effective
+    backoff = backoff_of(held)
+    if backoff is not None or DELIVERY_COUNT_ON in held:
+        queue.counts = True  # how long a wait is depends on it
+    elif queue.retry is None:
+        return
+    if queue.retry is None:
+        queue.retry = Retry(queue, topology)
+    queue.retry.apply(held)

@@ -1,0 +1,19 @@
+"""A client that gives a message back in any way there is, and waits until it comes again."""
+
+from broker.core.outcome import NACK
+from broker.core.queue import Queue
+from tests.dispatch import Client
+from tests.yard import Yard
+
+
+def waits(yard: Yard, queue: Queue, client: Client, outcome: int = NACK) -> int:
+    """Give the one message back; returns after how many milliseconds it comes again."""
+    client.nack(outcome=outcome)
+    yard.run()
+    passed = 0
+    while not client.held:
+        yard.clock.advance(1)
+        yard.run()
+        passed += 1
+        assert passed < 100_000
+    return passed
