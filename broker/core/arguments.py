@@ -43,6 +43,8 @@ RETRY_JITTER: Final = "x-retry-jitter"
 DELAYED_RETRY_TYPE: Final = "x-delayed-retry-type"
 DELAYED_RETRY_MIN: Final = "x-delayed-retry-min"
 DELAYED_RETRY_MAX: Final = "x-delayed-retry-max"
+DISPATCH: Final = "x-dispatch"
+STRICT: Final = "strict"
 
 _LEADER_LOCATORS: Final[tuple[str, ...]] = (
     "client-local",
@@ -69,6 +71,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         **kind_rules(),
         SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
         ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
+        DISPATCH: ArgumentRule("str", choices=("round-robin", STRICT)),
         EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
         QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),
         "x-queue-mode": ArgumentRule("str", choices=("default", "lazy")),

@@ -52,7 +52,7 @@ class QueueConsumer:
 
     `acquires`: False makes it a browser, which sees every entry in order and takes none.
     `priority`: consumers of higher priority are served first while they have credit; default 0. [RabbitMQ
-    x-priority]
+    x-priority] `rank`: the order that this comes to, see `QueueConsumerManager.strict`.
     `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
     `candidate`: it is to be the only one that is served, in its turn. [ActiveMQ exclusive consumer]
     `tag`: the client's name for it; the core does not read it.
@@ -86,6 +86,7 @@ class QueueConsumer:
         self.extent: Extent | None = None
         self.lease: Lease | None = None
         self.candidate: bool = False
+        self.rank: i64 = priority
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
         self.inflight: i64 = 0

@@ -22,6 +22,7 @@ from broker.core.consumer import (
 if TYPE_CHECKING:
     from broker.core.context import QueueContext
 
+TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
 _NO_LEVEL: Final = "a consumer that acquires has a level"
 
 
@@ -68,13 +69,13 @@ class QueueConsumerList:
 
 @final
 class ConsumerLevel:
-    """The acquiring consumers of one priority that see the same entries, those of `context`.
+    """The acquiring consumers of one rank that see the same entries, those of `context`.
 
     `members` counts them in whatever state they are.
     """
 
-    def __init__(self, priority: i64, context: QueueContext) -> None:
-        self.priority = priority
+    def __init__(self, rank: i64, context: QueueContext) -> None:
+        self.rank = rank
         self.context = context
         self.members: i64 = 0
         self.interested = QueueConsumerList()
@@ -90,7 +91,9 @@ class ConsumerLevel:
 class QueueConsumerManager:
     """Every consumer is in `all` and in exactly one of the lists of its state.
 
-    `levels`: Interested and Notified per priority and context, highest priority first; browsers are in none.
+    `levels`: Interested and Notified per rank and context, highest rank first; browsers are in none.
+    `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
+    each has a rank of its own; else the rank is the priority. [ActiveMQ strictOrderDispatch]
     `interested` and `notified` count their members over all levels. `wakeups` counts how often one of them
     was told of work since the start, `empty_wakeups` how often one that had been told found nothing.
     """
@@ -104,12 +107,18 @@ class QueueConsumerManager:
         self.notified: i64 = 0
         self.wakeups: i64 = 0
         self.empty_wakeups: i64 = 0
+        self.strict: bool = False
+        self._turns: i64 = 0
 
     def add(self, consumer: QueueConsumer) -> None:
         """Take in a REMOVED consumer; `move` gives it a state."""
         self.all[consumer] = None
         if consumer.acquires:
-            level = self._level(consumer.priority, consumer.context)
+            consumer.rank = consumer.priority
+            if self.strict:
+                self._turns += 1
+                consumer.rank = (consumer.priority << TURN_BITS) - self._turns
+            level = self._level(consumer.rank, consumer.context)
             level.members += 1
             consumer.level = level
 
@@ -152,20 +161,20 @@ class QueueConsumerManager:
             level.interested.append(consumer)
 
     def outranked(self, consumer: QueueConsumer) -> bool:
-        """Whether a consumer of higher priority wants work."""
+        """Whether a consumer of higher rank wants work."""
         for higher in self.levels:
-            if higher.priority <= consumer.priority:
+            if higher.rank <= consumer.rank:
                 break
             if higher.interested.head is not None or higher.notified.head is not None:
                 return True
         return False
 
     def rotate(self, level: ConsumerLevel) -> None:
-        """Have the other levels of the same priority come before `level`, which has been asked."""
+        """Have the other levels of the same rank come before `level`, which has been asked."""
         levels = self.levels
         index = levels.index(level)
         last = index
-        while last + 1 < len(levels) and levels[last + 1].priority == level.priority:
+        while last + 1 < len(levels) and levels[last + 1].rank == level.rank:
             last += 1
         if last != index:
             del levels[index]
@@ -186,14 +195,14 @@ class QueueConsumerManager:
         elif state == NON_ACQUIRING:
             self.non_acquiring.remove(consumer)
 
-    def _level(self, priority: i64, context: QueueContext) -> ConsumerLevel:
+    def _level(self, rank: i64, context: QueueContext) -> ConsumerLevel:
         index = 0
         for level in self.levels:
-            if level.priority == priority and level.context is context:
+            if level.rank == rank and level.context is context:
                 return level
-            if level.priority < priority:
+            if level.rank < rank:
                 break
             index += 1
-        level = ConsumerLevel(priority, context)
+        level = ConsumerLevel(rank, context)
         self.levels.insert(index, level)
         return level

@@ -48,7 +48,7 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     """
     wanted: ConsumerLevel | None = None
     for level in queue.manager.levels:
-        if wanted is not None and wanted.priority != level.priority:
+        if wanted is not None and wanted.rank != level.rank:
             break
         if not level.wants_work or not level.context.sees(entry):
             continue

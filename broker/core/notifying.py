@@ -114,10 +114,10 @@ def is_outranked(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bo
 
 def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
     """Have one that sees `entry` be NOTIFIED: an idle one of the highest priority where there is any."""
-    priority: i64 = 0
+    rank: i64 = 0
     relied = False
     for level in queue.manager.levels:
-        if relied and level.priority != priority:
+        if relied and level.rank != rank:
             return  # somebody is on the way who is not to be overtaken
         if not level.wants_work or not level.context.sees(entry):
             continue
@@ -127,12 +127,12 @@ def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
             notify(queue, consumer)
             return
         relied = True
-        priority = level.priority
+        rank = level.rank
 
 
 def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
     for level in queue.manager.levels:
-        if level.priority <= consumer.priority:
+        if level.rank <= consumer.rank:
             return False
         if level.wants_work and level.context.sees(entry):
             return True

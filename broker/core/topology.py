@@ -14,7 +14,6 @@ from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
-from broker.core.exclusive import declared_election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
 from broker.core.letter import LetterWriter, bare_letter
@@ -27,6 +26,7 @@ from broker.core.queue_kinds import new_entry_list
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
+from broker.core.serving import arrange_serving
 from broker.core.view import MessageView, Views
 
 PREDECLARED: Final = (
@@ -133,7 +133,7 @@ class Topology:
         queue.auto_delete = auto_delete
         queue.arguments = arguments
         self.policies.cover_queue(queue)
-        queue.election = declared_election(queue)
+        arrange_serving(queue)
         self.queues[name] = queue
         if number > 0:
             self.numbers.queues[number] = queue

@@ -26,7 +26,7 @@ from broker.core.consumer import (
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
-from tests.property.queue_model import READY, Item, Model, sees
+from tests.property.queue_model import READY, Item, Model, precedence, sees
 
 if TYPE_CHECKING:
     from tests.property.queue_probe import Probe
@@ -63,7 +63,7 @@ def probe_of(consumer: QueueConsumer) -> Probe:
 def outranking(consumer: QueueConsumer, item: Item) -> bool:
     """Whether a consumer of higher priority wants `item` and has room for it."""
     return any(
-        other.priority > consumer.priority
+        precedence(other) > precedence(consumer)
         and other.acquires
         and not other.blockers
         and wants_work(probe_of(other))
@@ -77,11 +77,11 @@ def immediate_taker_exists(world: World, model: Model, item: Item) -> bool:
     """Before it is published: could anybody take `item` at this moment?"""
     able = [c for c in model.queue.manager.all if c.acquires and not c.blockers and wants_work(probe_of(c))]
     able = [consumer for consumer in able if sees(consumer, item)]
-    top = max((consumer.priority for consumer in able), default=0)
+    top = max(map(precedence, able), default=None)
     for consumer in able:
         first = model.first_for(consumer)
         is_next = first is None or item < first
-        if is_next and consumer.priority == top and has_room(probe_of(consumer), item.size):
+        if is_next and precedence(consumer) == top and has_room(probe_of(consumer), item.size):
             return True
     return False
 
@@ -133,7 +133,7 @@ def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer)
 
 def outranking_at_all(consumer: QueueConsumer) -> bool:
     others = consumer.queue.manager.all
-    return any(o.priority > consumer.priority and o.acquires and not o.blockers for o in others)
+    return any(precedence(o) > precedence(consumer) and o.acquires and not o.blockers for o in others)
 
 
 def check_structure(world: World) -> None:
@@ -190,10 +190,10 @@ def check_consumers(model: Model) -> None:
         for consumer in members:
             assert consumer.state == state, "I5"
             listed.append(consumer)
-    order = [level.priority for level in manager.levels]
+    order = [level.rank for level in manager.levels]
     assert order == sorted(order, reverse=True), "I5"
-    taking = {(c.priority, c.context) for c in manager.all if c.acquires}
-    assert taking == {(level.priority, level.context) for level in manager.levels}, "I5"
+    taking = {(c.rank, c.context) for c in manager.all if c.acquires}
+    assert taking == {(level.rank, level.context) for level in manager.levels}, "I5"
     assert len(taking) == len(manager.levels), "I5"
     for level in manager.levels:
         for state, members in ((INTERESTED, level.interested), (NOTIFIED, level.notified)):
@@ -239,8 +239,8 @@ def check_reliance(queue: Queue) -> None:
     if queue.ready == 0 or not queue.alike:
         return
     able = [consumer for consumer in queue.manager.all if consumer.acquires and not consumer.blockers]
-    top = max((consumer.priority for consumer in able), default=0)
-    states = [consumer.state for consumer in able if consumer.priority == top]
+    top = max(map(precedence, able), default=None)
+    states = [consumer.state for consumer in able if precedence(consumer) == top]
     assert not able or NOTIFIED in states, "work is waiting and nobody is relied upon"
 
 

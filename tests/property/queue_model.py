@@ -51,6 +51,12 @@ def sees(consumer: QueueConsumer, item: Item) -> bool:
     return consumer.filter is None or item.number % consumer.filter.divisor == 0
 
 
+def precedence(consumer: QueueConsumer) -> tuple[int, ...]:
+    """Who goes first: the greatest."""
+    manager = consumer.queue.manager
+    return (consumer.priority, -list(manager.all).index(consumer) if manager.strict else 0)
+
+
 def new_queue(name: str, store: MessageStore, counters: Counters, levels: int) -> Queue:
     """A queue with so many levels of priority."""
     entries: QueueEntryList = FifoEntryList() if levels == 1 else PriorityEntryList(levels)

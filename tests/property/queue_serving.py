@@ -7,7 +7,8 @@ from broker.core.queue import Queue
 
 EVERYBODY, SINGLE, ALL, SOME = "everybody", "single active", "all exclusive", "some exclusive"
 DRAINING_ALL, DRAINING_SOME = "all exclusive, drain", "some exclusive, drain"
-SERVINGS = (EVERYBODY, SINGLE, ALL, SOME, DRAINING_ALL, DRAINING_SOME)
+IN_ORDER = "strict"
+SERVINGS = (EVERYBODY, IN_ORDER, SINGLE, ALL, SOME, DRAINING_ALL, DRAINING_SOME)
 
 
 class Serving:
@@ -22,12 +23,14 @@ class Serving:
         queue.arguments[EXCLUSIVE_TAKEOVER] = "drain" if self.drains else "immediate"
         if kind == SINGLE:
             queue.election = Election(queue)
+        elif kind == IN_ORDER:
+            queue.manager.strict = True
         elif kind in (ALL, DRAINING_ALL):
             queue.arguments[ALL_CONSUMERS_EXCLUSIVE] = True
             queue.election = declared_election(queue)
 
     def is_candidate(self, consumer: QueueConsumer) -> bool:
-        if not consumer.acquires or self.kind == EVERYBODY:
+        if not consumer.acquires or self.kind in (EVERYBODY, IN_ORDER):
             return False
         return consumer.candidate or self.kind not in (SOME, DRAINING_SOME)
 

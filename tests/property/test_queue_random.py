@@ -8,7 +8,7 @@ import pytest
 
 from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
-from tests.property.queue_serving import ALL, DRAINING_ALL, DRAINING_SOME, EVERYBODY, SINGLE, SOME
+from tests.property.queue_serving import ALL, DRAINING_ALL, DRAINING_SOME, EVERYBODY, IN_ORDER, SINGLE, SOME
 from tests.property.queue_world import World
 
 EXPIRATIONS = (NEVER, NEVER, 5, 20)
@@ -30,7 +30,7 @@ def attach(world: World, choice: random.Random, some: int) -> None:
     world.attach(
         some,
         queues=choice.randrange(6),
-        priority=choice.choice((0, 0, 1, 5) if world.serving == EVERYBODY else (0, 0, 5, 127)),
+        priority=choice.choice((0, 0, 1, 5) if world.serving in (EVERYBODY, IN_ORDER) else (0, 0, 5, 127)),
         prefetch=choice.choice((0, 1, 2, 5)),
         prefetch_bytes=choice.choice((0, 0, 0, 4, 10)),
         kind=choice.choice((0, 0, 4, 4, 5, 5, 6, 7)),
@@ -77,6 +77,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "single active, selectors": {"levels": 1, "queues": 1, "serving": SINGLE, "filtering": True},
     "all exclusive": {"levels": 1, "queues": 1, "serving": ALL},
     "all exclusive, draining": {"levels": 2, "queues": 1, "serving": DRAINING_ALL, "ttl": 15},
+    "strict": {"levels": 1, "queues": 2, "serving": IN_ORDER},
+    "strict, selectors": {"levels": 2, "queues": 1, "serving": IN_ORDER, "filtering": True},
     "some exclusive": {"levels": 1, "queues": 2, "serving": SOME},
     "some exclusive, draining, selectors": {
         "levels": 1,

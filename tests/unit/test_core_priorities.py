@@ -125,7 +125,7 @@ def test_a_level_goes_with_its_last_consumer() -> None:
         bench.client(priority=7).cancel()
     bench.client(priority=3)
     bench.client(priority=5)
-    assert [level.priority for level in bench.queue.manager.levels] == [5, 3]
+    assert [level.rank for level in bench.queue.manager.levels] == [5, 3]
 
 
 def test_higher_message_priority_is_next_also_when_the_cursor_has_passed_its_place() -> None:

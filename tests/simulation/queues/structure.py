@@ -74,7 +74,7 @@ def check_consumers(seen: Seen, queue: Queue, shelf: Shelf) -> None:
     counted = (manager.interested, manager.notified)
     recount = tuple(sum(other.state == state for other in listed) for state in (INTERESTED, NOTIFIED))
     check(seen, "I5", counted == recount, f"{counted} instead of {recount}")
-    order = [level.priority for level in manager.levels]
+    order = [level.rank for level in manager.levels]
     check(seen, "I5", order == sorted(order, reverse=True), "levels are out of order")
     for consumer in manager.all:
         check(seen, "I5", bool(consumer.blockers) == (consumer.state == NOT_INTERESTED), "blockers")
