@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from broker.adapters.redelivery import counted_fields
 from broker.adapters.view091 import View091
-from broker.core.letter import DeadLetter, Notice
+from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.view import MessageView
-from protocol.amqp091.deaths import X_DEATH, Death, add_death, decode_deaths, write_headers
+from protocol.amqp091.deaths import X_DEATH, Death, add_death, decode_deaths, long_string, write_headers
 from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import EXPIRATION, Field, Properties
 from protocol.errors import ProtocolError
 
 _COPIES: Final = b"CC"
+_EXPIRED_BY: Final = b"x-expired-by"
+_EXPIRED_WHILE: Final = b"x-expired-while"
+_EXPIRED: Final[tuple[bytes, ...]] = (_EXPIRED_BY, _EXPIRED_WHILE)
 
 
 def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
@@ -39,6 +43,7 @@ def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadL
     )
     deaths = add_death(deaths, death)
     fields = write_headers(fields, deaths, message.address.exchange, not message.died)
+    fields = _with_past(fields, notice.past)
     if not notice.keeps_keys:
         copies = []
         fields = [field for field in fields if field[0] != _COPIES]
@@ -50,6 +55,19 @@ def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadL
         [(death.queue, death.reason) for death in deaths],
         LetterView(View091(properties)),
     )
+
+
+def _with_past(fields: list[Field], past: Past | None) -> list[Field]:
+    """How often the queue gave it out, and whose time was over; what the headers said of that before goes."""
+    fields = [field for field in fields if field[0] not in _EXPIRED]
+    if past is None:
+        return fields
+    if past.deliveries > 0:
+        fields = counted_fields(fields, int(past.deliveries), int(past.returns))
+    if past.expired_by:
+        fields.append((_EXPIRED_BY, long_string(past.expired_by)))
+        fields.append((_EXPIRED_WHILE, long_string(past.expired_while)))
+    return fields
 
 
 def _fields(properties: Properties) -> list[Field]:

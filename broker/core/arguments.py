@@ -14,8 +14,8 @@ from mypy_extensions import i64
 from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
-from broker.core.outcome import OUTCOMES
 from broker.core.queue_kinds import check_kind, kind_rules
+from broker.core.retry_arguments import check_retry, retry_rules
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 EXPIRES: Final = "x-expires"
@@ -26,6 +26,10 @@ OVERFLOW: Final = "x-overflow"
 DELAYED_TYPE: Final = "x-delayed-type"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
+DEAD_LETTER_REASONS: Final = "x-dead-letter-reasons"
+MAXLEN: Final = "maxlen"
+DEATHS: Final[tuple[str, ...]] = ("rejected", "expired", MAXLEN, "delivery_limit")
+REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
 QUEUE_TYPE: Final = "x-queue-type"
 DEFAULT_QUEUE_TYPE: Final = "classic"
 QUORUM: Final = "quorum"
@@ -62,12 +66,13 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         MESSAGE_TTL: ArgumentRule("int", 0, MILLISECONDS_MAX),
         DEAD_LETTER_EXCHANGE: ArgumentRule("short"),
         DEAD_LETTER_ROUTING_KEY: ArgumentRule("short"),
+        DEAD_LETTER_REASONS: ArgumentRule("set", choices=DEATHS),
         "x-dead-letter-strategy": ArgumentRule("str", choices=("at-most-once", "at-least-once")),
         MAX_LENGTH: ArgumentRule("int", 0, ANY_SIZE),
         MAX_LENGTH_BYTES: ArgumentRule("int", 0, ANY_SIZE),
         "x-max-in-memory-length": ArgumentRule("int", 0, ANY_SIZE),
         "x-max-in-memory-bytes": ArgumentRule("int", 0, ANY_SIZE),
-        OVERFLOW: ArgumentRule("str", choices=("drop-head", "reject-publish", "reject-publish-dlx")),
+        OVERFLOW: ArgumentRule("str", choices=("drop-head", "reject-publish", REJECT_PUBLISH_DLX)),
         **kind_rules(),
         SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
         ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
@@ -81,14 +86,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         "x-quorum-initial-group-size": ArgumentRule("int", 1, ANY_SIZE),
         CONSUMER_TIMEOUT: ArgumentRule("int", 1, MILLISECONDS_MAX),
         DELIVERY_LIMIT: ArgumentRule("int", -1, ANY_SIZE),
-        DELIVERY_COUNT_ON: ArgumentRule("set", choices=OUTCOMES),
-        RETRY_MIN: ArgumentRule("int", 1, MILLISECONDS_MAX),
-        RETRY_MAX: ArgumentRule("int", 1, MILLISECONDS_MAX),
-        RETRY_MULTIPLIER: ArgumentRule("number", 1, 1000),
-        RETRY_JITTER: ArgumentRule("number", 0, 1),
-        DELAYED_RETRY_TYPE: ArgumentRule("str", choices=("disabled", "all", "failed", "returned")),
-        DELAYED_RETRY_MIN: ArgumentRule("int", 0, MILLISECONDS_MAX),
-        DELAYED_RETRY_MAX: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        **retry_rules(),
         "x-member-placement-tag": ArgumentRule("name"),
         "x-max-age": ArgumentRule("age"),
         "x-stream-max-segment-size-bytes": ArgumentRule("int", 1, ANY_SIZE),
@@ -116,10 +114,16 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
             allowed = rule.objection(arguments[name])
             if allowed:
                 raise invalid(name, queue, arguments[name], f"is not {allowed}")
-    if DEAD_LETTER_ROUTING_KEY in arguments and DEAD_LETTER_EXCHANGE not in arguments:
-        value = arguments[DEAD_LETTER_ROUTING_KEY]
-        raise invalid(DEAD_LETTER_ROUTING_KEY, queue, value, f"needs {DEAD_LETTER_EXCHANGE}")
+    for name in (DEAD_LETTER_ROUTING_KEY, DEAD_LETTER_REASONS):
+        if name in arguments and DEAD_LETTER_EXCHANGE not in arguments:
+            raise invalid(name, queue, arguments[name], f"needs {DEAD_LETTER_EXCHANGE}")
+    if arguments.get(OVERFLOW) == REJECT_PUBLISH_DLX and MAXLEN not in dead_letter_reasons(arguments):
+        reasons = arguments[DEAD_LETTER_REASONS]
+        raise invalid(
+            DEAD_LETTER_REASONS, queue, reasons, f"does not go with {OVERFLOW}, {REJECT_PUBLISH_DLX}"
+        )
     check_kind(arguments, queue)
+    check_retry(arguments, queue)
     if has_single_active_consumer(arguments):
         for name in (ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER):
             if arguments.get(name, False) is not False:
@@ -156,6 +160,12 @@ def text_argument(arguments: Arguments, name: str) -> str | None:
     value = arguments.get(name)
     assert value is None or isinstance(value, str), "arguments are checked before a queue is made"
     return value
+
+
+def dead_letter_reasons(arguments: Arguments) -> list[str]:
+    """The deaths, out of DEATHS, after which a queue moves messages; its arguments have been checked."""
+    reasons = text_argument(arguments, DEAD_LETTER_REASONS)
+    return list(DEATHS) if reasons is None else [name.strip() for name in reasons.split(",")]
 
 
 def is_quorum(arguments: Arguments) -> bool:

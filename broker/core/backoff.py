@@ -10,23 +10,22 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.argument_rule import MILLISECONDS_MAX, Arguments, invalid
-from broker.core.arguments import (
+from broker.core.argument_rule import MILLISECONDS_MAX, Arguments
+from broker.core.arguments import number_argument, text_argument
+from broker.core.chance import Chance
+from broker.core.outcome import ALL, CRASH, NACK, RECOVER, REJECT, RELEASED, TIMEOUT
+from broker.core.retry_arguments import (
     DELAYED_RETRY_MAX,
     DELAYED_RETRY_MIN,
     DELAYED_RETRY_TYPE,
+    DISABLED,
     RETRY_JITTER,
     RETRY_MAX,
     RETRY_MIN,
     RETRY_MULTIPLIER,
-    number_argument,
-    text_argument,
 )
-from broker.core.chance import Chance
-from broker.core.outcome import ALL, CRASH, NACK, RECOVER, REJECT, RELEASED, TIMEOUT
 
 _JITTER_STEPS: Final = 1 << 30
-_DISABLED: Final = "disabled"
 _TYPES: Final[dict[str, int]] = {
     "all": ALL,
     "failed": REJECT | CRASH,
@@ -91,28 +90,12 @@ def backoff_of(held: Arguments) -> Backoff | None:
             False,
             ALL & ~RELEASED,
         )
-    kind = text_argument(held, DELAYED_RETRY_TYPE) or _DISABLED
+    kind = text_argument(held, DELAYED_RETRY_TYPE) or DISABLED
     least = number_argument(held, DELAYED_RETRY_MIN, 0)
-    if kind == _DISABLED or least == 0:
+    if kind == DISABLED or least == 0:
         return None
     most = number_argument(held, DELAYED_RETRY_MAX, MILLISECONDS_MAX)
     return Backoff(least, max(most, 1), 1.0, 0.0, True, _TYPES[kind])
-
-
-def check_backoff(arguments: Arguments, queue: str) -> None:
-    """Refuse arguments that make no sense together; each of them is what it may be.
-
-    Raises:
-        PreconditionFailed: both arguments.
-    """
-    for name in (RETRY_MAX, RETRY_MULTIPLIER, RETRY_JITTER):
-        if name in arguments and RETRY_MIN not in arguments:
-            raise invalid(name, queue, arguments[name], f"needs {RETRY_MIN}")
-    if RETRY_MIN in arguments and arguments.get(DELAYED_RETRY_TYPE, _DISABLED) != _DISABLED:
-        raise invalid(RETRY_MIN, queue, arguments[RETRY_MIN], f"cannot be had with {DELAYED_RETRY_TYPE}")
-    for least, most in ((RETRY_MIN, RETRY_MAX), (DELAYED_RETRY_MIN, DELAYED_RETRY_MAX)):
-        if number_argument(arguments, least, 0) > number_argument(arguments, most, MILLISECONDS_MAX):
-            raise invalid(most, queue, arguments[most], f"is less than {least}")
 
 
 def _fraction(held: Arguments, name: str, default: float) -> float:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.entry import QueueEntry
+from broker.core.entry import HELD, QueueEntry
 from broker.core.leaving import drop, take_out
+from broker.core.letter import Past
 from broker.core.message import Message
 
 if TYPE_CHECKING:
@@ -30,14 +31,29 @@ REASONS: Final[tuple[str, str, str, str]] = ("rejected", "expired", "maxlen", "d
 def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
     """AVAILABLE, ACQUIRED or HELD → DEQUEUED: `entry` goes to the dead-letter exchange, if there is one."""
     rules = queue.rules
-    if rules is None or not rules.dead_letters:
+    if rules is None or not rules.moves(reason):
         queue.counters.discarded[reason] += 1
         drop(queue, entry)
         return
     message = entry.message
+    past = past_of(queue, entry, reason)
     take_out(queue, entry)
     held = message if queue.logged and message.sequence != 0 else None
-    rules.topology.dead_letters.add(Death(queue, rules, message, reason, held, queue))
+    death = Death(queue, rules, message, reason, held, queue)
+    death.past = past
+    rules.topology.dead_letters.add(death)
+
+
+def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
+    """What its letter is to tell of `entry`, which is about to leave `queue`; None: nothing."""
+    past = Past()
+    if queue.counts:
+        past.deliveries = entry.delivery_count
+        past.returns = entry.counted - 1 if reason == REJECTED else entry.counted
+    if reason == EXPIRED:
+        past.expired_by = "message" if entry.own_time else "queue"
+        past.expired_while = "held" if entry.state == HELD else "ready"
+    return past if past.deliveries > 0 or past.expired_by else None
 
 
 @final
@@ -46,7 +62,7 @@ class Death:
 
     `held`: what the log still has instead, of `holder`: until it is settled, the message is there again after
     a crash. None if it has nothing. `passage`: the way of the dead letter, once it is planned; None also if
-    its exchange is not there.
+    its exchange is not there. `past`: what its letter tells of its time in the queue, if anything.
     """
 
     def __init__(
@@ -59,3 +75,4 @@ class Death:
         self.held = held
         self.holder = holder
         self.passage: Passage | None = None
+        self.past: Past | None = None

@@ -108,7 +108,9 @@ class DeadLetters:
         key = rules.dead_letter_key
         date = topology.schedule.date()
         letter = topology.write_letter(
-            old, topology.store, Notice(death.queue.name, REASONS[death.reason], date, key is None)
+            old,
+            topology.store,
+            Notice(death.queue.name, REASONS[death.reason], date, key is None, death.past),
         )
         route = rules.dead_letter_route
         if key is None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.core.arguments import check_exchange_arguments, check_queue_arguments, check_quorum
-from broker.core.backoff import check_backoff
 from broker.core.chance import Chance
 from broker.core.clearing import purge
 from broker.core.counters import Counters
@@ -159,7 +158,6 @@ class Declarations(Topology):
             touch(found)
             return found
         check_queue_arguments(arguments, where)
-        check_backoff(arguments, where)
         if self.queues_max is not None and len(self.queues) >= self.queues_max:
             raise PreconditionFailed(
                 f"cannot declare queue '{name}': "

@@ -15,17 +15,37 @@ _REJECTED: Final = "rejected"
 
 
 @final
+class Past:
+    """How it went with a message in the queue in which it died.
+
+    `deliveries`: how often the queue, which counts, gave it out, 0: never; `returns`: how often it came back
+    then in a way that counts. `expired_by`: whose time to live was over, "message" or "queue"; "" if it did
+    not expire; `expired_while`: "ready", or "held" because it was to wait before it was tried again.
+    """
+
+    def __init__(self) -> None:
+        self.deliveries: i64 = 0
+        self.returns: i64 = 0
+        self.expired_by = ""
+        self.expired_while = ""
+
+
+@final
 class Notice:
     """What a dead letter is to say: the message has left `queue` at `date` (ms since 1970) for `reason`.
 
     `keeps_keys`: it goes on with the routing keys that it has; else those that its publisher added are void.
+    `past`: what else there is to tell, if anything.
     """
 
-    def __init__(self, queue: str, reason: str, date: i64, keeps_keys: bool) -> None:
+    def __init__(
+        self, queue: str, reason: str, date: i64, keeps_keys: bool, past: Past | None = None
+    ) -> None:
         self.queue = queue
         self.reason = reason
         self.date = date
         self.keeps_keys = keeps_keys
+        self.past = past
 
 
 @final

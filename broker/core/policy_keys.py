@@ -44,6 +44,7 @@ Replicas, memory and streams are not a queue's own matter here."""
 QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "consumer-timeout",
     "dead-letter-exchange",
+    "dead-letter-reasons",
     "dead-letter-routing-key",
     "delayed-retry-max",
     "delayed-retry-min",

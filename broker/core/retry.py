@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.arguments import DELIVERY_COUNT_ON, text_argument
+from broker.core.arguments import text_argument
 from broker.core.backoff import Backoff, backoff_of
 from broker.core.delivery_limit import append_count
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.offering import offer_again
 from broker.core.outcome import ALL, CRASH, outcomes_of
+from broker.core.retry_arguments import DELIVERY_COUNT_ON
 from broker.core.schedule import Alarm
 from broker.core.timers import Timer, Timers
 

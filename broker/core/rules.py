@@ -17,14 +17,14 @@ from broker.core.arguments import (
     MAX_LENGTH_BYTES,
     MESSAGE_TTL,
     OVERFLOW,
+    dead_letter_reasons,
     number_argument,
     text_argument,
 )
-from broker.core.dead_letter import EXPIRED, dead_letter
+from broker.core.dead_letter import EXPIRED, MAXLEN, REASONS, dead_letter
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.immediate import now_or_never
 from broker.core.limits import Victims, admit_one_more, make_room
-from broker.core.message import Message
 from broker.core.overflow import DROP_HEAD, NO_LIMIT, OVERFLOWS, REJECT_PUBLISH_DLX
 from broker.core.schedule import Alarm
 from broker.core.timers import Timer, Timers
@@ -81,7 +81,7 @@ class Rules(Alarm):
         self.trimming = False  # there is more than there may be, and the alarm goes on dropping
         self.victims: Victims | None = None
         self.dead_letter_exchange = ""
-        self.dead_letters = False  # there is such an exchange
+        self.dead_letter_reasons: i64 = 0  # bits, 1 << reason; none without such an exchange
         self.dead_letter_key: str | None = None
         self.dead_letter_route: Route | None = None  # the latest
 
@@ -96,7 +96,10 @@ class Rules(Alarm):
         self.limited = self.max_length != NO_LIMIT or self.max_bytes != NO_LIMIT
         self.overflow = OVERFLOWS[text_argument(held, OVERFLOW) or "drop-head"]
         exchange = text_argument(held, DEAD_LETTER_EXCHANGE)
-        self.dead_letters = exchange is not None
+        self.dead_letter_reasons = 0
+        if exchange is not None:
+            for name in dead_letter_reasons(held):
+                self.dead_letter_reasons |= 1 << REASONS.index(name)
         self.dead_letter_exchange = exchange or ""
         self.dead_letter_key = text_argument(held, DEAD_LETTER_ROUTING_KEY)
         self.dead_letter_route = None
@@ -135,7 +138,11 @@ class Rules(Alarm):
     @property
     def passes_on(self) -> bool:
         """Whether a message that is refused is dead-lettered."""
-        return self.dead_letters and self.overflow == REJECT_PUBLISH_DLX
+        return self.overflow == REJECT_PUBLISH_DLX and self.moves(MAXLEN)
+
+    def moves(self, reason: i64) -> bool:
+        """Whether a message that dies of this is dead-lettered; else it is discarded."""
+        return self.dead_letter_reasons >> reason & 1 != 0
 
     def reserve(self, count: i64, size: i64) -> None:
         """Keep room for messages of a transaction, or give it back if negative."""
@@ -146,7 +153,7 @@ class Rules(Alarm):
 
     def admit(self, entry: QueueEntry) -> bool:
         """`entry` is new and has not been announced; false if it is not AVAILABLE any more."""
-        wait = self._wait(entry.message)
+        wait = self._wait(entry)
         if wait == 0:
             now_or_never(self.queue, entry)
             entry.timer = Timer(self.schedule.now())  # should it come back
@@ -163,14 +170,14 @@ class Rules(Alarm):
 
     def handed_over(self, entry: QueueEntry) -> None:
         """`entry` is new, and a client has it already: its time counts should it come back."""
-        wait = self._wait(entry.message)
+        wait = self._wait(entry)
         if wait >= 0:
             entry.timer = Timer(self.schedule.now() + wait)
 
     def restored(self, entry: QueueEntry) -> None:
         """`entry` is from before a restart: its time goes on."""
         message = entry.message
-        wait = self._wait(message)
+        wait = self._wait(entry)
         if wait >= 0:
             if message.date > 0:
                 passed: i64 = max(self.schedule.date() - message.date, 0)
@@ -202,10 +209,11 @@ class Rules(Alarm):
             make_room(self, len(entries) + SLICE)
         self.arm()
 
-    def _wait(self, message: Message) -> i64:
-        """How long `message` may wait in the queue, -1: for ever."""
-        expiration = message.expiration
+    def _wait(self, entry: QueueEntry) -> i64:
+        """How long `entry`, which is new, may wait in the queue, -1: for ever; note who says so."""
+        expiration = entry.message.expiration
         if expiration >= 0 and (self.ttl < 0 or expiration < self.ttl):
+            entry.own_time = True
             return expiration
         return self.ttl
 

@@ -19,7 +19,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from broker.core.admission import set_date
 from broker.core.consumer import QueueConsumer
-from broker.core.dead_letter import REJECTED, Death
+from broker.core.dead_letter import REJECTED, Death, past_of
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.leaving import drop
@@ -117,9 +117,11 @@ class HeldSettlement:
         """
         queue = self.consumer.queue
         rules = queue.rules
-        if self.outcome != DISCARD or rules is None or not rules.dead_letters or not self.is_valid():
+        if self.outcome != DISCARD or rules is None or not rules.moves(REJECTED) or not self.is_valid():
             return
-        waiting = deque([Death(queue, rules, self.entry.message, REJECTED, None, queue)])
+        own = Death(queue, rules, self.entry.message, REJECTED, None, queue)
+        own.past = past_of(queue, self.entry, REJECTED)
+        waiting = deque([own])
         while waiting:
             death = waiting.popleft()
             self.deaths.append(death)

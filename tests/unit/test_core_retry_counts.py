@@ -104,7 +104,7 @@ def test_what_was_counted_before_a_restart_says_how_long_it_waits_after_it() -> 
         ({"retry_jitter": 1}, "x-retry-jitter.*needs x-retry-min"),
         ({"retry_min": 5, "retry_max": 4}, "x-retry-max.*'4'.*less than x-retry-min"),
         ({"delayed_retry_min": 5, "delayed_retry_max": 4}, "x-delayed-retry-max.*less than"),
-        ({"retry_min": 5, "delayed_retry_type": "all"}, "x-retry-min.*x-delayed-retry-type"),
+        ({"retry_min": 5, "delayed_retry_type": "all"}, "x-retry-min.*does not go with x-delayed-retry-type"),
         ({"delivery_count_on": "nack,ack"}, "x-delivery-count-on.*'nack,ack'.*some of nack, reject"),
         ({"delivery_count_on": ""}, "x-delivery-count-on"),
         ({"delivery_count_on": 1}, "x-delivery-count-on"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from broker.core.consumer import QueueConsumer
-from broker.core.delivery_limit import deliver_again
 from broker.core.entry_filter import EntryFilter, SelectorFilter
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.getting import get_one
 from broker.core.lease import Lease
+from broker.core.release import deliver_again
 from broker.core.selector.selector import Selector
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
