@@ -10,7 +10,7 @@ from broker.adapters.publication import Publication
 from broker.adapters.target091 import write_message
 from broker.core.errors import BrokerError, QueueStopped, StoreFailed
 from broker.core.message import Message
-from broker.core.publishing import NOT_NOW
+from broker.core.publishing import DUPLICATE, NOT_NOW
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import NO_CONSUMERS, NO_ROUTE, PRECONDITION_FAILED, REPLY_NAMES
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 def not_taken(channel: Channel, publication: Publication, message: Message, taken: i64) -> None:
     """Give a message back if it was published so; `taken` is what VirtualHost.publish has returned."""
+    if taken == DUPLICATE:
+        if publication.mandatory:
+            _give_back(channel, message, PRECONDITION_FAILED, "DUPLICATE")
+        return
     if publication.mandatory and taken != NOT_NOW:
         code = NO_ROUTE
     elif publication.immediate:

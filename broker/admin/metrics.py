@@ -40,6 +40,7 @@ TOTALS: Final = {
     "messages_replies_dropped": "Direct replies dropped because the requester was gone or did not read.",
     "messages_refused": "Messages refused because the log had failed.",
     "messages_overflowed": "Messages refused because a queue was full.",
+    "messages_duplicate": "Messages that a queue did not take as it had had them before.",
     "dead_letters_failed": "Messages that could not be dead-lettered; the log keeps those that it has.",
     "messages_made_ready": "Messages that became ready in a queue: new there, or given back.",
     "consumer_wakeups": "Consumers that were told of messages.",
@@ -62,6 +63,11 @@ PER_QUEUE: Final = {
     "consumer_count": ("queue_consumers", "Consumers of the queue."),
 }
 """What is told of each queue: the attribute, the metric and what it means."""
+
+OF_SOME_QUEUES: Final = {
+    ("memory", "duplicates"): ("queue_messages_duplicate", "Messages that the queue had had before."),
+}
+"""What is told of queues that have what others have not: that, and its attribute, which only grows."""
 
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -116,6 +122,17 @@ class Exposition:
                     consumers += sum(values)
                 samples = zip(labels[start : start + SLICE], values, strict=True)
                 yield "".join([f"amqpd_{metric}{label} {value}\n" for label, value in samples]).encode()
+                await asyncio.sleep(0)
+        for (feature, attribute), (metric, text) in OF_SOME_QUEUES.items():
+            yield f"# HELP amqpd_{metric} {text}\n# TYPE amqpd_{metric} counter\n".encode()
+            for start in range(0, len(queues), SLICE):
+                some = zip(labels[start : start + SLICE], queues[start : start + SLICE], strict=True)
+                having = [(label, getattr(queue, feature)) for label, queue in some]
+                yield "".join(
+                    f"amqpd_{metric}{label} {int(getattr(had, attribute))}\n"
+                    for label, had in having
+                    if had is not None
+                ).encode()
                 await asyncio.sleep(0)
         yield (
             "# HELP amqpd_consumers Consumers of all queues.\n"

@@ -60,8 +60,19 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "message_bytes_held": held_bytes,
         "consumers": queue.consumer_count,
         "message_stats": stats,
+        **_feature_fields(queue),
         **_policy_fields(queue.effect),
     }
+
+
+def _feature_fields(queue: Queue) -> Shown:
+    """What only queues have that make use of something."""
+    fields: Shown = {}
+    memory = queue.memory
+    if memory is not None:
+        fields["messages_duplicate"] = int(memory.duplicates)
+        fields["remembered"] = {"message_ids": len(memory.ids), "producers": len(memory.producers)}
+    return fields
 
 
 def shown_exchange(exchange: Exchange, vhost: str) -> Shown:

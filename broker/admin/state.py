@@ -50,6 +50,10 @@ class MeasuredQueue(Protocol):
     def consumer_count(self) -> int:
         """Consumers of the queue."""
 
+    @property
+    def memory(self) -> object | None:
+        """What it remembers of messages, if it does."""
+
 
 class MeasuredVirtualHost(Protocol):
     """The queues of a virtual host, by name."""

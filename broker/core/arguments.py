@@ -49,6 +49,9 @@ DELAYED_RETRY_MIN: Final = "x-delayed-retry-min"
 DELAYED_RETRY_MAX: Final = "x-delayed-retry-max"
 DISPATCH: Final = "x-dispatch"
 STRICT: Final = "strict"
+DEDUP_WINDOW: Final = "x-dedup-window"
+DEDUP_LIMIT: Final = "x-dedup-limit"
+DEDUP_PRODUCERS: Final = "x-dedup-producers"
 
 _LEADER_LOCATORS: Final[tuple[str, ...]] = (
     "client-local",
@@ -92,6 +95,9 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         "x-stream-max-segment-size-bytes": ArgumentRule("int", 1, ANY_SIZE),
         "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
         "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
+        DEDUP_WINDOW: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        DEDUP_LIMIT: ArgumentRule("int", 1, ANY_SIZE),
+        DEDUP_PRODUCERS: ArgumentRule("int", 1, ANY_SIZE),
     }
 
 
@@ -129,6 +135,8 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
             if arguments.get(name, False) is not False:
                 why = f"does not go with {SINGLE_ACTIVE_CONSUMER}, which drains"
                 raise invalid(name, queue, arguments[name], why)
+    if DEDUP_LIMIT in arguments and DEDUP_WINDOW not in arguments:
+        raise invalid(DEDUP_LIMIT, queue, arguments[DEDUP_LIMIT], f"needs {DEDUP_WINDOW}")
 
 
 def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:

@@ -45,6 +45,9 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
         queue.rules = None
     if queue.retry is not None:
         queue.retry.stop()
+    if queue.memory is not None:
+        schedule.cancel(queue.memory)
+        queue.memory = None
     queue.election = None
     consumers = list(queue.manager.all)
     for consumer in consumers:
@@ -83,6 +86,7 @@ class Remains(Alarm):
         super().__init__()
         self._queue = queue
         self._rules = queue.rules
+        self._memory = queue.memory
         self._schedule = schedule
 
     def let_go(self, entry: QueueEntry) -> None:
@@ -111,7 +115,15 @@ class Remains(Alarm):
         if timetable is not None:
             for message in timetable.take(room):
                 self._forget(message)
-        if entry is not None or (timetable is not None and len(timetable) > 0):
+        memory = self._memory
+        if memory is not None:
+            for mark in memory.take(room):
+                self._forget(mark)
+        if (
+            entry is not None
+            or (timetable is not None and len(timetable) > 0)
+            or (memory is not None and len(memory) > 0)
+        ):
             self._schedule.set(self, self._schedule.now())
 
     def _forget(self, message: Message) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
-from broker.core.keeper import Keeper
 from broker.core.letter import Notice
 from broker.core.message import Address, Message
 from broker.core.passage import Passage
@@ -47,16 +46,8 @@ class DeadLetters:
         self._waiting.append(death)
         self._run()
 
-    def pass_on(
-        self,
-        message: Message,
-        queues: list[Queue],
-        keepers: list[Keeper],
-        held: Message | None,
-        holder: Queue,
-    ) -> None:
+    def pass_on(self, passage: Passage, held: Message | None, holder: Queue) -> None:
         """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
-        passage = Passage(message, queues, keepers)
         passage.leave_out_full()
         self._append(passage, held, holder)
         passage.put(self._topology)
@@ -162,6 +153,7 @@ class DeadLetters:
             held = None
         elif logged and not store.failure:
             store.append_message(passage.message, logged)
+        passage.append_identity(self._topology)
         for death in passage.deaths:
             death.held = held
             death.holder = holder

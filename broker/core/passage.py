@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.core.dead_letter import MAXLEN, Death
+from broker.core.identity import Identity, identity_of, leave_out_known
 from broker.core.keeper import Keeper
 from broker.core.message import Message
 from broker.core.queue import Queue
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class Passage:
     """`queues` and `keepers` get `message`.
 
+    `identity`: what it is known by, if that matters to one of them; `known`: all queues have had it before.
     `deaths`: of the message in queues that take no more and send on what they refuse; `dropped`: how many
     others take no more. Both only if `leave_out_full` was asked for.
     """
@@ -30,6 +32,8 @@ class Passage:
         self.message = message
         self.queues = queues
         self.keepers = keepers
+        self.identity: Identity | None = None
+        self.known = False
         self.deaths: list[Death] = []
         self.dropped: i64 = 0
         self._reserved: list[Rules] = []
@@ -43,12 +47,33 @@ class Passage:
         logged += [keeper.queue for keeper in self.keepers if keeper.queue.logged]
         return logged
 
-    def append(self, store: MessageStore) -> bool:
+    def identify(self, topology: Topology) -> None:
+        """Leave out queues that have had the message.
+
+        Raises:
+            PreconditionFailed: it says something of itself that cannot be.
+            StoreFailed: a queue that has had it cannot say so durably.
+        """
+        identity = identity_of(self.message, self.queues, topology)
+        if identity is None:
+            return
+        left = leave_out_known(identity, self.message, self.queues, topology)
+        self.known = not left and not any(keeper.takes for keeper in self.keepers)
+        self.queues = left
+        self.identity = identity
+
+    def append(self, topology: Topology) -> bool:
         """Append the message for those queues; false if there is none. The log accepts appends."""
         logged = self.logged
         if logged:
-            store.append_message(self.message, logged)
+            topology.store.append_message(self.message, logged)
+        self.append_identity(topology)
         return bool(logged)
+
+    def append_identity(self, topology: Topology) -> None:
+        """Append, next to the message, that its queues have had it."""
+        if self.identity is not None:
+            self.identity.append(self.message, self.queues, topology)
 
     def leave_out_full(self) -> None:
         """Leave out queues that take no more."""
@@ -67,7 +92,12 @@ class Passage:
     # ---- when some time passes between the append and the put
 
     def reserve(self) -> None:
-        """Keep room in queues that refuse what is too much: also for what the same transaction sends."""
+        """Keep room in queues that refuse what is too much, and have the others know what is to come.
+
+        Also for what the same transaction sends.
+        """
+        if self.identity is not None:
+            self.identity.reserve(self.queues)
         for queue in self.queues:
             rules = queue.rules
             if rules is not None and rules.limited:
@@ -76,6 +106,8 @@ class Passage:
 
     def unreserve(self) -> None:
         """Give the room back."""
+        if self.identity is not None:
+            self.identity.unreserve()
         for rules in self._reserved:
             rules.reserve(-1, -self.message.size)
         self._reserved = []
@@ -99,3 +131,5 @@ class Passage:
             keeper.add(message if keeper.queue.logged else twin)
         for queue in self.queues:
             queue.enqueue(message if queue.logged else twin)
+        if self.identity is not None:
+            self.identity.keep(self.queues)

@@ -11,6 +11,7 @@ from broker.core.delivery_limit import set_limit
 from broker.core.effect import NO_EFFECT, Effect, Effective
 from broker.core.errors import NotFound
 from broker.core.exchange import Exchange
+from broker.core.memory import apply_memory
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policy import OPERATOR_POLICY, POLICY, Policy
 from broker.core.policy_keys import type_of
@@ -112,6 +113,7 @@ class Policies:
         set_limit(queue)
         apply_retry(queue, self._topology)
         apply_rules(queue, self._topology)
+        apply_memory(queue, self._topology)
 
     def cover_exchange(self, exchange: Exchange) -> None:
         """Have the policies that match hold for an exchange that is new, or that other ones matched before.

@@ -12,7 +12,6 @@ from broker.core.declarations import Declarations
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.exchange import Exchange
 from broker.core.immediate import enqueue_immediate
-from broker.core.keeper import Keeper
 from broker.core.message import Address, Message
 from broker.core.names import check_length
 from broker.core.passage import Passage
@@ -26,6 +25,7 @@ from broker.core.view import MessageView
 BY_MESSAGE: Final[i64] = -1  # nothing was done, `publish_by_message` has to be used
 REFUSED: Final[i64] = -3  # a queue is full and takes no more: none has got the message
 NOT_NOW: Final[i64] = -2  # no consumer of the queues could have an immediate message at once
+DUPLICATE: Final[i64] = -4  # all queues have had it before
 
 
 class Publishing(Declarations):
@@ -65,9 +65,10 @@ class Publishing(Declarations):
 
         `immediate`: a queue takes it only if a consumer can have it at once; `NOT_NOW` if none did.
         `BY_MESSAGE` is returned, and nothing done, when the route is `by_message`; `REFUSED` when a queue is
-        full, and then none has got it.
+        full, and then none has got it; `DUPLICATE` when all queues have had the message before.
 
         Raises:
+            PreconditionFailed: a queue knows messages by what this one says of itself, and that is malformed.
             NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
             QueueStopped: a queue takes nothing, and none has got the message.
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
@@ -80,11 +81,16 @@ class Publishing(Declarations):
         if message.persistent and route.logged:
             self._append(message, route.logged)
         queues = route.queues
+        taken: i64 = 0
         if immediate:
-            return self._deliver_now(queues, message, message)
+            taken = len(self._deliver_now(queues, message, message))
+            if taken == 0:
+                self.counters.unroutable += 1
+                return NOT_NOW if queues else taken
+            return taken
         for queue in queues:
             queue.enqueue(message)
-        taken: i64 = len(queues)
+        taken = len(queues)
         if taken == 0:
             self.counters.unroutable += 1
         return taken
@@ -107,7 +113,7 @@ class Publishing(Declarations):
             StoreFailed: the message is persistent, a queue is logged and the log has stopped.
         """
         found = self.resolve(route, message, keys, view)
-        return self._publish(message, list(found.queues), found.keepers, immediate)
+        return self._publish(Passage(message, list(found.queues), found.keepers), immediate)
 
     def resolve(self, route: Route, message: Message, keys: list[str], view: MessageView) -> Resolution:
         """Find out where one message of a route goes, and from when on. Raises what `refresh` raises."""
@@ -119,7 +125,7 @@ class Publishing(Declarations):
         return found
 
     def publish_carefully(self, route: Route, message: Message, immediate: bool = False) -> i64:
-        """Publish a message that has an expiration; `publish` does so itself when the route asks for it.
+        """Publish a message that asks for more itself; `publish` does so when the route asks for it.
 
         Like `publish` otherwise.
         """
@@ -127,49 +133,61 @@ class Publishing(Declarations):
             self.refresh(route)
         if route.by_message:
             return BY_MESSAGE
-        return self._publish(message, route.queues, [], immediate)
+        return self._publish(Passage(message, route.queues, []), immediate)
 
-    def _publish(self, message: Message, queues: list[Queue], keepers: list[Keeper], immediate: bool) -> i64:
+    def _publish(self, passage: Passage, immediate: bool) -> i64:
+        check_enqueue(passage.queues)
+        passage.identify(self)
         self.counters.published += 1
-        check_enqueue(queues)
-        if not immediate and is_refused(self, message, queues):
+        if passage.known:
+            return DUPLICATE
+        message = passage.message
+        if not immediate and is_refused(self, message, passage.queues):
             return REFUSED
-        set_date(self, message, queues)
-        self._append_to(Passage(message, queues, keepers))
-        return self.put(message, queues, keepers, immediate)
+        set_date(self, message, passage.queues)
+        self._append_to(passage)
+        return self.put(passage, immediate)
 
-    def put(self, message: Message, queues: list[Queue], keepers: list[Keeper], immediate: bool) -> i64:
+    def put(self, passage: Passage, immediate: bool) -> i64:
         """Put a message that has been appended where it goes; returns what `publish` does."""
+        message = passage.message
+        queues = passage.queues
+        keepers = passage.keepers
+        identity = passage.identity
         twin = unlogged_twin(message, queues, keepers)
         kept: i64 = 0
         for keeper in keepers:
             keeper.add(message if keeper.queue.logged else twin)
             kept += keeper.takes
-        if immediate and kept == 0:
-            return self._deliver_now(queues, message, twin)
-        for queue in queues:
-            given = message if queue.logged else twin
-            if immediate:
-                enqueue_immediate(queue, given)
-            else:
-                queue.enqueue(given)
-        if not queues and kept == 0:
+        takers = queues
+        if immediate:
+            takers = self._deliver_now(queues, message, twin)
+        else:
+            for queue in queues:
+                queue.enqueue(message if queue.logged else twin)
+        if identity is not None:
+            identity.keep(takers)
+        if kept == 0 and not takers:
             self.counters.unroutable += 1
-        return kept + len(queues)
+            return NOT_NOW if queues else kept
+        return kept + len(takers if kept == 0 else queues)
 
     def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
         """Put a message that an exchange has held into the queues where it goes now (Topology)."""
         found = Resolution(self.chance)
         found.run(source, keys, self.views(message, self.store), self.exchanges)
-        queues = list(found.queues)
-        for queue in queues:
+        passage = Passage(message, list(found.queues), found.keepers)
+        for queue in passage.queues:
             if queue.rules is not None and queue.rules.refuses(message.size) and not queue.rules.passes_on:
                 return False
-        set_date(self, message, queues)
-        if not queues:
+        if not passage.queues:
             self.counters.unroutable += 1
-        letter = held if held.sequence != 0 else None
-        self.dead_letters.pass_on(message, queues, found.keepers, letter, holder)
+        try:
+            passage.identify(self)
+        except Exception:  # it says what cannot be, and nobody is there to be told
+            passage.identity = None
+        set_date(self, message, passage.queues)
+        self.dead_letters.pass_on(passage, held if held.sequence != 0 else None, holder)
         return True
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
@@ -196,6 +214,7 @@ class Publishing(Declarations):
         set_date(self, message, queues)
         found.delay_message(message, self.schedule)
         passage = Passage(message, queues, found.keepers)
+        passage.identify(self)
         self._append_to(passage)
         passage.put(self)
 
@@ -204,6 +223,7 @@ class Publishing(Declarations):
         logged = passage.logged
         if logged:
             self._append(passage.message, logged)
+        passage.append_identity(self)
 
     def refusal(self, message: Message, queues: list[Queue], immediate: bool) -> str:
         """Why a message that was published to these queues would not be kept; "" if it would."""
@@ -221,16 +241,9 @@ class Publishing(Declarations):
         self.store.require()
         self.store.append_message(message, logged)
 
-    def _deliver_now(self, queues: list[Queue], message: Message, twin: Message) -> i64:
+    def _deliver_now(self, queues: list[Queue], message: Message, twin: Message) -> list[Queue]:
         """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
-        taken: i64 = 0
-        for queue in queues:
-            if enqueue_immediate(queue, message if queue.logged else twin):
-                taken += 1
-        if taken != 0:
-            return taken
-        self.counters.unroutable += 1
-        return NOT_NOW if queues else taken
+        return [queue for queue in queues if enqueue_immediate(queue, message if queue.logged else twin)]
 
     def _publish_to(self, name: str) -> Exchange:
         exchange = self.existing_exchange(name)
@@ -247,7 +260,11 @@ class Publishing(Declarations):
         for queue in queues:
             if queue.logged:
                 logged.append(queue)
-            if is_stopped(queue) or (queue.rules is not None and queue.rules.careful):
+            if (
+                queue.memory is not None
+                or is_stopped(queue)
+                or (queue.rules is not None and queue.rules.careful)
+            ):
                 careful = True
         route.queues = queues
         if len(logged) == len(queues):

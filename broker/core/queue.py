@@ -27,6 +27,7 @@ from broker.core.release import release
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
+    from broker.core.memory import Memory
     from broker.core.retry import Retry
     from broker.core.rules import Rules
     from broker.core.stopping import Stops
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
 class Queue:
     """The model: publishers link entries and notify; consumers, when they have their turn, pull.
 
-    Synchronous and single-threaded: nothing here awaits or blocks, so what one method does is atomic. Every
-    method changes state first, lists second, and notifies last; notifying only asks for a turn and never
-    delivers.
+    Synchronous and single-threaded: what one method does is atomic. Every method changes state first, lists
+    second, and notifies last; notifying only asks for a turn and never delivers.
 
     While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
     consumer. It pulls until it gets nothing; if it drops out, `pass_baton` notifies another. So no wake-up is
@@ -48,15 +48,13 @@ class Queue:
     who is told of which entry.
 
     `store`, `logged`: if `logged`, settled persistent messages are reported to `store`. `number` is the
-    queue's number there. `counters` are the broker's totals, of which a queue adds to delivered, redelivered
-    and acked.
+    queue's number there. `counters` are the broker's totals: some of them are those of its queues.
     `ready`, `unacked`, `held` and their `_bytes` (of bodies) are what is in it now; `published`, `delivered`,
     `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages to clients.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
-    `election`: who is served, if only one consumer is at a time.
-    `rules`: what limits it in time and space, if anything does. `retry`: what becomes of what comes back, if
-    it is not simply there again. `topology`: where it is.
-    `stops`: what of it is switched off, if anything is.
+    `election`: who is served, if only one consumer is at a time. `rules`: what limits it in time and space.
+    `retry`: what becomes of what comes back, if it is not simply there again. `memory`: what it knows
+    duplicates by. `topology`: where it is. `stops`: what of it is switched off, if anything is.
     `sample`: what whoever shows its counters noted of them last, for rates.
     """
 
@@ -109,6 +107,7 @@ class Queue:
         self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
         self.rules: Rules | None = None
         self.retry: Retry | None = None
+        self.memory: Memory | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
         self.stops: Stops | None = None

@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from broker.core.message import Message
+from broker.core.message import REMEMBERED, Message
 from broker.core.rules import Rules
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
-def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0) -> None:
+def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0) -> bool:
     """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
 
-    A queue that holds messages until their date holds it again.
+    A queue that holds messages until their date holds it again. What is not a message but what the queue
+    remembers of one is remembered again; false if the queue remembers nothing any more.
     What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
     """
+    if message.marks & REMEMBERED:
+        if queue.memory is not None:
+            queue.memory.restore(message)
+        return queue.memory is not None
     if queue.rules is not None and queue.rules.timetable is not None:
         queue.rules.timetable.add(message)
-        return
+        return True
     entry = queue.link(message)
     entry.redelivered = redelivered
     entry.delivery_count = delivery_count
@@ -29,3 +34,4 @@ def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i
         queue.rules = Rules(queue, queue.topology)
     if queue.rules is not None:
         queue.rules.restored(entry)
+    return True

@@ -23,13 +23,15 @@ from broker.core.dead_letter import REJECTED, Death, past_of
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.leaving import drop
-from broker.core.message import Message
+from broker.core.message import KNOWN, Message
 from broker.core.outcome import CRASH, NACK
 from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter, MessageStore
+from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
 
 if TYPE_CHECKING:
+    from broker.core.topology import Topology
     from broker.core.vhost import VirtualHost
 
 # what becomes of a delivery
@@ -56,7 +58,7 @@ class HeldPublish:
     def resolve(self, virtual_host: VirtualHost) -> str:
         """Find out where it goes; returns why it would not be kept there, "" if it would.
 
-        Raises what VirtualHost.refresh raises.
+        Raises what VirtualHost.refresh raises, PreconditionFailed and StoreFailed.
         """
         route = self.route
         message = self.message
@@ -68,6 +70,7 @@ class HeldPublish:
             passage = Passage(message, list(found.queues), found.keepers)
         else:
             passage = Passage(message, route.queues, [])
+        passage.identify(virtual_host)
         everywhere = passage.queues + [keeper.queue for keeper in passage.keepers]
         refusal = virtual_host.refusal(message, everywhere, self.immediate)
         if not refusal:
@@ -80,10 +83,12 @@ class HeldPublish:
         """Put the message, which has been appended, where it goes; returns what VirtualHost.publish does."""
         virtual_host.counters.published += 1
         passage = self.passage
+        if passage.known:
+            return DUPLICATE
         wanted: i64 = len(passage.queues)
         passage.unreserve()
         passage.leave_out_deleted(virtual_host.store)
-        count = virtual_host.put(self.message, passage.queues, passage.keepers, self.immediate)
+        count = virtual_host.put(passage, self.immediate)
         return count if len(passage.queues) == wanted else wanted
 
 
@@ -137,17 +142,17 @@ class HeldSettlement:
             passage.reserve()
             waiting += passage.deaths
 
-    def append(self, store: MessageStore) -> bool:
+    def append(self, topology: Topology) -> bool:
         """Append it to the log, dead letters included; false if there was nothing to append."""
         appended = False
         for passage in self._passages():
-            if passage.append(store):
+            if passage.append(topology):
                 appended = True
         queue = self.consumer.queue
         message = self.entry.message
         if self.outcome == RELEASE or not self.is_valid() or not queue.logged or message.sequence == 0:
             return appended
-        store.append_transacted_settle(message, queue)
+        topology.store.append_transacted_settle(message, queue)
         return True
 
     def put(self, store: MessageStore) -> None:
@@ -215,14 +220,13 @@ class Transaction(DurableWaiter):
             self.on_durable(0)
 
     def _append(self) -> bool:
-        """Append everything to the log; false if there was nothing to append."""
-        store = self.virtual_host.store
+        """Append everything to the log; false if there is nothing to wait for."""
         appended = False
         for publish in self.publishes:
-            if publish.passage.append(store):
+            if publish.passage.append(self.virtual_host) or publish.message.marks & KNOWN:
                 appended = True
         for settlement in self.settlements:
-            if settlement.append(store):
+            if settlement.append(self.virtual_host):
                 appended = True
         return appended
 

@@ -46,7 +46,6 @@ class Recovered(RecoverySink):
         taken = 0
         for number in queues:
             queue = self.broker.queue_numbered(number)
-            if queue is not None:
-                restore(queue, message, redelivered, counts.get(number, 0))
+            if queue is not None and restore(queue, message, redelivered, counts.get(number, 0)):
                 taken += 1
         return taken

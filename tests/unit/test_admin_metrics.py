@@ -34,6 +34,7 @@ class FakeQueue:
     unacked_bytes: int = 0
     consumer_count: int = 0
     held: int = 3
+    memory: object | None = None
 
 
 @dataclass

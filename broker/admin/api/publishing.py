@@ -27,7 +27,7 @@ from broker.admin.json_values import field_table
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.names import check_length
-from broker.core.publishing import REFUSED
+from broker.core.publishing import DUPLICATE, REFUSED
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
 from protocol.amqp091.methods import short_string
 from protocol.amqp091.properties import Properties
@@ -59,6 +59,8 @@ async def publish(
 ) -> JSONResponse:
     """Publish one message. `routed` tells whether a queue took it; a persistent one is on disk then.
 
+    `duplicate`: none has, as all had had it before.
+
     While publishers wait for memory or space this is refused with 503: nobody would want to wait that long.
     """
     found = visitor.vhost(vhost)
@@ -73,6 +75,8 @@ async def publish(
     if taken == REFUSED:
         raise bad_request(f"a queue is full and refuses messages from exchange '{name}' with key '{key}'")
     await durable(management.store)
+    if taken == DUPLICATE:
+        return JSONResponse({"routed": False, "duplicate": True})
     return JSONResponse({"routed": taken > 0})
 
 
