@@ -6,11 +6,14 @@ import itertools
 
 from broker.core.broker import Broker
 from broker.core.counters import Counters
+from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter
 from broker.core.letter import LetterWriter
 from broker.core.message import NEVER, Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.route import Route
 from broker.core.schedule import Schedule
+from broker.core.selector.selector import Selector
 from broker.core.view import MessageView
 from broker.store.log import Log
 from broker.store.restore import Recovered, close
@@ -46,6 +49,18 @@ class NoteView(MessageView):
 
     def headers(self) -> dict[str, object]:
         return {"number": int(self.fields[0]), "kind": int(self.fields[1])}
+
+
+class KindFilter(EntryFilter):
+    """The messages of a kind below a number, by a selector."""
+
+    def __init__(self, below: int, store: MessageStore) -> None:
+        self.selector = Selector(f"kind < {below}")
+        super().__init__(self.selector.canonical)
+        self.store = store
+
+    def passes(self, entry: QueueEntry) -> bool:
+        return self.selector.matches(NoteView(entry.message, self.store))
 
 
 class Mark(DurableWaiter):

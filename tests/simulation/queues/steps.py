@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from broker.core.consumer import QueueConsumer
-from broker.core.entry_filter import EntryFilter, SelectorFilter
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.getting import get_one
 from broker.core.lease import Lease
 from broker.core.release import deliver_again
-from broker.core.selector.selector import Selector
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
+from tests.simulation.queues.life import KindFilter
 from tests.simulation.queues.model import LIMIT, Shelf, Taker, Window
 from tests.simulation.queues.publishing import finish
 from tests.simulation.queues.world import World
 
 PREFETCH = (0, 1, 1, 2, 5)
-SELECTORS: dict[int, Selector] = {below: Selector(f"kind < {below}") for below in (1, 2, 4)}
+BELOW = (1, 2, 4)
 
 
 def chance(world: World, share: float) -> bool:
@@ -29,12 +28,6 @@ def any_channel(world: World) -> Channel:
 
 def any_shelf(world: World) -> Shelf:
     return world.shelf(world.rng.choice(list(world.work)))
-
-
-def filter_of(world: World, below: int | None) -> EntryFilter | None:
-    if below is None:
-        return None
-    return SelectorFilter(SELECTORS[below], world.life.vhost.views, world.life.log)
 
 
 # ---- coming and going
@@ -55,7 +48,7 @@ def attach(world: World) -> None:
     if chance(world, profile.several):
         shelves = rng.sample([world.shelf(base) for base in world.work], 2)
     alone = not browses and chance(world, profile.alone)
-    below = rng.choice(list(SELECTORS)) if chance(world, profile.selectors) else None
+    below = rng.choice(BELOW) if chance(world, profile.selectors) else None
     priority = rng.choice(profile.priorities)
     for shelf in shelves:
         taker = Taker(shelf, channel.talk, client.windows, priority, browses, no_ack, alone, below)
@@ -74,7 +67,7 @@ def join(world: World, client: Client, taker: Taker) -> None:
         taker.alone,
         "",
         taker.no_ack,
-        filter_of(world, taker.below),
+        None if taker.below is None else KindFilter(taker.below, world.life.log),
     )
     client.takers[consumer] = taker
     turned_away = shelf.turns_away(taker)

@@ -1,0 +1,120 @@
+"""How evenly equal consumers are served, and how often they are woken: F1 to F3, measured."""
+
+from __future__ import annotations
+
+import random
+
+from tests.dispatch import Bench, Client
+from tests.simulation.queues.model import InvariantError
+
+NAMES = {
+    "F1": "equal consumers get equal shares",
+    "F2": "everybody is served after finitely many",
+    "F3": "nobody is woken in vain more often than something arrives",
+}
+CONSUMERS = 100
+WINDOW = 1_000  # messages for each consumer
+STRIDE = 5_000  # so far apart are the windows that are looked at
+
+
+def check(name: str, holds: bool, text: str) -> None:
+    if not holds:
+        raise InvariantError(name, f"{NAMES[name]}: {text}")
+
+
+def jain(counts: list[int]) -> float:
+    """1 if all counts are equal, 1/n if one has everything. [Jain, Chiu and Hawe, DEC-TR-301]"""
+    return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts))
+
+
+class Worker(Client):
+    """A consumer that notes when it was served, and settles what it has when it is told to."""
+
+    def __init__(self, bench: Bench, served: list[int], number: int, prefetch: int) -> None:
+        self.served = served
+        self.number = number
+        super().__init__(bench.queue, bench.scheduler, prefetch)
+
+    def deliver(self, consumer: object, entry: object) -> None:
+        self.served.append(self.number)
+        self.held.append(entry)  # type: ignore[arg-type]
+
+    def settle_all(self) -> None:
+        held, self.held = self.held, []
+        for entry in held:
+            self.queue.settle(entry)
+            self.restore_credit(entry.message.size)
+
+
+class Fair:
+    """Equal consumers of one queue, and in which order they were served."""
+
+    def __init__(self, consumers: int, prefetch: int) -> None:
+        self.bench = Bench()
+        self.served: list[int] = []
+        self.workers = [Worker(self.bench, self.served, n, prefetch) for n in range(consumers)]
+
+    def publish(self, count: int) -> None:
+        self.bench.publish(count)
+
+    def turns(self, budget: int = 16) -> None:
+        """Everybody has turns, and settles what it got, until nothing is left."""
+        while self.bench.scheduler.ready:
+            self.bench.run(budget)
+            for worker in self.workers:
+                if worker.held:
+                    worker.settle_all()
+
+    def check_shares(self, window: int, least: float) -> None:
+        """F1 in every window of so many deliveries for each consumer."""
+        length = window * len(self.workers)
+        check("F1", len(self.served) >= length, f"{len(self.served)} deliveries are too few to tell")
+        for start in range(0, len(self.served) - length + 1, STRIDE):
+            counts = [0] * len(self.workers)
+            for number in self.served[start : start + length]:
+                counts[number] += 1
+            index = jain(counts)
+            check("F1", index >= least, f"Jain's index is {index:.4f} from delivery {start} on")
+
+    def check_gaps(self, most: int) -> None:
+        """F2: nobody waits for more than `most` deliveries to others."""
+        last = dict.fromkeys(range(len(self.workers)), 0)
+        for at, number in enumerate(self.served):
+            check("F2", at - last[number] <= most, f"{number} waited {at - last[number]} deliveries")
+            last[number] = at
+
+    def check_wakeups(self) -> None:
+        """F3: every wake-up was caused by an arrival, or what the last one left undone."""
+        counters, manager = self.bench.counters, self.bench.queue.manager
+        arrivals = counters.made_ready
+        check("F3", manager.wakeups <= arrivals, f"{arrivals} arrivals, {manager.wakeups} wake-ups")
+        check(
+            "F3", manager.empty_wakeups <= arrivals, f"{arrivals} arrivals, {manager.empty_wakeups} in vain"
+        )
+
+
+def singles(messages: int, consumers: int = CONSUMERS) -> Fair:
+    """One message after the other, to idle consumers."""
+    fair = Fair(consumers, 0)
+    for _ in range(messages):
+        fair.publish(1)
+        fair.turns()
+    return fair
+
+
+def steady(messages: int, prefetch: int, consumers: int = CONSUMERS) -> Fair:
+    """A backlog that never ends, to consumers that settle what they get."""
+    fair = Fair(consumers, prefetch)
+    while len(fair.served) < messages:
+        fair.publish(5 * consumers)
+        fair.turns()
+    return fair
+
+
+def bursts(messages: int, seed: int, consumers: int = CONSUMERS) -> Fair:
+    """Bursts of any size, to consumers whose turns are of any length."""
+    fair, rng = Fair(consumers, 10), random.Random(seed)
+    while len(fair.served) < messages:
+        fair.publish(rng.choice((1, 3, 20, 300, 1500)))
+        fair.turns(rng.choice((1, 4, 16, 64)))
+    return fair
