@@ -48,6 +48,8 @@ DELAYED_RETRY_TYPE: Final = "x-delayed-retry-type"
 DELAYED_RETRY_MIN: Final = "x-delayed-retry-min"
 DELAYED_RETRY_MAX: Final = "x-delayed-retry-max"
 DISPATCH: Final = "x-dispatch"
+CONSUMERS_BEFORE_DISPATCH: Final = "x-consumers-before-dispatch"
+DELAY_BEFORE_DISPATCH: Final = "x-delay-before-dispatch"
 STRICT: Final = "strict"
 DEDUP_WINDOW: Final = "x-dedup-window"
 DEDUP_LIMIT: Final = "x-dedup-limit"
@@ -79,6 +81,8 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         **kind_rules(),
         SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
         ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
+        CONSUMERS_BEFORE_DISPATCH: ArgumentRule("int", 1, 1_000_000),
+        DELAY_BEFORE_DISPATCH: ArgumentRule("int", 0, MILLISECONDS_MAX),
         DISPATCH: ArgumentRule("str", choices=("round-robin", STRICT)),
         EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
         QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from broker.core.awaited import forget_waiting
 from broker.core.consumer import (
     ATTACHED,
+    BLOCKED_BY_GATE,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
@@ -53,6 +54,9 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         consumer.blockers |= BLOCKED_BY_STANDBY
     if queue.stops is not None and queue.stops.dequeue and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_STOP
+    gate = queue.manager.gate
+    if gate is not None and not gate.is_open and consumer.acquires:
+        consumer.blockers |= BLOCKED_BY_GATE
     queue.manager.add(consumer)
     consumer.target.consumers.append(consumer)
     if consumer.blockers != 0:
@@ -64,6 +68,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         consumer.target.activity_changed(consumer, True, ATTACHED)
     if election is not None and consumer.acquires:
         election.attached(consumer)
+    if gate is not None and consumer.acquires:
+        gate.attached()
 
 
 def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
@@ -72,6 +78,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
         forget(queue, consumer)
         if consumer.acquires:
             leave(queue, consumer.context)
+            if queue.manager.gate is not None:
+                queue.manager.gate.detached()
         else:
             queue.browser_contexts.remove(consumer.context)
         if queue.rules is not None:

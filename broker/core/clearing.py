@@ -49,6 +49,8 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
         schedule.cancel(queue.memory)
         queue.memory = None
     queue.election = None
+    if queue.manager.gate is not None:
+        queue.manager.gate.stop()
     consumers = list(queue.manager.all)
     for consumer in consumers:
         forget(queue, consumer)

@@ -21,6 +21,7 @@ from broker.core.consumer import (
 
 if TYPE_CHECKING:
     from broker.core.context import QueueContext
+    from broker.core.start_gate import StartGate
 
 TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
 _NO_LEVEL: Final = "a consumer that acquires has a level"
@@ -94,6 +95,7 @@ class QueueConsumerManager:
     `levels`: Interested and Notified per rank and context, highest rank first; browsers are in none.
     `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
     each has a rank of its own; else the rank is the priority. [ActiveMQ strictOrderDispatch]
+    `gate`: nobody is served as long as it is shut, if there is one.
     `interested` and `notified` count their members over all levels. `wakeups` counts how often one of them
     was told of work since the start, `empty_wakeups` how often one that had been told found nothing.
     """
@@ -108,6 +110,7 @@ class QueueConsumerManager:
         self.wakeups: i64 = 0
         self.empty_wakeups: i64 = 0
         self.strict: bool = False
+        self.gate: StartGate | None = None
         self._turns: i64 = 0
 
     def add(self, consumer: QueueConsumer) -> None:
@@ -121,6 +124,10 @@ class QueueConsumerManager:
             level = self._level(consumer.rank, consumer.context)
             level.members += 1
             consumer.level = level
+
+    def takers(self) -> list[QueueConsumer]:
+        """Those that acquire, in the order in which they were attached."""
+        return [consumer for consumer in self.all if consumer.acquires]
 
     def remove(self, consumer: QueueConsumer) -> None:
         """Let `consumer` go from its list, from its level and from `all`."""

@@ -32,7 +32,7 @@ from broker.core.consumer import (
 )
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.policy_keys import type_of
-from broker.core.waiting import set_blocker
+from broker.core.waiting import clear_blocker, set_blocker
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -169,8 +169,9 @@ class Election:
             return
         if not self.everyone:
             self.queue.election = None
-        for consumer in self._bystanders():
-            set_blocker(self.queue, consumer, BLOCKED_BY_STANDBY, False)
+        bystanders = self._bystanders()
+        clear_blocker(self.queue, bystanders, BLOCKED_BY_STANDBY)
+        for consumer in bystanders:
             consumer.target.activity_changed(consumer, True, ELECTION_OVER)
 
     def _stop_serving(self, consumer: QueueConsumer) -> None:
@@ -189,7 +190,7 @@ class Election:
             consumer.target.activity_changed(consumer, False, OUTRANKED)
 
     def _bystanders(self) -> list[QueueConsumer]:
-        return [each for each in self.queue.manager.all if each.acquires and not self.is_candidate(each)]
+        return [each for each in self.queue.manager.takers() if not self.is_candidate(each)]
 
 
 def declared_election(queue: Queue) -> Election | None:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from broker.core.consumer import BLOCKED_BY_STOP, INTERESTED, NOT_INTERESTED, REMOVED
+from broker.core.consumer import BLOCKED_BY_STOP
 from broker.core.errors import QueueStopped
-from broker.core.notifying import notify_consumer
-from broker.core.waiting import set_blocker
+from broker.core.waiting import clear_blocker, set_blocker
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -56,11 +55,10 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.topology is not None:
         queue.topology.epoch += 1  # routes know it
     if DEQUEUE in names and DEQUEUE not in was:
-        for consumer in list(queue.manager.all):
-            if consumer.acquires:
-                set_blocker(queue, consumer, BLOCKED_BY_STOP, True)
+        for consumer in queue.manager.takers():
+            set_blocker(queue, consumer, BLOCKED_BY_STOP, True)
     elif DEQUEUE in was and DEQUEUE not in names:
-        _start_consumers(queue)
+        clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_STOP)
 
 
 def check_enqueue(queues: list[Queue]) -> None:
@@ -81,20 +79,3 @@ def check_dequeue(queue: Queue, stops: Stops) -> None:
 def refusal(queue: Queue) -> str:
     """Why a stopped queue does not take a message, for its publisher."""
     return f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it takes no messages"
-
-
-def _start_consumers(queue: Queue) -> None:
-    """Consumers may take again: all are INTERESTED before any is notified.
-
-    Where all see the same, no more are notified than there are entries.
-    """
-    consumers = [consumer for consumer in queue.manager.all if consumer.acquires]
-    for consumer in consumers:
-        consumer.blockers &= ~BLOCKED_BY_STOP
-        if consumer.state == NOT_INTERESTED and consumer.blockers == 0:
-            queue.manager.move(consumer, INTERESTED)
-    for consumer in consumers:
-        if queue.alike and queue.manager.notified >= queue.ready:
-            break
-        if consumer.state != REMOVED:
-            notify_consumer(queue, consumer)

@@ -133,7 +133,7 @@ class Topology:
         queue.auto_delete = auto_delete
         queue.arguments = arguments
         self.policies.cover_queue(queue)
-        arrange_serving(queue)
+        arrange_serving(queue, self.schedule)
         self.queues[name] = queue
         if number > 0:
             self.numbers.queues[number] = queue

@@ -51,6 +51,22 @@ def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -
         notify_consumer(queue, consumer)
 
 
+def clear_blocker(queue: Queue, consumers: list[QueueConsumer], blocker: i64) -> None:
+    """Clear one reason for all of `consumers`, which acquire: all are INTERESTED before any is notified.
+
+    Where all see the same, no more are notified than there are entries.
+    """
+    for consumer in consumers:
+        consumer.blockers &= ~blocker
+        if consumer.state == NOT_INTERESTED and consumer.blockers == 0:
+            queue.manager.move(consumer, INTERESTED)
+    for consumer in consumers:
+        if queue.alike and queue.manager.notified >= queue.ready:
+            break
+        if consumer.state != REMOVED:
+            notify_consumer(queue, consumer)
+
+
 def wait_for_size(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
     """`entry`, the consumer's next, is too large for its byte window: look again when either changes."""
     wait_on(queue, consumer, entry)

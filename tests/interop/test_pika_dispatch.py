@@ -1,5 +1,6 @@
 """When and in which order consumers are served, as a pika user sees it."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pika.exceptions
@@ -46,7 +47,34 @@ def test_strict_dispatch(dial: Dial, declare: Declare, name: str) -> None:
     assert [number for _, _, number in second.receive(1)] == [6]
 
 
-@pytest.mark.parametrize("arguments", [{"x-dispatch": "random"}, {"x-dispatch": True}])
+def test_nobody_is_served_before_there_are_enough(dial: Dial, declare: Declare, name: str) -> None:
+    channel = declare(consumers_before_dispatch=2)
+    publish(channel, name, 1, 2, 3)
+    assert channel.basic_get(name, auto_ack=True)[2] == b"1"
+    first = Worker(dial, name, 1)
+    assert first.look() == 0
+    second = Worker(dial, name, 1)
+    assert sorted(number for worker in (first, second) for _, _, number in worker.receive(1)) == [2, 3]
+
+
+def test_nobody_is_served_before_a_time(dial: Dial, declare: Declare, name: str) -> None:
+    channel = declare(delay_before_dispatch=300)
+    publish(channel, name, 1)
+    began = time.monotonic()
+    worker = Worker(dial, name)
+    worker.receive(1)
+    assert time.monotonic() - began > 0.29
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-dispatch": "random"},
+        {"x-dispatch": True},
+        {"x-consumers-before-dispatch": 0},
+        {"x-delay-before-dispatch": -1},
+    ],
+)
 def test_arguments_that_cannot_be(dial: Dial, name: str, arguments: dict[str, object]) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=next(iter(arguments))) as refused:
         dial().channel().queue_declare(name, arguments=arguments)

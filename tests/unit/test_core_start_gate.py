@@ -1,0 +1,138 @@
+"""A queue that serves nobody before there are enough consumers. [Artemis consumers-before-dispatch]"""
+
+import pytest
+
+from broker.core.clearing import dispose
+from broker.core.consumer import BLOCKED_BY_GATE
+from broker.core.getting import get_one
+from broker.core.immediate import enqueue_immediate
+from broker.core.start_gate import declared_gate
+from tests.clock import HandClock
+from tests.dispatch import Bench
+from tests.topology import RecordingStore, new_broker
+
+COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
+
+
+def gated(**arguments: int) -> tuple[Bench, HandClock]:
+    """A queue with messages 1 to 4 and these arguments."""
+    bench, clock = Bench(), HandClock()
+    bench.queue.arguments.update(
+        {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
+    )
+    bench.queue.manager.gate = declared_gate(bench.queue, clock.schedule)
+    bench.publish(4)
+    return bench, clock
+
+
+def test_the_last_of_so_many_opens_it() -> None:
+    bench, _ = gated(count=3)
+    first, second = bench.client(), bench.client()
+    browser = bench.client(acquires=False)
+    bench.run()
+    assert (first.numbers, second.numbers, browser.numbers) == ([], [], [1, 2, 3, 4])
+    assert not enqueue_immediate(bench.queue, bench.messages(1)[0])
+    third = bench.client()
+    bench.run()
+    assert [len(client.numbers) for client in (first, second, third)] == [2, 1, 1]
+    second.cancel()
+    third.cancel()
+    bench.publish()
+    bench.run()
+    assert first.numbers[-1] == 6, "it stays open as long as one is left"
+
+
+def test_it_is_shut_again_when_none_is_left() -> None:
+    bench, _ = gated(count=2)
+    first, second = bench.client(1), bench.client(1)
+    bench.run()
+    first.vanish()
+    second.vanish()
+    third = bench.client()
+    bench.run()
+    assert third.numbers == []
+    fourth = bench.client()
+    bench.run()
+    assert sorted(third.numbers + fourth.numbers) == [1, 2, 3, 4]
+
+
+def test_time_opens_it_for_those_who_are_there() -> None:
+    bench, clock = gated(count=3, delay=1000)
+    first = bench.client()
+    clock.advance(600)
+    second = bench.client()
+    clock.advance(399)
+    bench.run()
+    assert first.numbers + second.numbers == []
+    clock.advance(1)
+    bench.run()
+    assert sorted(first.numbers + second.numbers) == [1, 2, 3, 4]
+
+
+def test_the_time_counts_anew_after_the_last_one_went() -> None:
+    bench, clock = gated(delay=1000)
+    bench.client().cancel()
+    clock.advance(900)
+    second = bench.client()
+    clock.advance(999)
+    bench.run()
+    assert second.numbers == []
+    clock.advance(1)
+    bench.run()
+    assert second.numbers == [1, 2, 3, 4]
+
+
+def test_no_delay_is_no_gate_and_basic_get_passes_every_one() -> None:
+    bench, clock = gated(count=2)
+    assert get_one(bench.queue, bench.getter()) is not None
+    bench, clock = gated(delay=0)
+    client = bench.client()
+    clock.advance(0)
+    bench.run()
+    assert client.numbers == [1, 2, 3, 4]
+
+
+def test_one_without_credit_counts_and_waits_for_it() -> None:
+    bench, _ = gated(count=2)
+    first = bench.client()
+    first.session.set_flow(False)
+    second = bench.client(1)
+    bench.run()
+    assert (first.numbers, second.numbers) == ([], [1])
+    first.session.set_flow(True)
+    bench.run()
+    assert first.numbers == [2, 3, 4]
+
+
+def test_exclusive_consumers_wait_for_company_too() -> None:
+    bench, _ = gated(count=2)
+    ordinary = bench.client()
+    exclusive = bench.client(candidate=True)
+    bench.run()
+    assert (ordinary.numbers, exclusive.numbers) == ([], [1, 2, 3, 4])
+
+
+def test_opening_wakes_no_more_than_there_are_messages() -> None:
+    bench, _ = gated(count=20)
+    clients = [bench.client() for _ in range(20)]
+    bench.run()
+    assert bench.notifications == 4
+    assert all(client.consumer.blockers & BLOCKED_BY_GATE == 0 for client in clients)
+
+
+def test_a_deleted_queue_has_no_alarm() -> None:
+    bench, clock = gated(delay=1000)
+    bench.client()
+    dispose(bench.queue, clock.schedule)
+    assert bench.queue.manager.gate is not None
+    assert bench.queue.manager.gate.due == 0
+
+
+@pytest.mark.parametrize(("arguments", "there"), [({}, False), ({COUNT: 2}, True), ({DELAY: 5}, True)])
+def test_the_queue_s_arguments_decide_also_after_a_restart(arguments: dict[str, object], there: bool) -> None:
+    store = RecordingStore()
+    new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
+    restarted = new_broker()
+    for change in store.changes:
+        restarted.apply(change)
+    assert (restarted.vhost("/").queues["q"].manager.gate is not None) == there
