@@ -8,6 +8,7 @@ from broker.core.consumer_target import ConsumerTarget
 from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
 from broker.core.fifo_list import FifoEntryList
 from broker.core.message import Address, Message
@@ -98,6 +99,7 @@ class Client(ConsumerTarget):
         exclusive: bool = False,
         no_ack: bool = False,
         candidate: bool = False,
+        entry_filter: EntryFilter | None = None,
     ) -> None:
         super().__init__(
             session or Session(Connection(scheduler)), Credit(prefetch, prefetch_bytes), session_credit
@@ -111,7 +113,7 @@ class Client(ConsumerTarget):
         self.removed: list[QueueEntry] = []
         self.cancelled: list[QueueConsumer] = []
         self.activities: list[tuple[bool, str]] = []  # what it was told of being served, and why
-        self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack)
+        self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack, entry_filter)
         self.consumer.candidate = candidate
         queue.add_consumer(self.consumer)
 

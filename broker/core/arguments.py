@@ -54,6 +54,7 @@ STRICT: Final = "strict"
 DEDUP_WINDOW: Final = "x-dedup-window"
 DEDUP_LIMIT: Final = "x-dedup-limit"
 DEDUP_PRODUCERS: Final = "x-dedup-producers"
+STRICT_ORDER: Final = "x-strict-order"
 
 _LEADER_LOCATORS: Final[tuple[str, ...]] = (
     "client-local",
@@ -102,6 +103,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         DEDUP_WINDOW: ArgumentRule("int", 1, MILLISECONDS_MAX),
         DEDUP_LIMIT: ArgumentRule("int", 1, ANY_SIZE),
         DEDUP_PRODUCERS: ArgumentRule("int", 1, ANY_SIZE),
+        STRICT_ORDER: ArgumentRule("bool"),
     }
 
 

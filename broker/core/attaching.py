@@ -58,6 +58,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if gate is not None and not gate.is_open and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_GATE
     queue.manager.add(consumer)
+    if queue.discipline is not None and consumer.acquires:
+        queue.discipline.attached(consumer)
     consumer.target.consumers.append(consumer)
     if consumer.blockers != 0:
         queue.manager.move(consumer, NOT_INTERESTED)
@@ -86,6 +88,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
             queue.rules.touch()
     if held:
         release(queue, held, consumer, CRASH)
+    if queue.discipline is not None:
+        queue.discipline.detached(consumer)
     if queue.election is not None:
         queue.election.detached()  # after the release: the successor sees first what comes back
     pass_baton(queue)

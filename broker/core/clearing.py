@@ -51,6 +51,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.election = None
     if queue.manager.gate is not None:
         queue.manager.gate.stop()
+    queue.discipline = None
     consumers = list(queue.manager.all)
     for consumer in consumers:
         forget(queue, consumer)

@@ -47,7 +47,7 @@ def leave(queue: Queue, context: QueueContext) -> None:
     context.users -= 1
     if context.users == 0:
         queue.filtered.remove(context)
-        queue.alike = not queue.filtered
+        queue.alike = not queue.filtered and queue.discipline is None
 
 
 def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.core.consumer import INTERESTED, NOTIFIED, QueueConsumer
-from broker.core.context import SCAN_BUDGET, QueueContext
+from broker.core.context import SCAN_BUDGET
 from broker.core.dead_letter import EXPIRED, dead_letter
+from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 
 if TYPE_CHECKING:
@@ -49,16 +50,17 @@ def stop_timer(queue: Queue, entry: QueueEntry) -> None:
         queue.rules.timers.stop(timer)
 
 
-def next_in_time(queue: Queue, context: QueueContext) -> QueueEntry | None:
-    """The next entry of `context` whose time is not over; those before it leave the queue.
+def next_in_time(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
+    """The next entry of `consumer` whose time is not over; those before it leave the queue.
 
     None also if that took too long to find out: who has a turn will find it.
     """
+    context = consumer.context
     context.effort = 0
     for _ in range(LATE_MAX):
-        entry = context.get_next_available_entry()
+        entry = next_entry(queue, consumer)
         while entry is None and context.more and context.effort < EFFORT_MAX:
-            entry = context.get_next_available_entry()
+            entry = next_entry(queue, consumer)
         if entry is None or entry.timer is None or not is_late(queue, entry):
             return entry
     return None

@@ -28,7 +28,7 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
         queue.rules.touch()
     if queue.ready == 0:
         return None
-    entry = next_in_time(queue, consumer.context)
+    entry = next_in_time(queue, consumer)
     if entry is not None:
         if entry.timer is not None:
             stop_timer(queue, entry)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import ConsumerLevel, QueueConsumerList
 from broker.core.dead_letter import EXPIRED, dead_letter
 from broker.core.entry import AVAILABLE, QueueEntry
@@ -43,22 +43,59 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
 def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     """Deliver `entry` if a consumer can take it at this very moment.
 
-    It must be the consumers' next entry, so behind a backlog nobody can; and as everywhere only the highest
-    priority that wants work is asked.
+    It must be that consumer's next entry, so behind a backlog nobody can; and as everywhere only the highest
+    priority that wants work is asked, if the entry is not somebody's own.
     """
+    discipline = queue.discipline
+    owner: QueueConsumer | None = None
+    if discipline is not None:
+        if not discipline.is_open(entry):
+            return False
+        owner = discipline.owner(entry)
+    taker = _taker(queue, entry) if owner is None else _first_ready(queue, [owner], entry)
+    if taker is None:
+        return False
+    _hand_over(queue, taker, entry)
+    return True
+
+
+def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
+    """Who can take `entry`, which is nobody's own."""
     wanted: ConsumerLevel | None = None
+    taker: QueueConsumer | None = None
     for level in queue.manager.levels:
         if wanted is not None and wanted.rank != level.rank:
             break
         if not level.wants_work or not level.context.sees(entry):
             continue
         wanted = level
-        if next_in_time(queue, level.context) is entry:
-            consumer = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
-            if consumer is not None:
-                _hand_over(queue, consumer, entry)
-                return True
-    return False
+        asked = _speakers(queue, level)
+        if len(asked) > 1:
+            taker = _first_ready(queue, asked, entry)
+        elif next_in_time(queue, asked[0]) is entry:
+            taker = _first_fit(level.interested, entry) or _first_fit(level.notified, entry)
+        if taker is not None:
+            break
+    return taker
+
+
+def _speakers(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
+    """Those of `level` who want work, one alone where all of them have the same entry next."""
+    waiting = level.interested.head or level.notified.head
+    if waiting is None:
+        return []
+    if queue.discipline is None or not queue.discipline.personal:
+        return [waiting]
+    return [*level.interested, *level.notified]
+
+
+def _first_ready(queue: Queue, consumers: list[QueueConsumer], entry: QueueEntry) -> QueueConsumer | None:
+    """The first that wants work, has room for `entry` and has it next."""
+    for consumer in consumers:
+        wants_work = consumer.state in (INTERESTED, NOTIFIED)
+        if wants_work and consumer.target.fits(entry.message.size) and next_in_time(queue, consumer) is entry:
+            return consumer
+    return None
 
 
 def hand_over(queue: Queue) -> bool:
@@ -67,12 +104,13 @@ def hand_over(queue: Queue) -> bool:
     What is on disk only is not delivered so: the consumer's connection must bear it if that cannot be read.
     """
     for level in list(queue.manager.levels):
-        if level.wants_work:
-            entry = next_in_time(queue, level.context)
+        asked = _speakers(queue, level)
+        for consumer in asked:
+            entry = next_in_time(queue, consumer)
             if entry is not None and entry.message.content is not None and _deliver_now(queue, entry):
                 return True
-            if queue.alike:
-                break
+        if asked and queue.alike:
+            break
     return False
 
 

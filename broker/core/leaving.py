@@ -33,6 +33,8 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     if timer is not None and queue.rules is not None:
         queue.rules.timers.stop(timer)
     queue.unlink(entry)
+    if queue.discipline is not None:
+        queue.discipline.left(entry, owner)
     if queue.awaited:
         wake_waiters(queue, entry)
     if owner is not None and queue.election is not None:

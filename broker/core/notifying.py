@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from broker.core.awaited import wait_for_turn
 from broker.core.consumer import INTERESTED, NON_ACQUIRING, NOTIFIED, QueueConsumer
 from broker.core.context import QueueContext
+from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ def notify_one(queue: Queue, entry: QueueEntry) -> None:
             return
 
 
+def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
+    """As `notify_one`, where no more than one entry can be taken: who is on the way already will do."""
+    for level in queue.manager.levels:
+        if level.notified.head is not None and level.context.sees(entry):
+            return
+        if level.interested.head is not None and level.context.sees(entry):
+            break
+    notify_one(queue, entry)
+
+
 def notify_consumer(queue: Queue, consumer: QueueConsumer) -> None:
     """`consumer` has just become able to work: is there anything for it?"""
     if consumer.state == NON_ACQUIRING:
@@ -69,7 +80,7 @@ def pass_baton(queue: Queue) -> None:
     if queue.ready == 0:
         return
     if not queue.alike:
-        _wake_contexts(queue)
+        wake_contexts(queue)
         return
     for level in queue.manager.levels:
         if level.notified.head is not None:
@@ -114,6 +125,15 @@ def is_outranked(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bo
 
 def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
     """Have one that sees `entry` be NOTIFIED: an idle one of the highest priority where there is any."""
+    discipline = queue.discipline
+    if discipline is not None:
+        if not discipline.is_open(entry):
+            return
+        owner = discipline.owner(entry)
+        if owner is not None:
+            if owner.state == INTERESTED and owner.context.sees(entry):
+                notify(queue, owner)
+            return
     rank: i64 = 0
     relied = False
     for level in queue.manager.levels:
@@ -131,6 +151,8 @@ def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
 
 
 def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
+    if queue.discipline is not None and queue.discipline.owner(entry) is not None:
+        return False  # it is the consumer's own
     for level in queue.manager.levels:
         if level.rank <= consumer.rank:
             return False
@@ -142,7 +164,7 @@ def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -
 def _look(queue: Queue, consumer: QueueConsumer) -> None:
     """Is there something for `consumer`, which is INTERESTED? Then it is NOTIFIED, or waits for its turn."""
     context = consumer.context
-    entry = context.get_next_available_entry()
+    entry = next_entry(queue, consumer)
     if entry is None:
         if context.more:
             notify(queue, consumer)  # it goes on looking when it has its turn
@@ -152,7 +174,7 @@ def _look(queue: Queue, consumer: QueueConsumer) -> None:
         notify(queue, consumer)
 
 
-def _wake_contexts(queue: Queue) -> None:
+def wake_contexts(queue: Queue) -> None:
     """One idle consumer of each context looks whether there is something for it.
 
     One for all contexts would not do: it may not see what others see.

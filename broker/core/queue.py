@@ -14,6 +14,7 @@ from broker.core.contexts import forget_everywhere, offer_everywhere
 from broker.core.counters import Counters
 from broker.core.dead_letter import REJECTED, dead_letter
 from broker.core.delivery_limit import note_delivery
+from broker.core.discipline import Discipline, next_entry
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.entry_list import QueueEntryList
@@ -52,7 +53,8 @@ class Queue:
     `ready`, `unacked`, `held` and their `_bytes` (of bodies) are what is in it now; `published`, `delivered`,
     `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages to clients.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
-    `election`: who is served, if only one consumer is at a time. `rules`: what limits it in time and space.
+    `election`: who is served, if only one consumer is at a time. `discipline`: who may have which entry, if
+    not whoever sees it; set before there are entries. `rules`: what limits it in time and space.
     `retry`: what becomes of what comes back, if it is not simply there again. `memory`: what it knows
     duplicates by. `topology`: where it is. `stops`: what of it is switched off, if anything is.
     `sample`: what whoever shows its counters noted of them last, for rates.
@@ -102,8 +104,7 @@ class Queue:
         self.alike: bool = True
         # those whose next entry is too large for what is left of their byte window
         self.waiting: dict[QueueConsumer, None] = {}
-        # those whose next entry is left to a consumer of higher priority
-        self.gated: dict[QueueConsumer, None] = {}
+        self.gated: dict[QueueConsumer, None] = {}  # those whose next entry is left to a higher priority
         self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
         self.rules: Rules | None = None
         self.retry: Retry | None = None
@@ -111,6 +112,7 @@ class Queue:
         self.topology: Topology | None = None
         self.election: Election | None = None
         self.stops: Stops | None = None
+        self.discipline: Discipline | None = None
         self.sample: object | None = None
 
     @property
@@ -127,11 +129,7 @@ class Queue:
 
     def enqueue(self, message: Message) -> QueueEntry:
         """Link `message` at its place and notify. Appending it to the log was the caller's business."""
-        entry = self.entries.append(message)
-        self.ready += 1
-        self.ready_bytes += message.size
-        if not self.entries.in_order:
-            offer_everywhere(self, entry)
+        entry = self.link(message)
         self.published += 1
         self.counters.made_ready += 1
         if self.rules is not None and not self.rules.admit(entry):
@@ -185,7 +183,7 @@ class Queue:
         """
         if consumer.state <= NOT_INTERESTED:
             return False
-        entry = consumer.context.get_next_available_entry()
+        entry = next_entry(self, consumer)
         if entry is None:
             found_nothing(self, consumer)
             return False
@@ -243,6 +241,8 @@ class Queue:
             self.counters.redelivered += 1
         if self.counts:
             note_delivery(self, entry, consumer)
+        if self.discipline is not None:
+            self.discipline.acquired(entry, consumer)
         if self.awaited:
             wake_waiters(self, entry)
 
@@ -250,9 +250,28 @@ class Queue:
 
     def settle(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue has taken the entry back."""
-        if entry.state == ACQUIRED and not self._dequeue(entry).no_ack:
+        owner = entry.owner
+        if entry.state != ACQUIRED or owner is None:
+            return
+        message = entry.message
+        entry.state = DEQUEUED
+        entry.owner = None
+        owner.inflight -= 1
+        self.unacked -= 1
+        self.unacked_bytes -= message.size
+        if not owner.no_ack:
             self.acked += 1
             self.counters.acked += 1
+        if self.logged and message.sequence != 0:
+            self.store.append_settle(message, self)
+        if self.browser_contexts or self.filtered or self.context.behind or self.context.last is entry:
+            self.unlink(entry)
+        else:  # no cursor needs to know
+            self.entries.unlink(entry)
+        if self.election is not None:
+            self.election.delivery_ended()
+        if self.discipline is not None:
+            self.discipline.left(entry, owner)
 
     def discard(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored if the queue has taken it back."""
@@ -268,6 +287,8 @@ class Queue:
         entry = self.entries.append(message)
         self.ready += 1
         self.ready_bytes += message.size
+        if self.discipline is not None:
+            self.discipline.linked(entry)
         if not self.entries.in_order:
             offer_everywhere(self, entry)
         return entry
@@ -276,22 +297,3 @@ class Queue:
         """Take a DEQUEUED entry, no longer counted, out of the list and from under the cursors."""
         forget_everywhere(self, entry)
         self.entries.unlink(entry)
-
-    def _dequeue(self, entry: QueueEntry) -> QueueConsumer:
-        owner = entry.owner
-        assert owner is not None, "an ACQUIRED entry has an owner"
-        message = entry.message
-        entry.state = DEQUEUED
-        entry.owner = None
-        owner.inflight -= 1
-        self.unacked -= 1
-        self.unacked_bytes -= message.size
-        if self.logged and message.sequence != 0:
-            self.store.append_settle(message, self)
-        if self.browser_contexts or self.filtered or self.context.behind or self.context.last is entry:
-            self.unlink(entry)
-        else:  # no cursor needs to know
-            self.entries.unlink(entry)
-        if self.election is not None:
-            self.election.delivery_ended()
-        return owner

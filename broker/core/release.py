@@ -52,10 +52,15 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         entry.state = AVAILABLE
         queue.ready += 1
         queue.ready_bytes += size
+    discipline = queue.discipline
+    if discipline is not None:
+        discipline.returned(back)
     if back and delayed:
         _held(queue, back)
     elif back:
         offer_again(queue, back)
+    if discipline is not None:
+        discipline.wake()
     for entry in exhausted:
         if entry.state == ACQUIRED and entry.owner is consumer:
             give_up(queue, entry)

@@ -12,6 +12,7 @@ from broker.core.chance import Chance
 from broker.core.clearing import dispose
 from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
+from broker.core.disciplines import new_discipline
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.fifo_list import FifoEntryList
@@ -132,6 +133,7 @@ class Topology:
         queue.exclusive_owner = exclusive_owner
         queue.auto_delete = auto_delete
         queue.arguments = arguments
+        queue.discipline = new_discipline(queue)
         self.policies.cover_queue(queue)
         arrange_serving(queue, self.schedule)
         self.queues[name] = queue

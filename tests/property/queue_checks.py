@@ -3,9 +3,10 @@
 The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 nothing takeable hidden behind a
 cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict order, D3 consumer priority,
 D4 where one consumer is served at a time it is the active one, and nobody else has anything, D6 a browser
-sees an entry once, D7 windows, D8 the most urgent entry first, D9 redelivered and delivery count; L1 leases
-end in time, L2 an alarm is set for the first; T1 nothing late is delivered, T2 time is as it was; Q1 no lost
-wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
+sees an entry once, D5 nothing is out that the queue's rule holds back, D7 windows, D8 the most urgent entry
+first, D9 redelivered and delivery count; L1 leases end in time, L2 an alarm is set for the first; T1 nothing
+late is delivered, T2 time is as it was; Q1 no lost wake-up, Q2 nobody notified at rest, Q3 browsers have seen
+all.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ def probe_of(consumer: QueueConsumer) -> Probe:
     return consumer.target  # type: ignore[return-value]
 
 
-def outranking(consumer: QueueConsumer, item: Item) -> bool:
+def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
     """Whether a consumer of higher priority wants `item` and has room for it."""
     return any(
         precedence(other) > precedence(consumer)
         and other.acquires
         and not other.blockers
         and wants_work(probe_of(other))
-        and sees(other, item)
+        and model.may_have(other, item)
         and has_room(probe_of(other), item.size)
         for other in consumer.queue.manager.all
     )
@@ -76,7 +77,7 @@ def outranking(consumer: QueueConsumer, item: Item) -> bool:
 def immediate_taker_exists(world: World, model: Model, item: Item) -> bool:
     """Before it is published: could anybody take `item` at this moment?"""
     able = [c for c in model.queue.manager.all if c.acquires and not c.blockers and wants_work(probe_of(c))]
-    able = [consumer for consumer in able if sees(consumer, item)]
+    able = [consumer for consumer in able if model.may_have(consumer, item)]
     top = max(map(precedence, able), default=None)
     for consumer in able:
         first = model.first_for(consumer)
@@ -98,13 +99,14 @@ def check_delivery(
         assert probe.session.flow
         assert not probe.session.connection.blocked
     assert sees(consumer, item), "D2: it does not pass the filter"
-    earlier = [o for o in model.items if o < item and o.state == READY and sees(consumer, o)]
+    assert model.may_have(consumer, item), "D5: the queue's rule holds it back"
+    earlier = [o for o in model.items if o < item and o.state == READY and model.may_have(consumer, o)]
     if consumer.acquires:
         assert not earlier, f"D1, D8: {item.number} delivered while {earlier[0].number} is before it"
         assert (entry.state, entry.owner) == (ACQUIRED, consumer), "I3"
         assert entry.redelivered == (item.sends > 0), "D9"
         assert entry.delivery_count == item.sends + 1, "D9"
-        assert getting or not outranking(consumer, item), "D3"
+        assert getting or not outranking(model, consumer, item), "D3"
         assert getting or model.may_be_served(consumer), "D4"
     else:
         assert entry.state == AVAILABLE
@@ -254,9 +256,8 @@ def check_windows(world: World) -> None:
     for probe in world.probes:
         if probe.session_credit is not None:
             shared[id(probe.session_credit)] = shared.get(id(probe.session_credit), 0) + len(probe.held)
-    for wire in world.wires:
-        for _, credit in wire.sessions:
-            assert credit.used == shared.get(id(credit), 0), "D7"
+    for credit in [credit for wire in world.wires for _, credit in wire.sessions]:
+        assert credit.used == shared.get(id(credit), 0), "D7"
 
 
 def check_leases(world: World) -> None:
@@ -282,7 +283,7 @@ def check_rest(world: World) -> None:
                     first is not None
                     and model.may_be_served(consumer)
                     and has_room(probe, first.size)
-                    and not outranking(consumer, first)
+                    and not outranking(model, consumer, first)
                 )
                 assert not able, f"Q1: lost wake-up, {first and first.number} is deliverable"
                 continue

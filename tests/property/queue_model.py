@@ -13,6 +13,7 @@ from broker.core.ports import MessageStore
 from broker.core.priority_list import PriorityEntryList
 from broker.core.queue import Queue
 from tests.dispatch import number_of
+from tests.property.queue_rules import RULES, impose
 from tests.property.queue_serving import EVERYBODY, Serving
 
 READY, OUT, GONE = "ready", "out", "gone"
@@ -57,26 +58,31 @@ def precedence(consumer: QueueConsumer) -> tuple[int, ...]:
     return (consumer.priority, -list(manager.all).index(consumer) if manager.strict else 0)
 
 
-def new_queue(name: str, store: MessageStore, counters: Counters, levels: int) -> Queue:
-    """A queue with so many levels of priority."""
+def new_queue(name: str, store: MessageStore, counters: Counters, levels: int, rule: str) -> Queue:
+    """A queue with so many levels of priority, and this rule."""
     entries: QueueEntryList = FifoEntryList() if levels == 1 else PriorityEntryList(levels)
-    return Queue(name, store, entries, counters)
+    queue = Queue(name, store, entries, counters)
+    impose(rule, queue)
+    return queue
 
 
 class Model:
     """The list that a queue must behave like."""
 
-    def __init__(self, queue: Queue, serving: str = EVERYBODY) -> None:
+    def __init__(self, queue: Queue, serving: str = EVERYBODY, rule: str = "") -> None:
         self.queue = queue
+        self.rule = RULES[rule](self)
         self.serving = Serving(queue, serving)
         self.items: list[Item] = []
 
-    def first_ready(self) -> Item | None:
-        return next((item for item in self.items if item.state == READY), None)
+    def may_have(self, consumer: QueueConsumer, item: Item) -> bool:
+        """Whether `consumer` sees `item` and the queue's rule, which is not for browsers, lets it have it."""
+        return sees(consumer, item) and (not consumer.acquires or self.rule.allows(consumer, item))
 
     def first_for(self, consumer: QueueConsumer) -> Item | None:
-        """The first ready item that `consumer` sees."""
-        return next((item for item in self.items if item.state == READY and sees(consumer, item)), None)
+        """The first ready item that `consumer` may have."""
+        ready = (item for item in self.items if item.state == READY)
+        return next((item for item in ready if self.may_have(consumer, item)), None)
 
     def refuses(self, consumer: QueueConsumer) -> bool:
         """One that wants to be alone and is not, and everybody while one is."""

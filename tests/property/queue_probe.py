@@ -48,6 +48,21 @@ class Probe(ConsumerTarget):
             self.terms.ends[number] = (held, self.world.clock.now + self.lease.milliseconds)
             self.lease.begin(number)
 
+    def pick(self, first: int, count: int) -> list[Held]:
+        """Let go of up to `count` of what it holds, from the `first` on."""
+        start = first % len(self.held)
+        picked = self.held[start : start + max(1, count)]
+        del self.held[start : start + max(1, count)]
+        return picked
+
+    def give_back(self, consumer: QueueConsumer) -> list[QueueEntry]:
+        """Let go of all that it holds for `consumer`."""
+        entries = [entry for owner, entry in self.held if owner is consumer]
+        self.held = [held for held in self.held if held[0] is not consumer]
+        for entry in entries:
+            self.restore_credit(entry.message.size)
+        return entries
+
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         self.world.delivered(self, consumer, entry)
 

@@ -28,7 +28,7 @@ from tests.topology import new_vhost
 class World:
     """`levels` of message priority, `queues`, how far one scan may go, and who is served.
 
-    `filtering`: some consumers are to see only some messages.
+    `filtering`: some consumers are to see only some messages. `rule`: one of queue_rules.RULES.
     `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
     """
 
@@ -41,9 +41,11 @@ class World:
         wires: int = 3,
         ttl: int | None = None,
         filtering: bool = False,
+        rule: str = "",
     ) -> None:
         self.levels = levels
         self.filtering = filtering
+        self.rule = rule
         self.scan_budget = scan_budget
         self.serving = serving
         self.scheduler = HandScheduler()
@@ -163,7 +165,7 @@ class World:
             assert model.serving.refuses_get()
             return
         assert not model.serving.refuses_get()
-        assert (entry is None) == (model.first_ready() is None)
+        assert (entry is None) == (model.first_for(getter) is None)
         if entry is not None:
             self.delivered(probe, getter, entry)
 
@@ -236,12 +238,12 @@ class World:
     # ---- inside
 
     def _new_queue(self, name: str) -> Model:
-        queue = new_queue(name, self.store, self.counters, self.levels)
+        queue = new_queue(name, self.store, self.counters, self.levels, self.rule)
         queue.context.scan_budget = self.scan_budget
         if self.ttl is not None:
             queue.rules = Rules(queue, self.vhost)
             queue.rules.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})
-        return Model(queue, self.serving)
+        return Model(queue, self.serving, self.rule)
 
     def _session(self, wire: int) -> tuple[Session, Credit]:
         sessions = self.wires[wire % len(self.wires)].sessions
@@ -269,16 +271,10 @@ class World:
         if not holders:
             return []
         probe = holders[which % len(holders)]
-        start = first % len(probe.held)
-        picked = probe.held[start : start + max(1, count)]
-        del probe.held[start : start + max(1, count)]
-        return [(probe, consumer, entry) for consumer, entry in picked]
+        return [(probe, consumer, entry) for consumer, entry in probe.pick(first, count)]
 
     def _give_back(self, probe: Probe, consumer: QueueConsumer) -> list[QueueEntry]:
-        entries = [entry for owner, entry in probe.held if owner is consumer]
-        probe.held = [held for held in probe.held if held[0] is not consumer]
-        for entry in entries:
-            probe.restore_credit(entry.message.size)
+        entries = probe.give_back(consumer)
         if not consumer.acquires:
             return []
         self.items_back(entries)

@@ -27,6 +27,7 @@ from broker.auth.terms import READ
 from broker.core.consumer import QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.contexts import join, leave
+from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import PreconditionFailed
@@ -156,7 +157,7 @@ async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write
     size = 0
     try:
         while len(taken) < count:
-            following = taker.context.get_next_available_entry()
+            following = next_entry(queue, taker)
             if following is None and taker.context.more:
                 await slices.breathe()
                 continue

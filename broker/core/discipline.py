@@ -1,0 +1,78 @@
+"""Who may have which entry of a queue, where that is not up to filters and priorities alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+
+class Discipline:
+    """The rule by which `queue` holds entries back, from everybody or from all but one consumer.
+
+    A queue has at most one, from before it has entries, and is never `alike` then. Whoever looks for what is
+    next asks `next_entry`, and whoever looks for a taker asks `is_open` and `owner`; browsers do not. The
+    queue tells it what happens to entries and consumers; it sees to it that what it lets go of is noticed.
+
+    `personal`: consumers that see the same entries may have different ones next.
+    """
+
+    def __init__(self, queue: Queue, personal: bool) -> None:
+        self.queue = queue
+        self.personal = personal
+        queue.alike = False
+
+    # ---- what is asked
+
+    def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
+        """The entry to deliver next to `consumer`, which acquires, or None.
+
+        As `QueueContext.get_next_available_entry`, `context.more` included.
+        """
+        raise NotImplementedError
+
+    def is_open(self, entry: QueueEntry) -> bool:
+        """Whether `entry`, which is AVAILABLE, may be given out now."""
+        raise NotImplementedError
+
+    def owner(self, entry: QueueEntry) -> QueueConsumer | None:
+        """The only one who may have `entry`, None: whoever sees it."""
+        return None
+
+    # ---- what is told
+
+    def linked(self, entry: QueueEntry) -> None:
+        """`entry` is new, and has not been announced."""
+
+    def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """`consumer`, attached or a basic.get, has just acquired `entry`."""
+
+    def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
+        """`entry` is DEQUEUED; `owner` had acquired it, None: it was not given out."""
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """`entries`, all of one call, have been given back: not a word to consumers before `wake`."""
+
+    def wake(self) -> None:
+        """What was returned is where it stood, and cursors know: notify whoever can have more than that."""
+
+    def attached(self, consumer: QueueConsumer) -> None:
+        """`consumer`, which acquires, is new."""
+
+    def detached(self, consumer: QueueConsumer) -> None:
+        """`consumer` has gone, and what it gives back with that is back."""
+
+    def stood_by(self, consumer: QueueConsumer) -> None:
+        """The queue serves one consumer at a time, and now `consumer` is not it any more."""
+
+
+def next_entry(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
+    """What is next for `consumer`; None with `consumer.context.more`: not all was looked at yet."""
+    discipline = queue.discipline
+    if discipline is None or not consumer.acquires:
+        return consumer.context.get_next_available_entry()
+    return discipline.next_entry(consumer)

@@ -1,0 +1,61 @@
+"""x-strict-order as a pika user sees it."""
+
+from collections.abc import Iterator
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.daemon import PATIENCE_S, Address
+
+STRICT = {"x-strict-order": True}
+
+
+@pytest.fixture
+def connections(address: Address) -> Iterator[list[pika.BlockingConnection]]:
+    """Two connections."""
+    parameters = pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
+    connections = [pika.BlockingConnection(parameters) for _ in range(2)]
+    yield connections
+    for connection in connections:
+        if connection.is_open:
+            connection.close()
+
+
+def test_a_message_that_is_lost_with_its_consumer_comes_before_anything_later(
+    connections: list[pika.BlockingConnection], name: str
+) -> None:
+    crashing, steady = (connection.channel() for connection in connections)
+    steady.queue_declare(name, arguments=STRICT)
+    steady.confirm_delivery()
+    crashing.basic_qos(prefetch_count=10)
+    steady.basic_qos(prefetch_count=10)
+    for number in range(20):
+        steady.basic_publish("", name, b"%d" % number)
+    method, _, body = next(crashing.consume(name, inactivity_timeout=PATIENCE_S))
+    assert (method is not None, body) == (True, b"0")
+    assert steady.basic_get(name)[0] is None, "nothing overtakes it"
+    connections[0].close()
+    seen: list[tuple[bytes, bool]] = []
+    for method, _, body in steady.consume(name, inactivity_timeout=PATIENCE_S):
+        assert method is not None, "nothing more came"
+        seen.append((body, method.redelivered))
+        if len(seen) == 5:
+            steady.basic_nack(method.delivery_tag)
+        else:
+            steady.basic_ack(method.delivery_tag)
+        if body == b"19":
+            break
+    steady.cancel()
+    steady.queue_delete(name)
+    numbers = [int(body) for body, _ in seen]
+    assert numbers == sorted(numbers), "what came back was next"
+    assert numbers == [*range(5), 4, *range(5, 20)]
+    assert [body for body, redelivered in seen if redelivered] == [b"0", b"4"]
+
+
+def test_it_is_a_boolean(connections: list[pika.BlockingConnection], name: str) -> None:
+    channel = connections[0].channel()
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"'x-strict-order'.*boolean") as refusal:
+        channel.queue_declare(name, arguments={"x-strict-order": "yes"})
+    assert refusal.value.reply_code == 406

@@ -1,0 +1,148 @@
+"""x-strict-order: nothing is given out while something else is neither settled nor returned."""
+
+import pytest
+
+from broker.core.clearing import purge
+from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
+from broker.core.getting import get_one
+from broker.core.immediate import enqueue_immediate
+from broker.core.priority_list import PriorityEntryList
+from broker.core.strict_order import StrictOrder
+from tests.dispatch import Bench
+from tests.property.queue_model import Multiples
+
+
+def strict(entries: QueueEntryList | None = None) -> Bench:
+    bench = Bench(entries or FifoEntryList())
+    bench.queue.discipline = StrictOrder(bench.queue)
+    return bench
+
+
+def test_one_is_out_at_a_time_however_large_the_windows() -> None:
+    bench = strict()
+    first, second = bench.client(10), bench.client(10)
+    bench.publish(4)
+    bench.run()
+    for number in (1, 2, 3, 4):
+        holder = first if first.held else second
+        assert [entry.message.content for entry in first.held + second.held] == [b"%d" % number]
+        holder.ack()
+        bench.run()
+    assert (bench.queue.ready, bench.queue.unacked) == (0, 0)
+    assert len(first.numbers) == len(second.numbers) == 2, "they take turns"
+
+
+def test_what_comes_back_is_next() -> None:
+    """[Bernstein and Newcomer, figure 4.8: the abort anomaly]"""
+    bench = strict()
+    first, second = bench.client(5), bench.client(5)
+    bench.publish(2)
+    bench.run()
+    assert (first.numbers, second.numbers) == ([1], [])
+    first.vanish()
+    bench.run()
+    assert second.numbers == [1]
+    assert second.flags == [True]
+    second.ack()
+    bench.run()
+    assert second.numbers == [1, 2]
+
+
+def test_no_ack_consumers_flow() -> None:
+    bench = strict()
+    clients = [bench.client(no_ack=True) for _ in range(2)]
+    bench.publish(100)
+    bench.run()
+    assert sorted(clients[0].numbers + clients[1].numbers) == list(range(1, 101))
+    assert abs(len(clients[0].numbers) - len(clients[1].numbers)) <= 2
+
+
+def test_a_more_urgent_arrival_waits_for_what_is_out_and_is_next_then() -> None:
+    bench = strict(PriorityEntryList(2))
+    client = bench.client(5)
+    bench.publish(2)
+    bench.run()
+    bench.publish(priority=1)
+    bench.run()
+    assert client.numbers == [1]
+    client.nack()
+    bench.run()
+    assert client.numbers == [1, 3]
+    client.ack()
+    bench.run()
+    client.ack()
+    bench.run()
+    assert client.numbers == [1, 3, 1, 2]
+
+
+def test_the_first_decides_whoever_sees_what() -> None:
+    bench = strict()
+    even = bench.client(5, entry_filter=Multiples(2))
+    bench.publish(2)
+    bench.run()
+    assert even.numbers == [], "nobody sees the first, so nobody gets anything"
+    everything = bench.client(1)
+    bench.run()
+    assert (even.numbers, everything.numbers) == ([], [1])
+    everything.ack()
+    bench.run()
+    assert sorted(even.numbers + everything.numbers) == [1, 2]
+
+
+def test_a_first_that_goes_makes_way() -> None:
+    bench = strict()
+    even = bench.client(5, entry_filter=Multiples(2))
+    bench.publish(2)
+    bench.run()
+    getter = bench.getter()
+    entry = get_one(bench.queue, getter)
+    assert entry is not None
+    assert get_one(bench.queue, bench.getter()) is None
+    bench.queue.settle(entry)
+    bench.run()
+    assert even.numbers == [2]
+
+
+def test_an_immediate_message_is_delivered_only_if_nothing_is_out() -> None:
+    bench = strict()
+    client = bench.client(5)
+    one, two = bench.messages(2)
+    assert enqueue_immediate(bench.queue, one)
+    assert not enqueue_immediate(bench.queue, two)
+    assert client.numbers == [1]
+    assert bench.queue.ready == 0
+
+
+def test_browsers_are_not_concerned() -> None:
+    bench = strict()
+    browser, client = bench.client(acquires=False), bench.client()
+    bench.publish(3)
+    bench.run()
+    assert (browser.numbers, client.numbers) == ([1, 2, 3], [1])
+
+
+@pytest.mark.parametrize("idle", [1, 50])
+def test_a_purge_wakes_no_crowd(idle: int) -> None:
+    bench = strict()
+    evens = [bench.client(5, entry_filter=Multiples(2)) for _ in range(idle)]
+    bench.publish(1001)
+    bench.run()
+    before = bench.notifications
+    assert purge(bench.queue) == 1001
+    assert bench.notifications - before <= 1
+    bench.run()
+    assert not any(even.numbers for even in evens)
+
+
+def test_one_arrival_wakes_at_most_one() -> None:
+    bench = strict()
+    clients = [bench.client(1) for _ in range(20)]
+    for _ in range(100):
+        bench.publish()
+        bench.run()
+        for client in clients:
+            client.ack()
+        bench.run()
+    assert bench.notifications <= 100
+    assert {len(client.numbers) for client in clients} == {5}
