@@ -17,7 +17,7 @@ from broker.core.names import check_length
 from broker.core.passage import Passage
 from broker.core.queue import Queue
 from broker.core.route import NO_QUEUES, Resolution, Route
-from broker.core.stopping import check_enqueue, is_stopped, refusal
+from broker.core.stopping import check_enqueue, is_stopped
 from broker.core.twin import unlogged_twin
 from broker.core.view import MessageView
 
@@ -230,8 +230,6 @@ class Publishing(Declarations):
         for queue in queues:
             if message.persistent and queue.logged and self.store.failure:
                 return self.store.refusal
-            if is_stopped(queue):
-                return refusal(queue)
             if queue.rules is not None and not immediate and queue.rules.refuses(message.size):
                 return f"queue '{queue.name}' in vhost '{self.name}' is full"
         return ""

@@ -63,9 +63,9 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
 
 def check_enqueue(queues: list[Queue]) -> None:
     """Refuse what is published to these queues if one of them takes nothing. Raises QueueStopped."""
-    for queue in queues:
-        if is_stopped(queue):
-            raise QueueStopped(refusal(queue))
+    refusal = stop_refusal(queues)
+    if refusal:
+        raise QueueStopped(refusal)
 
 
 def check_dequeue(queue: Queue, stops: Stops) -> None:
@@ -76,6 +76,9 @@ def check_dequeue(queue: Queue, stops: Stops) -> None:
         )
 
 
-def refusal(queue: Queue) -> str:
-    """Why a stopped queue does not take a message, for its publisher."""
-    return f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it takes no messages"
+def stop_refusal(queues: list[Queue]) -> str:
+    """Why one of these queues does not take a message, for its publisher; "" if none is stopped."""
+    for queue in queues:
+        if is_stopped(queue):
+            return f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it takes no messages"
+    return ""

@@ -29,6 +29,7 @@ from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
+from broker.core.stopping import stop_refusal
 
 if TYPE_CHECKING:
     from broker.core.topology import Topology
@@ -38,17 +39,22 @@ if TYPE_CHECKING:
 SETTLE: Final = 0
 DISCARD: Final = 1
 RELEASE: Final = 2
+REMOVE: Final = 3  # settled by nobody: an operator takes it away
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HeldPublish:
-    """A publish that waits for its commit. `keys` are all its routing keys, [] for just that of its route."""
+    """A publish that waits for its commit. `keys` are all its routing keys, [] for just that of its route.
+
+    `own`: it is the broker's: queues that are stopped take it, and those that have had it before.
+    """
 
     def __init__(self, route: Route, message: Message, keys: list[str], immediate: bool) -> None:
         self.route = route
         self.message = message
         self.keys = keys
         self.immediate = immediate
+        self.own = False
         self.passage = Passage(message, [], [])  # until it is resolved
 
     def taken(self, count: i64) -> None:
@@ -70,9 +76,12 @@ class HeldPublish:
             passage = Passage(message, list(found.queues), found.keepers)
         else:
             passage = Passage(message, route.queues, [])
-        passage.identify(virtual_host)
+        if not self.own:
+            passage.identify(virtual_host)
         everywhere = passage.queues + [keeper.queue for keeper in passage.keepers]
-        refusal = virtual_host.refusal(message, everywhere, self.immediate)
+        refusal = "" if self.own else stop_refusal(everywhere)
+        if not refusal:
+            refusal = virtual_host.refusal(message, everywhere, self.immediate)
         if not refusal:
             set_date(virtual_host, message, passage.queues)
             passage.reserve()
@@ -156,13 +165,13 @@ class HeldSettlement:
         return True
 
     def put(self, store: MessageStore) -> None:
-        """Settle or discard the entry, and put its dead letters where they go: all has been appended."""
+        """Have the entry leave, and put its dead letters where they go: all has been appended."""
         queue = self.consumer.queue
         if self.is_valid() and self.outcome == SETTLE:
             queue.settle(self.entry)
         elif self.is_valid():
             drop(queue, self.entry)
-            if not self.deaths:
+            if self.outcome == DISCARD and not self.deaths:
                 queue.counters.discarded[REJECTED] += 1
         for death in self.deaths:  # also if the queue has been deleted since the append
             passage = death.passage

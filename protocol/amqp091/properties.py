@@ -89,6 +89,10 @@ class Properties:
         """Remove a property."""
         self._values[index] = None
 
+    def adopt(self, other: Properties, index: int) -> None:
+        """Have a property be as it is in another list, or absent if it is not there."""
+        self._values[index] = other._values[index]
+
     def headers(self) -> dict[str, object]:
         """The headers, decoded; of several with one name the last one. Raises ProtocolError."""
         value = self._values[HEADERS]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 
 from tests.api import Api, amqp
@@ -101,6 +102,31 @@ def test_a_queue_is_altered(control: Control, api: Api, vhost: str) -> None:
     control("alter_queue", "r", "--arguments", "{", "-p", vhost, status=2)
     refused = control("alter_queue", "r", "--arguments", '{"x-max-priority": 3}', "-p", vhost, status=1)
     assert "arg 'x-max-priority' of queue 'r'" in refused.stderr
+
+
+def test_messages_in_the_middle(control: Control, vhost: str, address: Address) -> None:
+    for queue in ("q", "r"):
+        control("declare_queue", queue, "-p", vhost)
+    with amqp(address, vhost) as channel:
+        for number in range(6):
+            properties = pika.BasicProperties(headers={"n": number})
+            channel.basic_publish("", "q", b"%d" % number, properties)
+    listed = control.json("list_messages", "q", "--selector", "n >= 4", "-p", vhost)
+    assert [(each["place"], each["payload"]) for each in listed] == [(0, "4"), (1, "5")]
+    ids = [option for each in listed for option in ("--id", each["id"])]
+    assert control("delete_messages", "q", *ids, "-p", vhost).stdout == "2\n"
+    move = ("move_messages", "q", "--queue", "r", "--selector", "n < 3", "-p", vhost)
+    assert control(*move, "--limit", "2").stdout == "2\n"
+    assert control(*move).stdout == "1\n"
+    assert control("copy_messages", "r", "--exchange", "", "--all", "-p", vhost).stdout == "3\n"
+    edit = ("edit_messages", "q", "--properties", '{"headers": {"n": 7}}', "--payload", "x")
+    assert control(*edit, "--selector", "n = 3", "-p", vhost).stdout == "1\n"
+    assert control("count_messages", "q", "--selector", "n = 7", "-p", vhost).stdout == "1\n"
+    assert control("redrive_messages", "q", "--all", "-p", vhost).stdout == "0\n"
+    table = control("list_messages", "q", "--from", "2", "-p", vhost).stdout.splitlines()
+    assert [line.split()[-1] for line in table] == ["payload", "2", "x"]
+    refused = control("delete_messages", "q", "-p", vhost, status=1)
+    assert "which messages?" in refused.stderr
 
 
 def test_users(control: Control, api: Api, vhost: str, name: str) -> None:

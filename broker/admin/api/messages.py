@@ -81,10 +81,10 @@ async def get_messages(
     limit = number(body, "truncate") if body.get("truncate") is not None else None
     if limit is not None and limit < 0:
         raise bad_request(f"truncate {limit} is negative")
-    sieve = _sieve(body, management.store)
+    sieve = sieve_of(body, management.store)
 
     def write(entry: QueueEntry, left: int) -> str:
-        return json.dumps(_shown(management.store, entry, left, encoding, limit))
+        return json.dumps(shown_message(management.store, entry, left, encoding, limit))
 
     if mode in LEAVES:
         written = await look(queue, count, write, sieve)
@@ -100,7 +100,7 @@ def _ackmode(body: Fields) -> str:
     return text(body, "ackmode")
 
 
-def _sieve(body: Fields, store: MessageStore) -> SelectorFilter | None:
+def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
     """What `selector` lets pass. Raises ApiError for one that is none."""
     chosen = text(body, "selector", "")
     if not chosen.strip():
@@ -191,9 +191,10 @@ async def _joined(written: list[str]) -> AsyncIterator[str]:
     yield "[]" if opening == "[" else "]"
 
 
-def _shown(
+def shown_message(
     store: MessageStore, entry: QueueEntry, left: int, encoding: str, limit: int | None
 ) -> dict[str, Any]:
+    """A message as the API shows it; `limit`: how much of the body at most."""
     message = entry.message
     payload = _payload(store, message, limit)
     how, what = "base64", base64.b64encode(payload).decode()

@@ -65,13 +65,13 @@ async def publish(
     """
     found = visitor.vhost(vhost)
     existing_exchange(found, name)
-    payload = _payload(body, int(management.server.body_bytes_max))
+    payload = payload_of(body, int(management.server.body_bytes_max))
     key = text(body, "routing_key")
     shortage = management.server.shortage.reason
     if shortage:
         raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
     channel = channel_for(management.server, visitor.rights(found), found)
-    taken = publish_message(channel, name, key, _properties(table(body, "properties")), payload)
+    taken = publish_message(channel, name, key, properties_of(table(body, "properties")), payload)
     if taken == REFUSED:
         raise bad_request(f"a queue is full and refuses messages from exchange '{name}' with key '{key}'")
     await durable(management.store)
@@ -87,21 +87,8 @@ def publish_message(
     try:
         check_length("routing key", key)
         arguments = b"\0\0" + short_string(exchange) + short_string(key) + b"\0"
-        headers = properties.pop("headers", None)
-        head = header.ContentHeader(0, len(payload), commands.Basic.Properties(**properties))
-        content = frame.marshal(head, 1)
-        if headers:
-            written = Properties(content)
-            written.set_table(encode_table(headers))
-            content = written.content()
-        if header_frame_bytes(content) > channel.server.frame_max:
-            raise bad_request(
-                f"the properties make a content header of {header_frame_bytes(content)} bytes, "
-                f"frame_max is {channel.server.frame_max}"
-            )
-        traits = scan(content, 0, len(content) - 8)
-        for start in range(0, len(payload), FRAME_BODY_BYTES):
-            content += frame.marshal(ContentBody(payload[start : start + FRAME_BODY_BYTES]), 1)
+        content = content_of(properties, payload, channel.server.frame_max)
+        traits = scan(content, 0, header_frame_bytes(content) - 8)
         publication = resolve(channel.connection.rights, channel.virtual_host, arguments)
         message = Message(
             publication.route.address,
@@ -111,13 +98,43 @@ def publish_message(
             traits >> PRIORITY_SHIFT,
         )
         return int(publish_special(channel, publication, message, traits))
-    except (ValueError, TypeError, pamqp_exceptions.PAMQPException) as error:
+    except ValueError as error:
         raise bad_request(f"the message cannot be encoded: {error}") from error
     except ProtocolError as error:
         raise bad_request(error.text) from error
 
 
-def _payload(body: Fields, most: int) -> bytes:
+def content_of(properties: dict[str, Any], payload: bytes, frame_max: int) -> bytes:
+    """A message as a client would send it. Raises ApiError if no client could."""
+    headers = properties.pop("headers", None)
+    try:
+        head = header.ContentHeader(0, len(payload), commands.Basic.Properties(**properties))
+        content = frame.marshal(head, 1)
+        if headers:
+            written = Properties(content)
+            written.set_table(encode_table(headers))
+            content = written.content()
+    except (ValueError, TypeError, pamqp_exceptions.PAMQPException) as error:
+        raise bad_request(f"the message cannot be encoded: {error}") from error
+    check_header(content, frame_max)
+    pieces = [
+        frame.marshal(ContentBody(payload[start : start + FRAME_BODY_BYTES]), 1)
+        for start in range(0, len(payload), FRAME_BODY_BYTES)
+    ]
+    return b"".join([content, *pieces])
+
+
+def check_header(content: bytes, frame_max: int) -> None:
+    """Refuse properties that do not fit into a frame. Raises ApiError."""
+    if header_frame_bytes(content) > frame_max:
+        raise bad_request(
+            f"the properties make a content header of {header_frame_bytes(content)} bytes, "
+            f"frame_max is {frame_max}"
+        )
+
+
+def payload_of(body: Fields, most: int) -> bytes:
+    """The body of a message in a request. Raises ApiError, PreconditionFailed."""
     value, encoding = text(body, "payload"), text(body, "payload_encoding", "string")
     if encoding == "string":
         payload = value.encode("utf-8", "surrogatepass")
@@ -133,7 +150,8 @@ def _payload(body: Fields, most: int) -> bytes:
     return payload
 
 
-def _properties(given: dict[str, Any]) -> dict[str, Any]:
+def properties_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Properties in a request, as pamqp takes them. Raises ApiError, PreconditionFailed."""
     properties: dict[str, Any] = {}
     for name, value in given.items():
         if name == "headers":

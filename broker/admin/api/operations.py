@@ -1,0 +1,268 @@
+"""Operations on messages of a queue: delete, move, copy, edit, redrive; on all that are asked for, or none.
+
+Messages are found and held one by one, others having their turn in between; what is done to them then is one
+batch of the log, and on disk when this is answered. [amqpd]
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from broker.adapters.access import EXCHANGE, QUEUE, Rights
+from broker.admin.api.body import Body, MessageBody
+from broker.admin.api.clientless import taker_of
+from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.examining import id_of, readable, ready_entries
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.messages import sieve_of
+from broker.admin.api.paths import Name
+from broker.admin.api.rewriting import Edit, check_user, loaded, revived
+from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, flag, number, table, text
+from broker.auth.terms import WRITE
+from broker.core.message import Message, copy_of, held_bytes
+from broker.core.operation import Operation
+from broker.core.queue import Queue
+from broker.core.route import Route
+from broker.core.vhost import VirtualHost
+
+MESSAGES_MAX: Final = 2000  # of one operation: its commit is one step, which must not take long
+BYTES_MAX: Final = 8 * 2**20  # of content that one operation appends to the log, about
+
+Put = Callable[[Message], tuple[Route, Message] | None]
+"""Where a message is to go, and as what; None for one that the operation is not about."""
+
+router = APIRouter(tags=["messages"])
+
+
+@router.post("/queues/{vhost}/{name}/messages/delete")
+async def delete_messages(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
+) -> JSONResponse:
+    """Delete messages: they are not dead-lettered."""
+    found, queue = readable(visitor, vhost, name)
+    return await _operate(found, queue, _Selection(found, body), None, True)
+
+
+@router.post("/queues/{vhost}/{name}/messages/move")
+async def move_messages(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
+) -> JSONResponse:
+    """Move messages to where `to` says: to the end of a queue, or through an exchange."""
+    found, queue = readable(visitor, vhost, name)
+    put = _destination(management, found, visitor.rights(found), body)
+    return await _operate(found, queue, _Selection(found, body), put, True)
+
+
+@router.post("/queues/{vhost}/{name}/messages/copy")
+async def copy_messages(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
+) -> JSONResponse:
+    """The same of copies: the messages stay where they are, and whoever gets them gets them."""
+    found, queue = readable(visitor, vhost, name)
+    put = _destination(management, found, visitor.rights(found), body)
+    return await _operate(found, queue, _Selection(found, body), put, False)
+
+
+@router.post("/queues/{vhost}/{name}/messages/edit")
+async def edit_messages(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, body: MessageBody
+) -> JSONResponse:
+    """Replace messages by edited ones, which have their turn as new ones have."""
+    found, queue = readable(visitor, vhost, name)
+    rights = visitor.rights(found)
+    rights.require(WRITE, QUEUE, name)
+    _require_room(management)
+    edit = Edit(body, int(management.server.frame_max), int(management.server.body_bytes_max))
+    check_user(edit, visitor.name, rights.may_impersonate())
+    route = found.route("", name)
+    return await _operate(
+        found, queue, _Selection(found, body), lambda message: (route, edit.of(message, found.store)), True
+    )
+
+
+@router.post("/queues/{vhost}/{name}/messages/redrive")
+async def redrive_messages(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body
+) -> JSONResponse:
+    """Have dead letters go back to the queue in which they died first, or with `via` through its exchange.
+
+    They are what they were when they were published, but for an expiration. Other messages stay.
+    """
+    found, queue = readable(visitor, vhost, name)
+    via = text(body, "via", "queue")
+    if via not in ("queue", "exchange"):
+        raise bad_request(f"via '{via}' is not known, allowed: queue, exchange")
+    _require_room(management)
+    routes = _Routes(found, visitor.rights(found))
+
+    def put(message: Message) -> tuple[Route, Message] | None:
+        letter = revived(message, found.store)
+        if letter is None:
+            return None
+        address = letter.message.address
+        if via == "queue":
+            return routes.to_queue(letter.queue), letter.message
+        return routes.through(address.exchange, address.routing_key), letter.message
+
+    return await _operate(found, queue, _Selection(found, body), put, True)
+
+
+class _Selection:
+    """Which messages a request is about: those with one of `ids`, those that `selector` selects, or `all`."""
+
+    def __init__(self, vhost: VirtualHost, body: Fields) -> None:
+        self.sieve = sieve_of(body, vhost.store)
+        self.ids: set[str] | None = None
+        if body.get("ids") is not None:
+            ids = body["ids"]
+            if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
+                raise bad_request("'ids' is not a list of strings")
+            if len(ids) > MESSAGES_MAX:
+                raise bad_request(f"{len(ids)} ids, an operation takes {MESSAGES_MAX}")
+            self.ids = set(ids)
+        if sum((self.ids is not None, self.sieve is not None, flag(body, "all"))) != 1:
+            raise bad_request("which messages? say one of 'ids', 'selector' or 'all': true")
+        self.limit = number(body, "limit") if body.get("limit") is not None else MESSAGES_MAX
+        if not 0 < self.limit <= MESSAGES_MAX:
+            raise bad_request(f"limit {self.limit} is not from 1 to {MESSAGES_MAX}")
+
+
+class _Routes:
+    """Routes to where messages may be put by a user, each found once. Raises what the core raises."""
+
+    def __init__(self, vhost: VirtualHost, rights: Rights) -> None:
+        self._vhost = vhost
+        self._rights = rights
+        self._found: dict[tuple[str, str], Route] = {}
+
+    def to_queue(self, name: str) -> Route:
+        """To a queue and no other: who may write to it may."""
+        if ("", name) not in self._found:
+            self._rights.require(WRITE, QUEUE, name)
+            self._vhost.queue(name)
+            self._found["", name] = self._vhost.route("", name)
+        return self._found["", name]
+
+    def through(self, exchange: str, key: str) -> Route:
+        """Through an exchange, as a publisher of that user."""
+        route = self._found.get((exchange, key))
+        if route is None:
+            self._rights.require(WRITE, EXCHANGE, exchange)
+            route = self._vhost.route(exchange, key)
+            self._rights.require_topic(WRITE, route.exchange, key)
+            if len(self._found) >= MESSAGES_MAX:
+                self._found.clear()
+            self._found[exchange, key] = route
+        return route
+
+
+def _destination(management: Management, vhost: VirtualHost, rights: Rights, body: Fields) -> Put:
+    """Where `to` says. Raises ApiError and what the core raises."""
+    _require_room(management)
+    to = table(body, "to")
+    routes = _Routes(vhost, rights)
+    if set(to) == {"queue"}:
+        fixed = routes.to_queue(text(to, "queue"))
+
+        def unchanged(message: Message) -> tuple[Route, Message]:
+            return fixed, copy_of(message, loaded(message, vhost.store))
+
+        return unchanged
+    if not {"exchange"} <= set(to) <= {"exchange", "routing_key"}:
+        raise bad_request("'to' has either 'queue', or 'exchange' and perhaps 'routing_key'")
+    exchange = text(to, "exchange")
+    given = text(to, "routing_key") if to.get("routing_key") is not None else None
+    if given is not None:
+        routes.through(exchange, given)
+    else:
+        rights.require(WRITE, EXCHANGE, exchange)
+        vhost.existing_exchange(exchange)
+
+    def published(message: Message) -> tuple[Route, Message]:
+        route = routes.through(exchange, message.address.routing_key if given is None else given)
+        copy = copy_of(message, loaded(message, vhost.store))
+        copy.address = route.address
+        return route, copy
+
+    return published
+
+
+def _require_room(management: Management) -> None:
+    shortage = management.server.shortage.reason
+    if shortage:
+        raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
+
+
+class _Operation(Operation):
+    """An operation that somebody awaits."""
+
+    def __init__(self, vhost: VirtualHost, queue: Queue) -> None:
+        taker = taker_of(queue)
+        taker.no_ack = True  # nothing that it has counts as acknowledged
+        super().__init__(vhost, queue, taker)
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def committed(self) -> None:
+        """It is done, and on disk (Transaction)."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def failed(self, reason: str) -> None:
+        """It is not (Transaction)."""
+        if not self.future.done():
+            self.future.set_exception(
+                ApiError(503, "service_unavailable", f"nothing was done: the log has failed: {reason}")
+            )
+
+
+async def _operate(
+    vhost: VirtualHost, queue: Queue, selection: _Selection, put: Put | None, removes: bool
+) -> JSONResponse:
+    """Do it to the messages of a selection: `put` them somewhere, and have them leave if `removes`."""
+    operation = _Operation(vhost, queue)
+    try:
+        answer = await _gather(operation, selection, put, removes)
+        operation.commit()
+    except BaseException:
+        operation.abort()
+        raise
+    await operation.future
+    return JSONResponse(answer)
+
+
+async def _gather(
+    operation: _Operation, selection: _Selection, put: Put | None, removes: bool
+) -> dict[str, Any]:
+    """Hold the messages; returns what is to be answered when all is done."""
+    queue = operation.queue
+    ids = None if selection.ids is None else set(selection.ids)
+    done, size, more = 0, 0, False
+    async with aclosing(ready_entries(queue, selection.sieve)) as entries:
+        async for entry in entries:
+            if ids is not None and id_of(queue, entry) not in ids:
+                continue
+            if done == selection.limit or size >= BYTES_MAX:
+                more = True
+                break
+            if put is not None:
+                placed = put(entry.message)
+                if placed is None:
+                    continue
+                route, message = placed
+                operation.publish(route, message)
+                size += int(held_bytes(message)) if message.body is None else 0
+            if ids is not None:
+                ids.discard(id_of(queue, entry))
+            if removes:
+                operation.remove(entry)
+            done += 1
+            if ids is not None and not ids:
+                break
+    if queue.deleted:
+        raise not_found(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
+    return {"done": done, "more": more} | ({} if ids is None else {"missing": sorted(ids)})

@@ -1,0 +1,135 @@
+"""What operators do to messages of a queue, many at once: all of it or nothing.
+
+[Bernstein and Newcomer, Principles of Transaction Processing 4.5: random access, queue forwarding]
+
+The entries are marked one after the other, as slowly as it takes: each is acquired as it is found, so that
+nobody else gets it, but it is no delivery and is not counted as one. Then all is one transaction. What is
+aborted, or refused, has its place in the queue again as if nothing had been.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.errors import NotFound
+from broker.core.expiry import stop_timer
+from broker.core.message import Message
+from broker.core.offering import offer_again
+from broker.core.route import Route
+from broker.core.transaction import REMOVE, HeldPublish, HeldSettlement, Transaction
+from broker.core.waiting import wake_waiters
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.vhost import VirtualHost
+
+
+def is_over(queue: Queue, entry: QueueEntry) -> bool:
+    """Whether the time of `entry` is over, so that it is about to leave the queue."""
+    timer = entry.timer
+    return timer is not None and queue.rules is not None and timer.due <= queue.rules.schedule.now()
+
+
+def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
+    """AVAILABLE → ACQUIRED by `taker`, which was never attached. It is no delivery."""
+    assert entry.state == AVAILABLE, "what somebody has is not marked"
+    if entry.timer is not None:
+        stop_timer(queue, entry)
+    size = entry.message.size
+    entry.state = ACQUIRED
+    entry.owner = taker
+    taker.inflight += 1
+    taker.target.use_credit(size)
+    queue.ready -= 1
+    queue.ready_bytes -= size
+    queue.unacked += 1
+    queue.unacked_bytes += size
+    if queue.awaited:
+        wake_waiters(queue, entry)
+
+
+def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> None:
+    """ACQUIRED → AVAILABLE of those that `taker` still has, in place, as they were before."""
+    back: list[QueueEntry] = []
+    for entry in entries:
+        if entry.state != ACQUIRED or entry.owner is not taker:
+            continue  # the queue has taken it back meanwhile
+        size = entry.message.size
+        entry.state = AVAILABLE
+        entry.owner = None
+        taker.inflight -= 1
+        taker.target.restore_credit(size)
+        queue.unacked -= 1
+        queue.unacked_bytes -= size
+        queue.ready += 1
+        queue.ready_bytes += size
+        back.append(entry)
+    if back:
+        offer_again(queue, back)
+
+
+class OperatorPublish(HeldPublish):
+    """A message that an operation puts somewhere: into stopped queues too, and never nowhere."""
+
+    def __init__(self, route: Route, message: Message) -> None:
+        super().__init__(route, message, [], False)
+        self.own = True
+
+    def resolve(self, virtual_host: VirtualHost) -> str:
+        """Find out where it goes (HeldPublish)."""
+        refusal = super().resolve(virtual_host)
+        if refusal or self.passage.queues or self.passage.keepers:
+            return refusal
+        address = self.route.address
+        return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
+
+    def taken(self, count: i64) -> None:
+        """Nobody waits for it (HeldPublish)."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation(Transaction):
+    """An operation on one queue. `taker` holds the marked entries; nobody else has it.
+
+    `commit`, with what is in `publishes`, or `abort` ends it.
+    """
+
+    def __init__(self, virtual_host: VirtualHost, queue: Queue, taker: QueueConsumer) -> None:
+        super().__init__(virtual_host)
+        self.queue = queue
+        self.taker = taker
+
+    def remove(self, entry: QueueEntry) -> None:
+        """Mark an entry, which is to leave the queue with the commit."""
+        mark(self.queue, entry, self.taker)
+        self.settlements.append(HeldSettlement(0, entry, self.taker, REMOVE))
+
+    def publish(self, route: Route, message: Message) -> None:
+        """Have a message be put where a route leads, with the commit."""
+        self.publishes.append(OperatorPublish(route, message))
+
+    def commit(self) -> None:
+        """Do all of it (Transaction). Raises NotFound too: the queue is gone."""
+        if self.queue.deleted:
+            raise NotFound(f"no queue '{self.queue.name}' in vhost '{self.queue.vhost}'")
+        super().commit()
+
+    def abort(self) -> None:
+        """Do nothing of it: what was marked is where it was."""
+        entries = [settlement.entry for settlement in self.settlements]
+        self.settlements = []
+        self.publishes = []
+        unmark(self.queue, entries, self.taker)
+
+    def on_store_failed(self, reason: str) -> None:
+        """The log has failed (DurableWaiter)."""
+        self._unreserve()
+        self.abort()
+        self.failed(reason)
+
+    def _which(self, number: int, why: str) -> str:
+        return f"message {number} of {len(self.publishes)}: {why}"

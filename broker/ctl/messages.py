@@ -1,0 +1,171 @@
+"""Messages of a queue: looked at, counted, and many of them deleted, moved, copied, edited or redriven."""
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from broker.ctl.objects import from_json
+from broker.ctl.output import print_json, show
+from broker.ctl.session import VirtualHost, session
+
+Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+Selector = Annotated[
+    str, typer.Option("--selector", metavar="CONDITION", help="Those for which it is true: level > 3.")
+]
+Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Those with an id of the list.")]
+All = Annotated[bool, typer.Option("--all", help="All that are ready.")]
+Limit = Annotated[int, typer.Option(help="At most so many; 0: as many as there are.")]
+ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="To the end of this queue.")]
+ToExchange = Annotated[str | None, typer.Option("--exchange", metavar="NAME", help="Through this exchange,")]
+Key = Annotated[str | None, typer.Option("--routing-key", metavar="KEY", help="with this key for its own.")]
+
+COLUMNS: Final = ("place", "id", "exchange", "routing_key", "payload_bytes", "redelivered", "payload")
+AT_ONCE: Final = 2000  # of one operation; each is all or nothing
+
+
+def list_messages(
+    context: typer.Context,
+    queue: Queue,
+    selector: Selector = "",
+    first: Annotated[int, typer.Option("--from", metavar="N", help="The place of the first one.")] = 0,
+    count: Annotated[int, typer.Option(help="How many.")] = 20,
+    vhost: VirtualHost = "/",
+) -> None:
+    """List messages that are ready, in order, and leave them as they are."""
+    query = {"selector": selector, "from": str(first), "count": str(count), "truncate": "60"}
+    with session(context) as found:
+        answer = found.client.get("queues", vhost, queue, "messages", **query)
+        if found.form == "json":
+            print_json(answer["messages"])
+        else:
+            show(answer["messages"], COLUMNS, found.form)
+
+
+def count_messages(
+    context: typer.Context, queue: Queue, selector: Selector = "", vhost: VirtualHost = "/"
+) -> None:
+    """Tell how many messages are ready."""
+    with session(context) as found:
+        answer = found.client.get("queues", vhost, queue, "messages", "count", selector=selector)
+        typer.echo(answer["count"])
+
+
+def delete_messages(
+    context: typer.Context,
+    queue: Queue,
+    selector: Selector = "",
+    ids: Ids = None,
+    everything: All = False,
+    limit: Limit = 0,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Delete messages, without a dead letter."""
+    _operate(context, vhost, queue, "delete", _which(selector, ids, everything), limit)
+
+
+def move_messages(
+    context: typer.Context,
+    queue: Queue,
+    to_queue: ToQueue = "",
+    to_exchange: ToExchange = None,
+    key: Key = None,
+    selector: Selector = "",
+    ids: Ids = None,
+    everything: All = False,
+    limit: Limit = 0,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Move messages to another queue, or through an exchange."""
+    body = _which(selector, ids, everything) | _to(to_queue, to_exchange, key)
+    _operate(context, vhost, queue, "move", body, limit)
+
+
+def copy_messages(
+    context: typer.Context,
+    queue: Queue,
+    to_queue: ToQueue = "",
+    to_exchange: ToExchange = None,
+    key: Key = None,
+    selector: Selector = "",
+    ids: Ids = None,
+    everything: All = False,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = AT_ONCE,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Copy the first messages to another queue, or through an exchange."""
+    body = _which(selector, ids, everything) | _to(to_queue, to_exchange, key)
+    _operate(context, vhost, queue, "copy", body, limit)
+
+
+def edit_messages(
+    context: typer.Context,
+    queue: Queue,
+    properties: Annotated[
+        str, typer.Option(metavar="JSON", help='Such as {"priority": 5, "headers": {"a": null}}.')
+    ] = "{}",
+    payload: Annotated[str | None, typer.Option(help="The body for the one that is there.")] = None,
+    selector: Selector = "",
+    ids: Ids = None,
+    everything: All = False,
+    limit: Annotated[int, typer.Option(help="At most so many.")] = AT_ONCE,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Edit messages, which then have their turn as new ones have."""
+    body = _which(selector, ids, everything) | {"properties": from_json(properties)}
+    body |= {} if payload is None else {"payload": payload}
+    _operate(context, vhost, queue, "edit", body, limit)
+
+
+def redrive_messages(
+    context: typer.Context,
+    queue: Queue,
+    via_exchange: Annotated[
+        bool, typer.Option("--via-exchange", help="Through the exchange that they were published to.")
+    ] = False,
+    selector: Selector = "",
+    ids: Ids = None,
+    everything: All = False,
+    limit: Limit = 0,
+    vhost: VirtualHost = "/",
+) -> None:
+    """Have dead letters go back to the queue in which they died first."""
+    body = _which(selector, ids, everything) | {"via": "exchange" if via_exchange else "queue"}
+    _operate(context, vhost, queue, "redrive", body, limit)
+
+
+def _which(selector: str, ids: list[str] | None, everything: bool) -> dict[str, Any]:
+    chosen: dict[str, Any] = {"selector": selector} if selector else {}
+    chosen |= {"ids": ids} if ids else {}
+    return chosen | ({"all": True} if everything else {})
+
+
+def _to(queue: str, exchange: str | None, key: str | None) -> dict[str, Any]:
+    to: dict[str, Any] = {"queue": queue} if queue else {}
+    to |= {} if exchange is None else {"exchange": exchange}
+    return {"to": to | ({} if key is None else {"routing_key": key})}
+
+
+def _operate(
+    context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
+) -> None:
+    """Do it, again and again until the limit is reached or nothing is left; tell how many there were."""
+    done = 0
+    with session(context) as found:
+        more = True
+        while more and (limit == 0 or done < limit):
+            step = min(AT_ONCE, limit - done) if limit else AT_ONCE
+            answer = found.client.post("queues", vhost, queue, "messages", what, body=body | {"limit": step})
+            done += answer["done"]
+            more = answer["more"]
+        typer.echo(done)
+
+
+COMMANDS: Final = (
+    list_messages,
+    count_messages,
+    delete_messages,
+    move_messages,
+    copy_messages,
+    edit_messages,
+    redrive_messages,
+)
