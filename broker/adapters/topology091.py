@@ -140,7 +140,7 @@ def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
         )
     channel.last_queue = queue.name
     reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
-    _answer(channel, reply, queue.logged and not frame.passive, frame.nowait)
+    _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
 
 
 def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
@@ -152,7 +152,7 @@ def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
     _require_binding(channel, QUEUE, name, frame.exchange, key)
     virtual_host = channel.virtual_host
     virtual_host.bind_queue(name, frame.exchange, key, _arguments(frame.arguments), channel.connection)
-    durable = virtual_host.queues[name].logged
+    durable = virtual_host.queues[name].durable
     _answer(channel, methods.method_frame(channel.number, c.QUEUE_BIND_OK), durable, frame.nowait)
 
 
@@ -165,7 +165,7 @@ def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
         name, frame.exchange, frame.routing_key, _arguments(frame.arguments), channel.connection
     )
     queue = virtual_host.queues.get(name)
-    durable = queue is not None and queue.logged
+    durable = queue is not None and queue.durable
     _answer(channel, methods.method_frame(channel.number, c.QUEUE_UNBIND_OK), durable, False)
 
 
@@ -186,7 +186,7 @@ def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
     name = queue_named(channel, frame.queue)
     channel.connection.rights.require(CONFIGURE, QUEUE, name)
     queue = channel.virtual_host.queues.get(name)
-    durable = queue is not None and queue.logged
+    durable = queue is not None and queue.durable
     out = channel.connection.out
     before = len(out)
     count = channel.virtual_host.delete_queue(name, frame.if_unused, frame.if_empty, channel.connection)

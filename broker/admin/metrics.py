@@ -65,6 +65,10 @@ PER_QUEUE: Final = {
 """What is told of each queue: the attribute, the metric and what it means."""
 
 OF_SOME_QUEUES: Final = {
+    ("volatile", "lost"): (
+        "queue_messages_lost_at_restart",
+        "Messages gone at restarts.",
+    ),
     ("memory", "duplicates"): ("queue_messages_duplicate", "Messages that the queue had had before."),
 }
 """What is told of queues that have what others have not: that, and its attribute, which only grows."""

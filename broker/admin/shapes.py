@@ -68,6 +68,9 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
 def _feature_fields(queue: Queue) -> Shown:
     """What only queues have that make use of something."""
     fields: Shown = {}
+    volatile = queue.volatile
+    if volatile is not None:
+        fields["lost_at_restart"] = {"messages": int(volatile.lost), "estimated": volatile.estimated}
     memory = queue.memory
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)

@@ -51,6 +51,10 @@ class MeasuredQueue(Protocol):
         """Consumers of the queue."""
 
     @property
+    def volatile(self) -> object | None:
+        """What it has lost at restarts, if it is volatile."""
+
+    @property
     def memory(self) -> object | None:
         """What it remembers of messages, if it does."""
 

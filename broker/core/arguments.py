@@ -51,6 +51,7 @@ DISPATCH: Final = "x-dispatch"
 CONSUMERS_BEFORE_DISPATCH: Final = "x-consumers-before-dispatch"
 DELAY_BEFORE_DISPATCH: Final = "x-delay-before-dispatch"
 STRICT: Final = "strict"
+VOLATILE: Final = "x-volatile"
 DEDUP_WINDOW: Final = "x-dedup-window"
 DEDUP_LIMIT: Final = "x-dedup-limit"
 DEDUP_PRODUCERS: Final = "x-dedup-producers"
@@ -100,6 +101,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         "x-stream-max-segment-size-bytes": ArgumentRule("int", 1, ANY_SIZE),
         "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
         "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
+        VOLATILE: ArgumentRule("bool"),
         DEDUP_WINDOW: ArgumentRule("int", 1, MILLISECONDS_MAX),
         DEDUP_LIMIT: ArgumentRule("int", 1, ANY_SIZE),
         DEDUP_PRODUCERS: ArgumentRule("int", 1, ANY_SIZE),
@@ -141,6 +143,8 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
             if arguments.get(name, False) is not False:
                 why = f"does not go with {SINGLE_ACTIVE_CONSUMER}, which drains"
                 raise invalid(name, queue, arguments[name], why)
+    if is_volatile(arguments) and is_quorum(arguments):
+        raise invalid(VOLATILE, queue, True, f"does not go with {QUEUE_TYPE}, {QUORUM}")
     if DEDUP_LIMIT in arguments and DEDUP_WINDOW not in arguments:
         raise invalid(DEDUP_LIMIT, queue, arguments[DEDUP_LIMIT], f"needs {DEDUP_WINDOW}")
 
@@ -180,6 +184,11 @@ def dead_letter_reasons(arguments: Arguments) -> list[str]:
     """The deaths, out of DEATHS, after which a queue moves messages; its arguments have been checked."""
     reasons = text_argument(arguments, DEAD_LETTER_REASONS)
     return list(DEATHS) if reasons is None else [name.strip() for name in reasons.split(",")]
+
+
+def is_volatile(arguments: Arguments) -> bool:
+    """Whether the messages of a queue are never written to the log."""
+    return arguments.get(VOLATILE) is True
 
 
 def is_quorum(arguments: Arguments) -> bool:

@@ -203,6 +203,12 @@ class Broker:
         for vhost in self.vhosts.values():
             vhost.policies.apply_now()
 
+    def count_lost(self) -> None:
+        """The log has brought back all definitions, once: what volatile queues had is lost."""
+        for queue in self._numbers.queues.values():
+            if queue.volatile is not None:
+                queue.volatile.restarted()
+
     def objections(self) -> list[str]:
         """What recovery brought back that cannot be used as it is, and why: it holds for nothing."""
         return [

@@ -45,6 +45,8 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
         queue.rules = None
     if queue.retry is not None:
         queue.retry.stop()
+    if queue.volatile is not None:
+        schedule.cancel(queue.volatile)
     if queue.memory is not None:
         schedule.cancel(queue.memory)
         queue.memory = None

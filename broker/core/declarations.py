@@ -268,6 +268,10 @@ class Declarations(Topology):
         if self.queues.get(queue.name) is queue:
             self._delete_queue(queue)
 
+    def note_volatile(self, queue: Queue) -> None:
+        """A definition says how many messages it has (Topology)."""
+        self.store.append_definition(queue_change(self.name, queue))
+
     def _delete_queue(self, queue: Queue) -> None:
         if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))

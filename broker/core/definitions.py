@@ -19,6 +19,7 @@ from broker.core.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.queue import Queue
 from broker.core.stopping import set_stopped, stopped
 from broker.core.topology import Topology
+from broker.core.volatile import LOST
 
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
@@ -28,8 +29,8 @@ DELETED: Final = ".delete"  # appended to the kind
 Change = dict[str, object]
 
 
-def queue_change(vhost: str, queue: Queue) -> Change:
-    """A durable queue is as described."""
+def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
+    """A durable queue is as described; `stopping`: and will be so when the broker starts again."""
     change: Change = {
         "kind": QUEUE,
         "vhost": vhost,
@@ -40,6 +41,8 @@ def queue_change(vhost: str, queue: Queue) -> Change:
     }
     if queue.stops is not None:
         change["stopped"] = stopped(queue)
+    if queue.volatile is not None:
+        change[LOST] = queue.volatile.described(stopping)
     return change
 
 
@@ -167,6 +170,8 @@ def _apply_queue(topology: Topology, change: Change) -> None:
             topology.remove_queue(queue)
         queue = topology.add_queue(name, True, None, flag_of(change, "auto_delete"), arguments, number)
     set_stopped(queue, texts_of(change, "stopped"))
+    if queue.volatile is not None:
+        queue.volatile.restore(change.get(LOST))
 
 
 def _apply_exchange(topology: Topology, change: Change) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from broker.core.rules import Rules
     from broker.core.stopping import Stops
     from broker.core.topology import Topology
+    from broker.core.volatile import Volatile
 
 
 @final
@@ -56,7 +57,7 @@ class Queue:
     `election`: who is served, if only one consumer is at a time. `discipline`: who may have which entry, if
     not whoever sees it; set before there are entries. `rules`: what limits it in time and space.
     `retry`: what becomes of what comes back, if it is not simply there again. `memory`: what it knows
-    duplicates by. `topology`: where it is. `stops`: what of it is switched off, if anything is.
+    duplicates by. `topology`: where it is. `stops`: what of it is switched off. `volatile`: what it loses.
     `sample`: what whoever shows its counters noted of them last, for rates.
     """
 
@@ -109,6 +110,7 @@ class Queue:
         self.rules: Rules | None = None
         self.retry: Retry | None = None
         self.memory: Memory | None = None
+        self.volatile: Volatile | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
         self.stops: Stops | None = None

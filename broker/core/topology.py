@@ -7,6 +7,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from broker.core.arguments import is_volatile
 from broker.core.binding import Binding
 from broker.core.chance import Chance
 from broker.core.clearing import dispose
@@ -29,6 +30,7 @@ from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
 from broker.core.serving import arrange_serving
 from broker.core.view import MessageView, Views
+from broker.core.volatile import Volatile
 
 PREDECLARED: Final = (
     ("amq.direct", DIRECT),
@@ -102,6 +104,10 @@ class Topology:
         """
         raise NotImplementedError
 
+    def note_volatile(self, queue: Queue) -> None:
+        """Have the log know how many messages a volatile queue has now."""
+        raise NotImplementedError
+
     def bindings_to(self, queue: Queue) -> list[Binding]:
         """The bindings that lead to `queue`, oldest first, without the one of the default exchange."""
         return list(self._bindings_to.get(queue, ()))
@@ -120,13 +126,14 @@ class Topology:
         number: i64,
     ) -> Queue:
         """Make a queue under a free name; `number` is 0 if the log need not know it."""
+        volatile = is_volatile(arguments)
         queue = Queue(
             name,
             self.store,
             new_entry_list(arguments, self.headers),
             self.counters,
             durable=durable,
-            logged=number > 0,
+            logged=number > 0 and not volatile,
             number=number,
             vhost=self.name,
         )
@@ -136,6 +143,8 @@ class Topology:
         queue.discipline = new_discipline(queue)
         self.policies.cover_queue(queue)
         arrange_serving(queue, self.schedule)
+        if number > 0 and volatile:
+            queue.volatile = Volatile(queue, self)
         self.queues[name] = queue
         if number > 0:
             self.numbers.queues[number] = queue

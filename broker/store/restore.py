@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from broker.core.broker import Broker
+from broker.core.definitions import queue_change
 from broker.core.message import Message
 from broker.core.restoring import restore
 from broker.store.log import Log
@@ -12,9 +13,14 @@ from broker.store.reading import RecoverySink
 
 
 def close(broker: Broker, log: Log) -> None:
-    """Mark every entry that a client has seen, then sync and close. Raises StoreFailed if that failed."""
+    """Mark every entry that a client has seen, then sync and close. Raises StoreFailed if that failed.
+
+    Volatile queues say what goes with the broker.
+    """
     for vhost in broker.vhosts.values():
         for queue in vhost.queues.values():
+            if queue.volatile is not None:
+                log.append_definition(queue_change(vhost.name, queue, True))
             if queue.logged:
                 for entry in queue.entries:
                     if entry.redelivered or entry.delivery_count > 0:
@@ -36,6 +42,7 @@ class Recovered(RecoverySink):
     def defined(self) -> None:
         """Messages come into queues that are as their policies want them (RecoverySink)."""
         self.broker.apply_policies()
+        self.broker.count_lost()
 
     def has(self, queue: int) -> bool:
         """Whether there is such a queue (RecoverySink)."""

@@ -36,7 +36,7 @@ class NoQueue:
     """The type of what is not there."""
 
     ready = unacked = held = ready_bytes = unacked_bytes = consumer_count = 0
-    memory = None
+    memory = volatile = None
 
 
 class NoQueues:

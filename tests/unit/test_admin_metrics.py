@@ -35,6 +35,7 @@ class FakeQueue:
     consumer_count: int = 0
     held: int = 3
     memory: object | None = None
+    volatile: object | None = None
 
 
 @dataclass

@@ -1,0 +1,51 @@
+"""Volatile queues as a pika user sees them."""
+
+import pika
+import pytest
+
+from tests.api import Api
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+
+
+def connect(daemon: Daemon) -> pika.BlockingConnection:
+    host, port = daemon.address
+    return pika.BlockingConnection(
+        pika.ConnectionParameters(host, port, blocked_connection_timeout=PATIENCE_S)
+    )
+
+
+def told(daemon: Daemon) -> tuple[object, str]:
+    """What API and metrics say of losses."""
+    api = Api(daemon.admin)
+    shown = api.get("queues", "/", "q")["lost_at_restart"]
+    lines = api.client.get(f"{daemon.admin}/metrics").text.splitlines()
+    api.close()
+    return shown, next(line for line in lines if line.startswith("amqpd_queue_messages_lost_at_restart{"))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_queue_survives_and_says_what_it_has_lost(start_daemon: DaemonStarter, clean: bool) -> None:
+    daemon = start_daemon()
+    connection = connect(daemon)
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True, arguments={"x-volatile": True})
+    channel.confirm_delivery()
+    for _ in range(5):
+        channel.basic_publish("", "q", b"", pika.BasicProperties(delivery_mode=2), mandatory=True)
+    assert told(daemon)[0] == {"messages": 0, "estimated": False}
+    connection.close()
+    if clean:
+        daemon.stop()
+    else:
+        daemon.kill()
+    daemon = start_daemon()
+    connection = connect(daemon)
+    declared = connection.channel().queue_declare("q", durable=True, arguments={"x-volatile": True})
+    assert declared.method.message_count == 0
+    shown, metric = told(daemon)
+    connection.close()
+    if clean:
+        assert shown == {"messages": 5, "estimated": False}
+        assert metric.endswith(" 5")
+    else:
+        assert shown == {"messages": 0, "estimated": True}, "it was not there for ten seconds"
