@@ -14,18 +14,19 @@ def main() -> int:
     parser.add_argument("seed", type=int, nargs="?", help="replay this one")
     parser.add_argument("--seeds", type=int, nargs=2, metavar=("FIRST", "COUNT"), default=(0, 10_000))
     parser.add_argument("--tell", action="store_true", help="print every step")
+    parser.add_argument("--profile", help="this profile for every seed")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     chosen = parser.parse_args()
     seen = Seen()
     if chosen.seed is not None:
-        Run(chosen.seed, seen).run(tell=print if chosen.tell else None)
+        Run(chosen.seed, seen, chosen.profile).run(tell=print if chosen.tell else None)
         print("no invariant is broken")
         return 0
     first, count = chosen.seeds
     began, failed = time.monotonic(), 0
     for seed in range(first, first + count):
         try:
-            Run(seed, seen).run()
+            Run(seed, seen, chosen.profile).run()
         except InvariantError as error:
             print(error)
             failed += 1

@@ -50,6 +50,7 @@ class Book:
         self.dying: dict[tuple[str, int], str] = {}
         self.origins: dict[int, tuple[str, int]] = {}  # of letters that no queue has taken
         self.journal = Journal()
+        self.loose: list[Shelf] = []  # that have got something and may have to drop something
 
     def tick(self) -> int:
         self.ticks += 1
@@ -97,6 +98,7 @@ class Book:
         """It is linked; nobody has been told."""
         shelf.fresh = None
         self.tidy(shelf)
+        self.loose.append(shelf)
         return shelf.put(note, self.tick(), self.time())
 
     def refused(self, note: Note, shelves: list[Shelf]) -> bool:
@@ -165,6 +167,14 @@ class Book:
         self.expire(shelf)
         self.trim(shelf)
 
+    def settle_down(self) -> None:
+        """What has come has been linked, given away or dropped by now."""
+        loose, self.loose = self.loose, []
+        for shelf in loose:
+            if self.shelves.get(shelf.name) is shelf:
+                shelf.fresh = None
+                self.tidy(shelf)
+
     def trim(self, shelf: Shelf, handing_over: bool = True) -> None:
         """`handing_over`: whoever waits is given what it can have before anything has to go."""
         if shelf.spec.overflow != "drop-head":
@@ -192,6 +202,7 @@ class Book:
 
     def end_of_step(self) -> None:
         """The broker is done: what is to leave has left, and what was to be sent on has been."""
+        self.loose.clear()
         for shelf in self.shelves.values():
             shelf.fresh = None
             if shelf.items:

@@ -88,6 +88,7 @@ class Client(ConsumerTarget):
 
     def restore_credit(self, size: int) -> None:
         """A delivery is settled or returned: the model's windows learn it first (ConsumerTarget)."""
+        self.world.book.settle_down()
         for window in self.windows:
             window.used -= 1
             window.used_bytes -= size

@@ -74,7 +74,7 @@ class Run:
             name = "end"
             self.step(name, steps.rest)
         except Exception as error:
-            again = f"python -m tests.simulation.queues {self.seed}"
+            again = f"python -m tests.simulation.queues {self.seed} --profile {self.name!r}"
             text = f"{error}; step {number} ({name}) of profile {self.name!r}; again: {again}"
             raise InvariantError(
                 error.check if isinstance(error, InvariantError) else "other", text

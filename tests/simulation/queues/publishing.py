@@ -12,7 +12,7 @@ from tests.simulation.queues import checks
 from tests.simulation.queues.book import Letter
 from tests.simulation.queues.clients import Held
 from tests.simulation.queues.life import message_of
-from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
+from tests.simulation.queues.model import DROP_HEAD, REJECTED, InvariantError, Note, Shelf
 from tests.simulation.queues.world import World
 
 SIZES = (1, 1, 1, 3, 7, 30)
@@ -27,11 +27,13 @@ def draft(world: World) -> tuple[Note, list[Shelf], Route]:
     else:
         shelves = [world.shelf(rng.choice(list(world.work)))]
         route = world.life.vhost.route("", shelves[0].name)
+    # what is late and not gone yet may still take the room of what would be refused then, or not
+    picky = any(shelf.spec.overflow != DROP_HEAD for shelf in shelves)
     note = world.new_note(
         rng.choice(SIZES),
         priority=rng.randrange(6),
         persistent=rng.random() < profile.persistent,
-        expiration=rng.choice(profile.expirations),
+        expiration=None if picky else rng.choice(profile.expirations),
         kind=rng.randrange(5),
     )
     return note, shelves, route

@@ -41,7 +41,9 @@ def test_a_failure_says_how_to_see_it_again() -> None:
     again = Run(5, Seen())
     queue = next(iter(again.world.life.vhost.queues.values()))
     queue.ready = 1
-    with pytest.raises(InvariantError, match=r"I2: .*; step 0 \(.*\) of profile '.*'; again: .*queues 5$"):
+    with pytest.raises(
+        InvariantError, match=r"I2: .*; step 0 \(.*\) of profile '.*'; again: .*queues 5 --profile '.*'$"
+    ):
         again.run()
 
 

@@ -1,0 +1,236 @@
+"""Faults that are planted one at a time: each must make the simulation, or the measure of fairness, fail.
+
+`python -m tests.simulation.queues.mutants [NAME ...]` plants these, or all. Not among them is an election before
+what the former consumer had is back: nothing is delivered in between, so nobody could ever tell.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PARTS = ("broker", "protocol", "config", "tests")
+SIMULATION = ("-m", "tests.simulation.queues", "--seeds", "0")
+FAIRNESS = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/simulation/queues/test_fairness.py")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In `file` of the core, `old` becomes `new`. `seeds`: 0 if the measure of fairness is to tell.
+
+    `profile`: the only one of the simulation that is run, to find it sooner.
+    """
+
+    file: str
+    old: str
+    new: str
+    seeds: int = 360
+    profile: str = ""
+
+    def plant(self, root: Path) -> None:
+        """Change a copy of the broker. AssertionError if the text is not there, or more than once."""
+        path = root / "broker" / self.file
+        text = path.read_text()
+        count = text.count(self.old)
+        assert count == 1, f"{self.file} has this {count} times: {self.old}"
+        path.write_text(text.replace(self.old, self.new))
+
+
+MUTANTS: dict[str, Mutant] = {
+    "lost baton": Mutant(
+        "core/waiting.py",
+        "        if consumer.acquires:\n            pass_baton(queue)\n",
+        "        pass\n",
+    ),
+    "lost baton of those that are suspended together": Mutant(
+        "core/suspending.py", "        pass_baton(queue)\n", "        pass\n"
+    ),
+    "notify before state": Mutant(
+        "core/waiting.py",
+        "        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)\n"
+        "        notify_consumer(queue, consumer)\n",
+        "        notify_consumer(queue, consumer)\n"
+        "        queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)\n",
+    ),
+    "woken by those that are suspended together": Mutant(
+        "core/suspending.py", "        if target.desired and not", "        if False and not"
+    ),
+    "cursor not pulled back": Mutant(
+        "core/offering.py", "            queue.context.offer(entry, depth)\n", "            pass\n"
+    ),
+    "release without an offer to those with selectors": Mutant(
+        "core/offering.py", "        context.offer_many(back, depth)\n", "        pass\n", profile="selectors"
+    ),
+    "release without a wake-up": Mutant(
+        "core/offering.py", "            notify_one(queue, entry)\n", "            pass\n"
+    ),
+    "returned entries are shown to browsers": Mutant(
+        "core/offering.py",
+        "    for context in queue.filtered:\n",
+        "    for context in queue.filtered + queue.browser_contexts:\n",
+        profile="priority",
+    ),
+    "out-of-order arrival without an offer": Mutant(
+        "core/contexts.py",
+        "    depth = queue.depth\n    queue.context.offer(entry, depth)\n",
+        "    depth = queue.depth\n",
+        profile="priority",
+    ),
+    "dead cursor": Mutant("core/context.py", "            self.last = before\n", "            pass\n"),
+    "cursor follows backwards": Mutant(
+        "core/context.py",
+        "            heappop(self.behind)\n        else:\n            self.last = entry\n",
+        "            heappop(self.behind)\n        self.last = entry\n",
+    ),
+    "any notified consumer will do": Mutant(
+        "core/notifying.py",
+        "    if queue.ready == 0:\n        return\n",
+        "    if queue.ready == 0 or queue.manager.notified != 0:\n        return\n",
+    ),
+    "one baton for all selectors": Mutant(
+        "core/notifying.py",
+        "            seen.add(level.context)\n            _look(queue, consumer)\n",
+        "            seen.add(level.context)\n            _look(queue, consumer)\n            return\n",
+        profile="selectors",
+    ),
+    "no waiting for a turn": Mutant(
+        "core/notifying.py",
+        "    wait_for_turn(queue, consumer, entry)\n    return True\n",
+        "    return True\n",
+        profile="selectors",
+    ),
+    "those who waited for their turn are forgotten": Mutant(
+        "core/waiting.py", "    elif consumer in queue.gated:\n", "    elif False:\n", profile="selectors"
+    ),
+    "a priority is overtaken": Mutant(
+        "core/notifying.py",
+        "        return queue.manager.outranked(consumer)\n",
+        "        return False\n",
+        profile="consumer priorities",
+    ),
+    "rotation broken": Mutant(
+        "core/consumer_manager.py",
+        "        tail = self.tail\n        consumer.prev = tail\n        if tail is None:\n"
+        "            self.head = consumer\n        else:\n            tail.next = consumer\n"
+        "        self.tail = consumer\n",
+        "        head = self.head\n        consumer.next = head\n        if head is None:\n"
+        "            self.tail = consumer\n        else:\n            head.prev = consumer\n"
+        "        self.head = consumer\n",
+        seeds=0,
+    ),
+    "takeover without draining": Mutant(
+        "core/exclusive.py",
+        "        self.draining = self._drains() and self._others_hold()\n",
+        "        self.draining = False\n",
+        profile="single active",
+    ),
+    "those who lacked room are forgotten when the entry goes": Mutant(
+        "core/queue.py", "        if self.awaited:\n            wake_waiters(self, entry)\n", ""
+    ),
+    "those who lacked room are forgotten when the window has room": Mutant(
+        "core/queue.py", "            stop_waiting(self, consumer)\n", "            pass\n"
+    ),
+    "a time goes on with the client": Mutant(
+        "core/expiry.py", "        queue.rules.timers.stop(timer)\n", "        pass\n", profile="ttl"
+    ),
+    "one too few come back": Mutant(
+        "core/delivery_limit.py",
+        "queue.delivery_limit < entry",
+        "queue.delivery_limit <= entry",
+        profile="delivery limit",
+    ),
+    "not marked as redelivered": Mutant(
+        "core/release.py", "        entry.redelivered = True\n        consumer", "        consumer"
+    ),
+    "settled in memory only": Mutant(
+        "core/queue.py",
+        "            self.store.append_settle(message, self)\n",
+        "            pass\n",
+        profile="log",
+    ),
+    "counts are not remembered": Mutant(
+        "core/delivery_limit.py",
+        "        queue.store.append_count(",
+        "        len or queue.store.append_count(",
+        profile="log, limits",
+    ),
+    "redeliveries are not remembered": Mutant(
+        "store/restore.py",
+        "                        log.append_delivered(entry.message, queue)\n",
+        "                        pass\n",
+        profile="log",
+    ),
+    "a transaction settles too early": Mutant(
+        "core/transaction.py",
+        "        topology.store.append_transacted_settle(message, queue)\n",
+        "        pass\n",
+        seeds=2000,
+        profile="log",
+    ),
+    "a purge takes what clients have": Mutant(
+        "core/clearing.py",
+        "        if entry.state == AVAILABLE or entry.state == HELD:\n            drop(queue, entry)\n",
+        "        if entry.state != DEQUEUED:\n            drop(queue, entry)\n",
+    ),
+    "what waits takes no part in an overflow": Mutant(
+        "core/limits.py",
+        "    while rules.over() and hand_over(rules.queue):\n",
+        "    while False:\n",
+        profile="ring",
+    ),
+    "dead letters go round in circles": Mutant(
+        "core/letter.py", "            if where == queue:\n", "            if False:\n", profile="cycle"
+    ),
+}
+ORDINARY = (
+    "cursor not pulled back",
+    "lost baton",
+    "notify before state",
+    "dead cursor",
+    "not marked as redelivered",
+)
+
+
+def copy(root: Path) -> None:
+    """The broker and its tests, sources only."""
+    for part in PARTS:
+        skipped = shutil.ignore_patterns("__pycache__", "*.so")
+        shutil.copytree(ROOT / part, root / part, ignore=skipped)
+    shutil.copy(ROOT / "pyproject.toml", root)
+
+
+def survives(mutant: Mutant, root: Path) -> bool:
+    """Plant it in a fresh copy under `root` and run; true if nobody noticed."""
+    copy(root)
+    mutant.plant(root)
+    command = (
+        [sys.executable, *FAIRNESS] if mutant.seeds == 0 else [sys.executable, *SIMULATION, str(mutant.seeds)]
+    )
+    if mutant.profile:
+        command += ["--profile", mutant.profile]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    print(done.stdout.strip().splitlines()[-1][:200] if done.stdout.strip() else done.stderr[-200:])
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode == 0
+
+
+def main() -> int:
+    survivors = []
+    for name in sys.argv[1:] or MUTANTS:
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"{name}: ", end="", flush=True)
+            if survives(MUTANTS[name], Path(folder)):
+                survivors.append(name)
+    print(f"survivors: {survivors}")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
