@@ -1,7 +1,7 @@
 """Faults that are planted one at a time: each must make the simulation, or the measure of fairness, fail.
 
-`python -m tests.simulation.queues.mutants [NAME ...]` plants these, or all. Not among them is an election before
-what the former consumer had is back: nothing is delivered in between, so nobody could ever tell.
+`python -m tests.simulation.queues.mutants [NAME ...]` plants these, or all. Not among them is an election
+before what the former consumer had is back: nothing is delivered in between, so nobody could ever tell.
 """
 
 from __future__ import annotations
