@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.core import browsers
 from broker.core.awaited import forget_waiting
 from broker.core.consumer import (
     ATTACHED,
@@ -44,7 +45,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
             consumer.context = QueueContext(queue.entries, consumer.filter)
         else:
             consumer.context = consumer.extent.context(queue, consumer.filter)
-        queue.browser_contexts.append(consumer.context)
+        browsers.begin(queue, consumer.context)
     else:
         consumer.context = join(queue, consumer.filter)
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
@@ -83,7 +84,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
             if queue.manager.gate is not None:
                 queue.manager.gate.detached()
         else:
-            queue.browser_contexts.remove(consumer.context)
+            browsers.end(queue, consumer.context)
         if queue.rules is not None:
             queue.rules.touch()
     if held:

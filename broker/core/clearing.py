@@ -57,7 +57,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     consumers = list(queue.manager.all)
     for consumer in consumers:
         forget(queue, consumer)
-    queue.browser_contexts.clear()
+    queue.browsers = None
     queue.filtered.clear()
     queue.context.behind.clear()
     queue.context.last = queue.entries.head

@@ -30,6 +30,7 @@ class Connection:
     `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
     `gives_way`: this turn ends, because others want the next message of the same queue as much, or because
     looking for messages took long.
+    `patient`: its next turn is one after sockets have had theirs.
     `effort`: what looking for messages has cost in this turn; see QueueContext.
     """
 
@@ -39,6 +40,7 @@ class Connection:
         self.blocked: bool = False
         self.full: bool = False
         self.gives_way: bool = False
+        self.patient: bool = False
         self.effort: i64 = 0
         self.sessions: dict[Session, None] = {}
         self.first_pending: Session | None = None
@@ -67,6 +69,7 @@ class Connection:
         """
         left = budget
         self.gives_way = False
+        self.patient = False
         self.effort = 0
         try:
             while left > 0 and not self.gives_way and not self.blocked and not self.full:

@@ -148,8 +148,12 @@ class ConsumerTarget:
         """
         self.again = False
         if len(self.consumers) == 1:
-            context = self.consumers[0].context
-            count = self._pull(self.consumers[0], quota)
+            consumer = self.consumers[0]
+            context = consumer.context
+            if consumer.state == NON_ACQUIRING and consumer.queue.manager.levels:
+                count = self._browse(consumer, quota)
+            else:
+                count = self._pull(consumer, quota)
             self._charge(context)
             return count
         for _ in range(len(self.consumers)):
@@ -195,6 +199,19 @@ class ConsumerTarget:
                 self.again = consumer.state >= NOTIFIED
                 return delivered
         self.again = self._has_more(consumer)
+        return delivered
+
+    def _browse(self, consumer: QueueConsumer, quota: i64) -> i64:
+        """The turn of a browser of a queue that has consumers."""
+        browsers = consumer.queue.browsers
+        assert browsers is not None, "who has a browser has this"
+        share = browsers.share(consumer.queue, consumer.context)
+        if share >= quota:
+            return self._pull(consumer, quota)
+        delivered = self._pull(consumer, share)
+        if self.again:
+            self.session.connection.gives_way = True
+            self.session.connection.patient = True
         return delivered
 
     def _charge(self, context: QueueContext) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
+
+if TYPE_CHECKING:
+    from broker.core.browsers import Browsers
 
 SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hundred microseconds
 FILTER_COST: Final[i64] = 10  # of asking a filter about an entry, in the same unit
@@ -33,6 +36,7 @@ class QueueContext:
     `filter`: which entries these consumers see; None: all of them.
     `users`: how many consumers share it, if it has a filter.
     `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
+    `browsers`: has to know where it stands; None unless a browser's cursor.
     `effort`: what look-ups have cost since somebody set it to 0, as if each entry passed cost 1.
     """
 
@@ -45,6 +49,7 @@ class QueueContext:
         self.more: bool = False
         self.scan_budget: i64 = SCAN_BUDGET
         self.effort: i64 = 0
+        self.browsers: Browsers | None = None
 
     def get_next_available_entry(self) -> QueueEntry | None:
         """The entry to deliver next, or None; changes nothing but the cursor."""
@@ -74,7 +79,7 @@ class QueueContext:
         if self.behind and self.behind[0] is entry:
             heappop(self.behind)
         else:
-            self.last = entry
+            self._move_to(entry)
 
     def offer(self, entry: QueueEntry, depth: i64) -> None:
         """`entry` has just become AVAILABLE in a queue of `depth` entries."""
@@ -135,5 +140,12 @@ class QueueContext:
             if self.effort >= limit and following is not None:
                 self.more = True
                 following = None
-        self.last = passed
+        if passed is not self.last:
+            self._move_to(passed)
         return following
+
+    def _move_to(self, entry: QueueEntry) -> None:
+        before = self.last
+        self.last = entry
+        if self.browsers is not None:
+            self.browsers.moved(self, before)

@@ -56,8 +56,8 @@ def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
     queue.context.offer(entry, depth)
     for context in queue.filtered:
         context.offer(entry, depth)
-    for context in queue.browser_contexts:
-        context.offer(entry, depth)
+    if queue.browsers is not None:
+        queue.browsers.offer(entry, depth)
 
 
 def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
@@ -66,5 +66,5 @@ def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
     queue.context.forget(entry, depth)
     for context in queue.filtered:
         context.forget(entry, depth)
-    for context in queue.browser_contexts:
-        context.forget(entry, depth)
+    if queue.browsers is not None:
+        queue.browsers.forget(entry, depth)

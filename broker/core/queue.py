@@ -28,6 +28,7 @@ from broker.core.release import release
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
+    from broker.core.browsers import Browsers
     from broker.core.memory import Memory
     from broker.core.retry import Retry
     from broker.core.rules import Rules
@@ -101,7 +102,7 @@ class Queue:
         self.manager = QueueConsumerManager()
         self.context = QueueContext(entries)
         self.filtered: list[QueueContext] = []
-        self.browser_contexts: list[QueueContext] = []
+        self.browsers: Browsers | None = None
         self.alike: bool = True
         # those whose next entry is too large for what is left of their byte window
         self.waiting: dict[QueueConsumer, None] = {}
@@ -266,7 +267,7 @@ class Queue:
             self.counters.acked += 1
         if self.logged and message.sequence != 0:
             self.store.append_settle(message, self)
-        if self.browser_contexts or self.filtered or self.context.behind or self.context.last is entry:
+        if self.browsers is not None or self.filtered or self.context.behind or self.context.last is entry:
             self.unlink(entry)
         else:  # no cursor needs to know
             self.entries.unlink(entry)

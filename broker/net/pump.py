@@ -24,11 +24,15 @@ class Pump(Scheduler):
         self._call_soon = call_soon
         self._clock = clock
         self._ready: deque[Connection] = deque()
+        self._patient: list[Connection] = []  # have their turns in the next run
         self._armed = False
 
     def schedule(self, connection: Connection) -> None:
         """Pump `connection` on one of the next turns of the loop; it calls this once until it is pumped."""
-        self._ready.append(connection)
+        if connection.patient:
+            self._patient.append(connection)
+        else:
+            self._ready.append(connection)
         if not self._armed:
             self._armed = True
             self._call_soon(self.run)
@@ -38,12 +42,15 @@ class Pump(Scheduler):
         self._armed = False
         end = self._clock() + SLICE_SECONDS
         ready = self._ready
+        if self._patient:
+            ready.extend(self._patient)
+            self._patient.clear()
         try:
             while ready:
                 ready.popleft().pump(QUANTUM)
                 if self._clock() >= end:
                     break
         finally:  # an exception in one connection must not strand the others [QPID-3821]
-            if ready and not self._armed:
+            if (ready or self._patient) and not self._armed:
                 self._armed = True
                 self._call_soon(self.run)

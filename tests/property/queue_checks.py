@@ -27,6 +27,7 @@ from broker.core.consumer import (
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
+from tests.property.queue_cursors import check_cursors
 from tests.property.queue_model import READY, Item, Model, precedence, sees
 
 if TYPE_CHECKING:
@@ -220,20 +221,6 @@ def check_consumers(model: Model) -> None:
         if consumer.state == NOTIFIED:
             assert probe.pending, "I6: relied upon, but no turn is coming"
             assert probe.session.pending, "I6"
-
-
-def check_cursors(queue: Queue) -> None:
-    live = set(queue.entries)
-    assert len(queue.browser_contexts) == sum(not consumer.acquires for consumer in queue.manager.all)
-    for context in (queue.context, *queue.filtered, *queue.browser_contexts):
-        assert context.last in live or context.last is queue.entries.head, "a dead cursor"
-        assert len(context.behind) <= max(64, 2 * len(live)), "dead entries are kept"
-    for context in (queue.context, *queue.filtered):
-        behind = set(context.behind)
-        for entry in live:
-            passed = not context.last.precedes(entry)
-            if entry.state == AVAILABLE and passed and context.sees(entry):
-                assert entry in behind, "I4: hidden behind the cursor"
 
 
 def check_reliance(queue: Queue) -> None:

@@ -60,7 +60,7 @@ async def test_looking_gives_way_after_every_message(queue: Queue) -> None:
     turns = Turns()
     assert await look(queue, 7, write) == [f"{number}:{10 - number}" for number in range(1, 8)]
     assert turns.stop() >= 6
-    assert (queue.ready, queue.unacked, queue.delivered, queue.browser_contexts) == (10, 0, 0, [])
+    assert (queue.ready, queue.unacked, queue.delivered, queue.browsers) == (10, 0, 0, None)
     assert not any(entry.redelivered or entry.delivery_count for entry in queue.entries)
 
 

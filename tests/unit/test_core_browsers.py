@@ -1,5 +1,6 @@
 """Browsers see every entry in order and take none. Cases of Broker-J's BrowserTest."""
 
+from broker.core.browsers import LEAST, SHARE
 from broker.core.consumer import NON_ACQUIRING
 from broker.core.getting import get_one
 from broker.core.priority_list import PriorityEntryList
@@ -171,5 +172,45 @@ def test_a_removed_browser_leaves_nothing_behind() -> None:
     bench.publish()
     bench.run()
     assert browser.numbers == [1, 2]
-    assert bench.queue.browser_contexts == []
+    assert bench.queue.browsers is None
     assert bench.queue.consumer_count == 0
+
+
+def test_browsers_that_stand_on_one_entry_stay_together_when_it_goes() -> None:
+    bench = Bench()
+    bench.publish(4)
+    viewers = [bench.client(acquires=False) for _ in range(3)]
+    slow = bench.client(1, acquires=False)
+    bench.run()
+    getter = bench.getter()
+    taken = [get_one(bench.queue, getter) for _ in range(4)]
+    browsers = bench.queue.browsers
+    assert browsers is not None
+    assert sorted(len(there) for there in browsers.standing.values()) == [1, 3]
+    for entry in reversed(taken):
+        assert entry is not None
+        bench.queue.settle(entry)
+    assert {entry: len(there) for entry, there in browsers.standing.items()} == {bench.queue.entries.head: 4}
+    slow.ack()
+    bench.publish(2)
+    bench.run()
+    assert [viewer.numbers for viewer in viewers] == [[1, 2, 3, 4, 5, 6]] * 3
+    assert slow.numbers == [1, 5]
+
+
+def test_a_browser_is_shown_a_share_of_what_consumers_get() -> None:
+    bench = Bench()
+    bench.publish(1000)
+    client = bench.client(320)
+    browser = bench.client(acquires=False)
+    bench.scheduler.step(1024)
+    bench.scheduler.step(1024)
+    assert (len(client.deliveries), len(browser.deliveries)) == (320, 320 // SHARE)
+    assert browser.session.connection.patient
+    bench.scheduler.step(1024)
+    assert len(browser.deliveries) == 320 // SHARE + LEAST, "the client waits for nothing but its own window"
+    client.cancel()
+    bench.scheduler.step(1024)
+    assert len(browser.deliveries) == 680 + 320 // SHARE + LEAST - (320 // SHARE + LEAST), (
+        "alone, at full speed"
+    )

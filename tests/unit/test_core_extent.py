@@ -118,7 +118,7 @@ def test_a_snapshot_shows_what_was_there_and_ends_once(levels: int) -> None:
     viewer.ack()
     bench.run()
     assert (viewer.numbers, viewer.ended) == ([1, 2, 3], 1)
-    assert (bench.queue.consumer_count, bench.queue.browser_contexts) == (0, [])
+    assert (bench.queue.consumer_count, bench.queue.browsers) == (0, None)
     assert bench.queue.ready == 7
 
 

@@ -180,6 +180,7 @@ def test_an_idle_queue_keeps_no_entry_alive() -> None:
         bench.queue.settle(entry)
     queue = bench.queue
     assert queue.entries.next(queue.entries.head) is None
-    for context in (queue.context, *queue.browser_contexts):
+    assert queue.browsers is not None
+    for context in (queue.context, *queue.browsers.cursors):
         assert context.last is queue.entries.head
         assert context.behind == []

@@ -20,6 +20,7 @@ from broker.admin.api.queues import existing_queue
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
 from broker.auth.terms import READ
+from broker.core import browsers
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -111,7 +112,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
     slices = Slices()
     newest = queue.entries.sequence
     cursor = QueueContext(queue.entries, sieve)
-    queue.browser_contexts.append(cursor)
+    browsers.begin(queue, cursor)
     try:
         while not queue.deleted:
             entry = cursor.get_next_available_entry()
@@ -126,8 +127,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
                 break
             await slices.breathe()
     finally:
-        if not queue.deleted:  # which let go of all cursors
-            queue.browser_contexts.remove(cursor)
+        browsers.end(queue, cursor)
 
 
 def id_of(queue: Queue, entry: QueueEntry) -> str:

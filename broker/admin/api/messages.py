@@ -24,6 +24,7 @@ from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, text
 from broker.admin.json_values import shown
 from broker.auth.terms import READ
+from broker.core import browsers
 from broker.core.consumer import QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.contexts import join, leave
@@ -115,7 +116,7 @@ async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None
     """The first `count` messages that are ready, each as `write` has it, for which they are browsed."""
     slices = Slices()
     cursor = QueueContext(queue.entries, sieve)
-    queue.browser_contexts.append(cursor)
+    browsers.begin(queue, cursor)
     written: list[str] = []
     size, ready = 0, int(queue.ready)
     try:
@@ -131,8 +132,7 @@ async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None
                 break
             await slices.breathe()
     finally:
-        if not queue.deleted:  # which let go of all cursors
-            queue.browser_contexts.remove(cursor)
+        browsers.end(queue, cursor)
     return written
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from broker.core.browsers import SWEEP
 from broker.core.consumer import (
     BLOCKED_BY_SIZE,
     BLOCKED_BY_STANDBY,
@@ -101,10 +102,11 @@ def check_consumers(seen: Seen, queue: Queue, shelf: Shelf) -> None:
 
 
 def check_cursors(seen: Seen, queue: Queue, live: dict[QueueEntry, int]) -> None:
-    for context in (queue.context, *queue.filtered, *queue.browser_contexts):
+    browsing = list(queue.browsers.cursors) if queue.browsers is not None else []
+    for context in (queue.context, *queue.filtered, *browsing):
         standing = context.last in live or context.last is queue.entries.head
         check(seen, "I8", standing, "a cursor stands on an entry that is gone")
-        bound = max(64, 2 * len(live))
+        bound = max(64, 2 * len(live)) + (SWEEP + len(browsing) if context in browsing else 0)
         check(seen, "I8", len(context.behind) <= bound, "a cursor keeps entries that are gone")
     for context in (queue.context, *queue.filtered):
         behind = set(context.behind)
