@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from broker.adapters.view091 import ContentView, marks
@@ -13,6 +14,8 @@ from broker.core.ports import MessageStore
 from broker.core.selector.selector import Selector
 from protocol.amqp091.content import header_frame_bytes
 
+_INT: Final = ord("I")
+_LONG: Final = ord("l")
 _SHORT: Final = 1024  # bytes of content that are searched faster than it is found out where the header ends
 
 
@@ -20,25 +23,50 @@ _SHORT: Final = 1024  # bytes of content that are searched faster than it is fou
 class SelectorFilter(EntryFilter):
     """The entries whose messages a selector is true for.
 
-    If it asks for an equality, most others are told by bytes that are not in the header.
+    If it asks for an equality, most others are told by what is not in the header: a name with a string, or
+    with an integer of one of the types that clients mostly use.
     """
 
     def __init__(self, selector: Selector, store: MessageStore) -> None:
         super().__init__(selector.canonical)
         self.selector = selector
         self._store = store
-        self._mark = max([marks(name, value) for name, value in selector.demands], key=len, default=b"")
+        self._mark = b""
+        self._named = b""  # the name of a header that must be `_number`
+        self._number: i64 = 0
+        for name, value in selector.demands:
+            mark = marks(name, value)
+            if isinstance(value, str):
+                self._mark = max(self._mark, mark, key=len)
+            elif mark and -(1 << 63) <= value < 1 << 63:
+                self._named = mark
+                self._number = value
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the selector is true for the message (EntryFilter). Raises what the store raises."""
         content = entry.message.content
         if content is None:
             content = self._store.load(entry.message)
-        mark = self._mark
-        if mark:
-            end: i64 = len(content)
-            if end > _SHORT:
-                end = header_frame_bytes(content)
-            if content.find(mark, 0, end) < 0:
+        end: i64 = len(content)
+        if end > _SHORT:
+            end = header_frame_bytes(content)
+        if self._mark:
+            if content.find(self._mark, 0, end) < 0:
                 return False
+        elif self._named and self._has_other_number(content, end):
+            return False
         return self.selector.matches(ContentView(content))
+
+    def _has_other_number(self, content: bytes, end: i64) -> bool:
+        """Whether the header that must be there is not, or is certainly another number."""
+        named = self._named
+        at: i64 = content.find(named, 0, end)
+        if at < 0:
+            return True
+        start = at + len(named)
+        if start + 9 > end or content.find(named, at + 1, end) >= 0:
+            return False  # which of them is the header, if it is not a value that looks like one?
+        kind: i64 = content[start]
+        if kind == _INT:
+            return i64(read_i32_be(content, start + 1)) != self._number
+        return kind == _LONG and read_i64_be(content, start + 1) != self._number

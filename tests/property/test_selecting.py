@@ -108,6 +108,30 @@ def test_a_table_that_is_malformed_has_no_headers() -> None:
     assert (view.lookup("a"), view.lookup("type")) == (-(2**31), "h\u00e9llo")
 
 
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=3),
+            st.sampled_from([b"\x01a", b"\x01aI\0\0\0\x07", b"\x01aI\0\0\0\x08", b"\x01al"]),
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(["I", "l", "b", "S"]),
+    st.integers(6, 9),
+    st.booleans(),
+)
+def test_what_looks_like_a_header_in_a_value(parts: list[bytes], kind: str, number: int, first: bool) -> None:
+    widths = {"I": 4, "l": 8, "b": 1}
+    value = number.to_bytes(widths[kind], "big") if kind in widths else FIELDS["S"][1:]
+    wanted = field(b"a", kind.encode() + value)
+    text = b"".join(parts)
+    other = field(b"x", b"x" + len(text).to_bytes(4, "big") + text)
+    content = content_with(wanted + other if first else other + wanted, {})
+    entry = QueueEntry(Message(NOWHERE, content, 0, False, 0), 1)
+    passes = SelectorFilter(Selector("a = 7"), MessageStore()).passes(entry)
+    assert passes == (kind in widths and number == 7)
+
+
 def test_what_is_demanded() -> None:
     demands = Selector("kind = 'x' AND (5 = level AND a > 3) AND b = 1.5 AND c = TRUE AND NOT d = 1").demands
     assert demands == [("kind", "x"), ("level", 5)]

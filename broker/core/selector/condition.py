@@ -51,9 +51,15 @@ def compare(sign: str, left: object, right: object) -> bool | None:
         if not (isinstance(left, bool) and isinstance(right, bool)):
             return False
         return (left == right) == (sign == "=") if sign in ("=", "<>") else False
+    if isinstance(left, int) and isinstance(right, int):  # the most frequent ones
+        if sign == "=":
+            return left == right
+        return _ordered(sign, -1 if left < right else 1 if left > right else 0)
     if isinstance(left, (int, float)) and isinstance(right, (int, float)):
         return _ordered(sign, (left > right) - (left < right)) if left == left and right == right else False
     if isinstance(left, str) and isinstance(right, str):
+        if sign == "=":
+            return left == right
         return _ordered(sign, (left > right) - (left < right))
     return False
 
