@@ -10,10 +10,11 @@ from broker.adapters import direct_reply
 from broker.adapters.expiration import parse_expiration
 from broker.adapters.view091 import BCC, CC, View091
 from broker.auth.terms import WRITE
+from broker.core.delivery_time import due_date
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
-from broker.core.message import Message
-from protocol.amqp091.content import COPIES, EXPIRES, NAMES_USER, REPLIES, SPECIAL
+from broker.core.message import DELAYED, Message
+from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, REPLIES, SPECIAL
 from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def publish_special(channel: Channel, publication: Publication, message: Message
                 channel.connection.rights.require_topic(WRITE, route.exchange, key)
             if BCC in headers and not route.exchange.holds(view):
                 message.content = view.public_content()
+        if traits & DELAYS != 0 and not publication.immediate:
+            _delay(message, due_date(view, channel.virtual_host.schedule.date()))
         if traits & EXPIRES != 0:
             message.expiration = parse_expiration(properties.text(EXPIRATION))
     if keys:
@@ -75,6 +78,13 @@ def _by_message(
         view = View091(Properties(message.content))
     keys = keys or [route.address.routing_key]
     return channel.virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
+
+
+def _delay(message: Message, date: i64) -> None:
+    """Have the queues that the message goes to hold it until this date; 0: they need not."""
+    if date != 0:
+        message.date = date
+        message.marks |= DELAYED
 
 
 def _check_user(channel: Channel, name: str) -> None:

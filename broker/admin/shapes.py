@@ -10,6 +10,7 @@ from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
 from broker.core.binding import Binding
 from broker.core.delayed import DelayedExchange
+from broker.core.delaying import delayed_in
 from broker.core.effect import Claim, Effect, Effective
 from broker.core.exchange import Exchange
 from broker.core.field_values import fingerprint
@@ -35,7 +36,10 @@ def queue_counters(queue: Queue) -> dict[str, int]:
 
 
 def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
-    """A queue; `stats` are its counters with their rates. Held are messages that wait to be tried again."""
+    """A queue; `stats` are its counters with their rates. Held are messages that wait to be tried again.
+
+    Delayed are those that are not in the queue yet; `messages` does not count them.
+    """
     ready, unacked, held = int(queue.ready), int(queue.unacked), int(queue.held)
     ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
     held_bytes = int(queue.held_bytes)
@@ -54,6 +58,7 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
         "messages_held": held,
+        "messages_delayed": delayed_in(queue),
         "message_bytes": ready_bytes + unacked_bytes + held_bytes,
         "message_bytes_ready": ready_bytes,
         "message_bytes_unacknowledged": unacked_bytes,

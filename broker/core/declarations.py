@@ -10,6 +10,7 @@ from broker.core.chance import Chance
 from broker.core.clearing import purge
 from broker.core.counters import Counters
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
+from broker.core.delaying import delayed_in
 from broker.core.equivalence import (
     assert_same_exchange_arguments,
     assert_same_field,
@@ -205,7 +206,7 @@ class Declarations(Topology):
             return 0
         self.check_owner(queue, owner)
         ready = queue.ready
-        if if_empty and ready + queue.held:
+        if if_empty and ready + queue.held + delayed_in(queue):
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")

@@ -13,6 +13,8 @@ NEVER: Final[i64] = -1  # of an expiration: the message may wait for ever
 REMEMBERED: Final = 2  # it is no message, but what queues remember of one (`memory.py`)
 TELLS_ARRIVAL: Final = 4  # its publisher wants receipts: of its arrival in queues,
 TELLS_CONSUMED: Final = 8  # and of its being consumed from them (`receipts.py`)
+DELAYED: Final = 32  # the queues that it goes to hold it until its date (`delaying.py`)
+NOT_DELAYED: Final = 255 - DELAYED
 KNOWN: Final = 16  # a queue has had it before; the log does not keep this
 
 

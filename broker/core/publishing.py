@@ -9,10 +9,11 @@ from mypy_extensions import i64
 from broker.core.admission import is_refused, set_date
 from broker.core.binding import Binding
 from broker.core.declarations import Declarations
+from broker.core.delaying import delay
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.exchange import Exchange
 from broker.core.immediate import enqueue_immediate
-from broker.core.message import Address, Message
+from broker.core.message import DELAYED, Address, Message
 from broker.core.names import check_length
 from broker.core.passage import Passage
 from broker.core.queue import Queue
@@ -162,6 +163,9 @@ class Publishing(Declarations):
         takers = queues
         if immediate:
             takers = self._deliver_now(queues, message, twin)
+        elif message.marks & DELAYED != 0:
+            for queue in queues:
+                delay(queue, self, message if queue.logged else twin)
         else:
             for queue in queues:
                 queue.enqueue(message if queue.logged else twin)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from broker.core.message import REMEMBERED, Message
+from broker.core.delaying import delay
+from broker.core.message import DELAYED, REMEMBERED, Message
 from broker.core.rules import Rules
 
 if TYPE_CHECKING:
@@ -16,22 +17,26 @@ if TYPE_CHECKING:
 def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0) -> bool:
     """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
 
-    A queue that holds messages until their date holds it again. What is not a message but what the queue
-    remembers of one is remembered again; false if the queue remembers nothing any more.
+    One that was held until its date is held again. What is not a message but what the queue remembers of one
+    is remembered again; false if the queue remembers nothing any more.
     What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
     """
     if message.marks & REMEMBERED:
         if queue.memory is not None:
             queue.memory.restore(message)
         return queue.memory is not None
-    if queue.rules is not None and queue.rules.timetable is not None:
-        queue.rules.timetable.add(message)
+    topology = queue.topology
+    if topology is None and queue.rules is not None and queue.rules.timetable is not None:
+        queue.rules.timetable.add(message)  # it is an exchange's
+        return True
+    if topology is not None and message.marks & DELAYED != 0:
+        delay(queue, topology, message)
         return True
     entry = queue.link(message)
     entry.redelivered = redelivered
     entry.delivery_count = delivery_count
-    if message.expiration >= 0 and queue.rules is None and queue.topology is not None:
-        queue.rules = Rules(queue, queue.topology)
+    if message.expiration >= 0 and queue.rules is None and topology is not None:
+        queue.rules = Rules(queue, topology)
     if queue.rules is not None:
         queue.rules.restored(entry)
     return True

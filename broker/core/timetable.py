@@ -56,6 +56,10 @@ class Timetable(Alarm):
     def __len__(self) -> int:
         return self.count
 
+    def places(self) -> list[Held]:
+        """Every place there is now, also of messages that are gone; see `soonest_first`."""
+        return list(self._heap)
+
     def __iter__(self) -> Iterator[Message]:
         """All messages, soonest first, for cold use."""
         for held in sorted(self._heap):
@@ -125,3 +129,16 @@ class Timetable(Alarm):
         if self._heap:
             wait = max(wait, min(self._heap[0].date - self.schedule.date(), LOOK_MS))
             self.schedule.set(self, self.schedule.now() + wait)
+
+
+def soonest_first(places: list[Held]) -> Iterator[Held]:
+    """The places of a timetable in order, found one by one: the first cost little however many follow."""
+    waiting = [(places[0].date, places[0].number, 0)] if places else []
+    while waiting:
+        at = heappop(waiting)[2]
+        for below in (2 * at + 1, 2 * at + 2):
+            if below < len(places):
+                place = places[below]
+                heappush(waiting, (place.date, place.number, below))
+        if places[at].message is not None:
+            yield places[at]

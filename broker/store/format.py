@@ -25,7 +25,8 @@ later batch may have.
                   a message with a date, ms since 1970; expiration in ms, all bits 1: none;
                   mark 1: it has been dead-lettered; mark 2: it is no message but what the queues remember of
                   one, its routing key an id or, with an expiration, a producer whose sequence that is;
-                  marks 4 and 8: receipts are wanted for its arrival, for its being consumed
+                  marks 4 and 8: receipts are wanted for its arrival, for its being consumed;
+                  mark 32: the queues hold it until the date
     9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer,
                   but for what did not count
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
@@ -52,7 +53,7 @@ from typing import Final, final
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64, u8
 
-from broker.core.message import NEVER, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED
+from broker.core.message import DELAYED, NEVER, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED
 
 try:  # the same CRC-32, five times as fast
     from isal.isal_zlib import crc32
@@ -76,7 +77,7 @@ COUNT: Final = 9
 LARGE: Final = 10
 
 DIED: Final = 1  # a mark of a dated message; the others are as in memory
-MARKS: Final = REMEMBERED | TELLS_ARRIVAL | TELLS_CONSUMED
+MARKS: Final = REMEMBERED | TELLS_ARRIVAL | TELLS_CONSUMED | DELAYED
 MANY: Final = 0xFFFF  # in place of a number of queues: it stands in the next 4 octets
 
 MALFORMED: Final = -1

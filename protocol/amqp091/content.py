@@ -51,12 +51,15 @@ EXPIRES: Final = 2  # it has an expiration
 NAMES_USER: Final = 4  # it has a user-id
 COPIES: Final = 8  # its headers seem to have CC or BCC
 REPLIES: Final = 16  # its reply-to is the pseudo-queue of direct replies
-SPECIAL: Final = EXPIRES | NAMES_USER | COPIES | REPLIES  # what needs more than the hot path looks at
+DELAYS: Final = 32  # its headers seem to say when it is to be delivered
+# what needs more than the hot path looks at
+SPECIAL: Final = EXPIRES | NAMES_USER | COPIES | REPLIES | DELAYS
 PRIORITY_SHIFT: Final = 8  # and where the priority octet lies in them
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _SHORT_TRAITS: Final = bytes(
     [0, 0, 0, 0, 0, 0, REPLIES, EXPIRES, 0, 0, 0, NAMES_USER, 0, 0]
 )  # that a short string has by being there; REPLIES only with that value
+_DELAYING: Final = b"x-del"  # as in x-delay and x-delivery-time
 _DIRECT_REPLY_TO: Final = b"\x15amq.rabbitmq.reply-to"
 HEADER_PREFIX_BYTES: Final = 7 + 12  # frame header; class id, weight, body size
 
@@ -117,8 +120,7 @@ def scan(frame: bytes, start: i64, size: i64) -> i64:
                 length: int = read_i32_be(frame, p) if p + 4 <= end else -1
                 if length < 0:
                     raise ProtocolError(SYNTAX_ERROR, "content header: headers table overruns the frame")
-                if _names_copies(frame, p, p + 4 + length):
-                    traits |= COPIES
+                traits |= _header_traits(frame, p, p + 4 + length)
                 p += 4 + length
             else:
                 raise ProtocolError(SYNTAX_ERROR, f"content header: property flag {bit} is not defined")
@@ -152,9 +154,14 @@ def with_reply_to(content: bytes, name: bytes) -> bytes:
     return head + name + content[p + len(_DIRECT_REPLY_TO) :]
 
 
-def _names_copies(frame: bytes, start: i64, end: i64) -> bool:
-    """Whether there may be a header CC or BCC: somewhere the bytes of such a name stand."""
-    return frame.find(b"\x02CC", start, end) >= 0 or frame.find(b"\x03BCC", start, end) >= 0
+def _header_traits(frame: bytes, start: i64, end: i64) -> i64:
+    """COPIES and DELAYS, if there may be such headers: somewhere the bytes of such a name stand."""
+    traits: i64 = 0
+    if frame.find(b"\x02CC", start, end) >= 0 or frame.find(b"\x03BCC", start, end) >= 0:
+        traits = COPIES
+    if frame.find(_DELAYING, start, end) >= 0:
+        traits |= DELAYS
+    return traits
 
 
 def header_frame_bytes(content: bytes) -> i64:

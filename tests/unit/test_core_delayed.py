@@ -3,7 +3,7 @@
 import pytest
 
 from broker.adapters.view091 import View091
-from broker.core.delayed import DELAY_MAX, delay_of
+from broker.core.delivery_time import DELAY_MAX, delay_of
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
 from broker.core.view import MessageView

@@ -2,7 +2,7 @@
 
 from broker.adapters.view091 import View091
 from broker.core.clearing import purge
-from broker.core.delayed import UNREADABLE_WAIT_MS, UNSYNCED_MAX
+from broker.core.delaying import UNREADABLE_WAIT_MS, UNSYNCED_MAX
 from broker.core.getting import get_one
 from broker.core.message import Address, Message
 from broker.core.timetable import RETRY_MS

@@ -1,0 +1,146 @@
+"""The messages that queues hold until their date: listed, cancelled, moved to another date. [amqpd]"""
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.adapters.access import QUEUE
+from broker.admin.api.body import Body
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.lists import Options, reduced
+from broker.admin.api.management import Managed
+from broker.admin.api.paths import Name
+from broker.admin.api.queues import existing_queue
+from broker.admin.api.slices import Slices
+from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, number
+from broker.admin.json_values import shown
+from broker.admin.shapes import Shown
+from broker.auth.terms import READ
+from broker.core.argument_rule import MILLISECONDS_MAX
+from broker.core.delaying import QueueDelays
+from broker.core.message import Message
+from broker.core.queue import Queue
+from broker.core.timetable import Held, soonest_first
+
+CHANGED: Final = 204
+LOOKED_AT_ONCE: Final = 1000
+
+router = APIRouter(tags=["queues"])
+
+
+@router.get("/queues/{vhost}/{name}/delayed")
+async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name) -> JSONResponse:
+    """A page of them, soonest first; the first page if none is asked for."""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    visitor.rights(found).require(READ, QUEUE, name)
+    delays = _delays(queue)
+    total = 0 if delays is None else len(delays)
+    page = options.page or 1
+    first = (page - 1) * options.page_size
+    if first > 0 and first >= total:
+        raise ApiError(400, "page_out_of_range", f"page {page} of {total} delayed messages")
+    slices = Slices()
+    items: list[Shown] = []
+    for position, held in enumerate(soonest_first([] if delays is None else delays.places())):
+        if position >= first + options.page_size:
+            break
+        if position >= first and held.message is not None:
+            items.append(reduced(_shown(held, held.message), options.columns))
+        await slices.breathe()
+    return JSONResponse(
+        {
+            "total_count": total,
+            "item_count": len(items),
+            "filtered_count": total,
+            "page": page,
+            "page_size": options.page_size,
+            "page_count": -(-total // options.page_size),
+            "items": items,
+        },
+        headers={"cache-control": "no-cache"},
+    )
+
+
+@router.delete("/queues/{vhost}/{name}/delayed/{place}", status_code=CHANGED)
+async def cancel_delayed(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name
+) -> Response:
+    """Cancel one: it is never put into the queue."""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    visitor.rights(found).require(READ, QUEUE, name)
+    delays, held = await _find(queue, place)
+    delays.drop(held)
+    await durable(management.store)
+    return Response(status_code=CHANGED)
+
+
+@router.put("/queues/{vhost}/{name}/delayed/{place}")
+async def move_delayed(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name, body: Body
+) -> JSONResponse:
+    """Have one wait for another date; answers with it as it is then, perhaps under another id."""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    visitor.rights(found).require(READ, QUEUE, name)
+    date = _date(body, found.schedule.date())
+    delays, held = await _find(queue, place)
+    moved = delays.move(held, date)
+    if moved is None or moved.message is None:
+        raise _absent(queue, place)
+    answer = _shown(moved, moved.message)
+    await durable(management.store)
+    return JSONResponse(answer)
+
+
+def _date(body: Fields, now: int) -> int:
+    if ("delay" in body) == ("delivery_time" in body):
+        raise bad_request("either delay or delivery_time is needed, in milliseconds")
+    date = now + number(body, "delay") if "delay" in body else number(body, "delivery_time")
+    if not 0 < date <= now + MILLISECONDS_MAX:
+        raise bad_request(f"delivery_time would be {date}: from 1 to ten years from now it may be")
+    return date
+
+
+def _delays(queue: Queue) -> QueueDelays | None:
+    delays = None if queue.rules is None else queue.rules.timetable
+    return delays if isinstance(delays, QueueDelays) else None
+
+
+async def _find(queue: Queue, place: str) -> tuple[QueueDelays, Held]:
+    """The place with this id, with a message that waits there still. Raises ApiError."""
+    delays = _delays(queue)
+    slices = Slices()
+    places = [] if delays is None else delays.places()
+    for start in range(0, len(places), LOOKED_AT_ONCE):
+        for held in places[start : start + LOOKED_AT_ONCE]:
+            message = held.message
+            if message is not None and _id(held, message) == place and delays is not None:
+                return delays, held
+        await slices.breathe()
+    raise _absent(queue, place)
+
+
+def _absent(queue: Queue, place: str) -> ApiError:
+    return not_found(f"no delayed message '{place}' in queue '{queue.name}' in vhost '{queue.vhost}'")
+
+
+def _id(held: Held, message: Message) -> str:
+    """Its number in the log; of what the log does not have, one that none has after a restart."""
+    return str(message.sequence) if message.sequence != 0 else f"{held.date}-{held.number}"
+
+
+def _shown(held: Held, message: Message) -> dict[str, Any]:
+    return {
+        "id": _id(held, message),
+        "delivery_time": held.date,
+        "exchange": message.address.exchange,
+        "routing_key": shown(message.address.routing_key),
+        "payload_bytes": int(message.size),
+        "priority": int(message.priority),
+        "delivery_mode": 2 if message.persistent else 1,
+    }

@@ -1,0 +1,148 @@
+"""Messages that wait for their date before they are put into queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core.delivery_time import DELAY, delay_of
+from broker.core.message import NOT_DELAYED, Message, copy_of
+from broker.core.passage import Passage
+from broker.core.rules import Rules
+from broker.core.timetable import RETRY_MS, Held, Timetable
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.topology import Topology
+
+UNSYNCED_MAX: Final = 8 * 1024 * 1024  # while more waits for the disk, nothing is released
+UNSYNCED_WAIT_MS: Final = 5
+UNREADABLE_WAIT_MS: Final = 60_000
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class DelayedMessages(Timetable):
+    """The messages that `queue` holds until their date, when a copy is sent on.
+
+    The copy is a new message to the log, dated now, appended in one step with the end of the one that was
+    held: so after a restart it is behind what came before that date, as it was. A delay in its headers is
+    negated, so that consumers see where it was and nothing on its way delays it again.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__(topology.schedule)
+        self.queue = queue
+        self.topology = topology
+
+    def send(self, copy: Message, keys: list[str], held: Message) -> bool:
+        """Send `copy` on, instead of `held`; false if it cannot be taken now."""
+        raise NotImplementedError
+
+    def release(self, message: Message) -> i64:
+        """It is time for a message: in how many ms to try again, 0: it is gone (Timetable)."""
+        topology = self.topology
+        store = topology.store
+        if store.failure and message.persistent:
+            return RETRY_MS
+        if store.unsynced_bytes > UNSYNCED_MAX:
+            return UNSYNCED_WAIT_MS
+        try:
+            view = topology.views(message, store)
+            content = message.content
+            if delay_of(view) > 0:
+                content = view.released_content(DELAY)
+            elif content is None:
+                content = store.load(message)
+        except Exception:  # the disk does not give it back, or not now
+            return self._postpone(message, UNREADABLE_WAIT_MS)
+        keys = [message.address.routing_key, *view.further_keys()]
+        copy = _copy(message, content)
+        copy.date = topology.schedule.date()
+        if not self.send(copy, keys, message):
+            return self._postpone(message, RETRY_MS)
+        return 0
+
+    def _postpone(self, message: Message, wait: i64) -> i64:
+        """Hold a message for longer: the others must not wait for it."""
+        message.date = self.topology.schedule.date() + wait
+        self.add(message)
+        return 0
+
+
+@final
+class QueueDelays(DelayedMessages):
+    """Those that were published to `queue` itself with a delay: they are put in when they are due."""
+
+    def send(self, copy: Message, keys: list[str], held: Message) -> bool:
+        """Put it in, unless the queue is full and refuses it (DelayedMessages)."""
+        queue = self.queue
+        rules = queue.rules
+        if rules is not None and rules.refuses(copy.size) and not rules.passes_on:
+            return False
+        logged = held if held.sequence != 0 else None
+        self.topology.dead_letters.pass_on(Passage(copy, [queue], []), logged, queue)
+        return True
+
+    def drop(self, held: Held) -> None:
+        """Cancel a message: it is never put in. The log is told."""
+        message = held.message
+        if message is None:
+            return
+        self.cancel(held)
+        if self.queue.logged and message.sequence != 0:
+            self.topology.store.append_settle(message, self.queue)
+
+    def move(self, held: Held, date: i64) -> Held | None:
+        """Have a message wait for another date; None if it does not wait any more.
+
+        To the log it is a new message, in one step with the end of the old one.
+
+        Raises:
+            StoreFailed: it is logged, and the log has stopped.
+            OSError, LogDamaged: its content cannot be read.
+        """
+        message = held.message
+        if message is None:
+            return None
+        if self.queue.logged and message.sequence != 0:
+            store = self.topology.store
+            store.require()
+            content = message.content
+            moved = copy_of(message, store.load(message) if content is None else content)
+            moved.date = date
+            store.append_death(moved, [self.queue], message, self.queue)
+            message = moved
+        else:
+            message.date = date
+        self.cancel(held)
+        return self.add(message)
+
+
+def delay(queue: Queue, topology: Topology, message: Message) -> None:
+    """Have `queue` hold a message, which was appended for it if need be, until its date."""
+    delays_of(queue, topology).add(message)
+
+
+def delays_of(queue: Queue, topology: Topology) -> QueueDelays:
+    """Where `queue` holds such messages; made when it is needed."""
+    if queue.rules is None:
+        queue.rules = Rules(queue, topology)
+    delays = queue.rules.timetable
+    if delays is None:
+        delays = QueueDelays(queue, topology)
+        queue.rules.timetable = delays
+    assert isinstance(delays, QueueDelays), "a queue of clients"
+    return delays
+
+
+def delayed_in(queue: Queue) -> int:
+    """How many messages `queue` holds until their date."""
+    timetable = None if queue.rules is None else queue.rules.timetable
+    return 0 if timetable is None else len(timetable)
+
+
+def _copy(message: Message, content: bytes) -> Message:
+    copy = copy_of(message, content)
+    copy.marks = copy.marks & NOT_DELAYED
+    return copy

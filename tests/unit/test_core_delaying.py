@@ -1,0 +1,288 @@
+"""Messages that a queue holds until their date: when they come, what holds meanwhile, moved and cancelled."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from broker.core.clearing import purge
+from broker.core.delaying import UNREADABLE_WAIT_MS, QueueDelays, delayed_in, delays_of
+from broker.core.delivery_time import due_date
+from broker.core.errors import PreconditionFailed, StoreFailed
+from broker.core.history import History
+from broker.core.message import DELAYED, NEVER, Message
+from broker.core.policy import Policy
+from broker.core.queue import Queue
+from broker.core.restoring import restore
+from broker.core.timetable import RETRY_MS, Held, soonest_first
+from protocol.amqp091.properties import Properties
+from tests.clock import HandClock
+from tests.topology import RecordingStore, add_exchange, consume, content_of, new_vhost, view_of
+
+
+class Field:
+    """A virtual host with a queue `q`."""
+
+    def __init__(self, durable: bool = False, **arguments: Any) -> None:
+        self.clock = HandClock()
+        self.store = RecordingStore()
+        self.vhost = new_vhost(self.store, self.clock)
+        held = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+        self.queue: Queue = self.vhost.declare_queue("q", durable, None, False, held)
+
+    def message(self, delay: int, body: int = 0, persistent: bool = False, **headers: object) -> Message:
+        """A message that is to be delivered in so many ms."""
+        content = content_of(headers={"x-delay": delay, "n": body, **headers})
+        new = Message(self.vhost.route("", "q").address, content, 1, persistent, 0)
+        date = due_date(view_of(headers={"x-delay": delay}), self.clock.date())
+        if date != 0:
+            new.date = date
+            new.marks = new.marks | DELAYED
+        return new
+
+    def publish(self, delay: int, body: int = 0, persistent: bool = False, expiration: int = NEVER) -> int:
+        new = self.message(delay, body, persistent)
+        new.expiration = expiration
+        return self.vhost.publish_carefully(self.vhost.route("", "q"), new)
+
+    def bodies(self) -> list[object]:
+        return [headers(entry.message)["n"] for entry in self.queue.entries]
+
+    @property
+    def delays(self) -> QueueDelays:
+        return delays_of(self.queue, self.vhost)
+
+    def places(self) -> list[Held]:
+        return list(soonest_first(self.delays.places()))
+
+
+def headers(message: Message) -> dict[str, object]:
+    return Properties(message.content or b"").headers()
+
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("told", "date"),
+    [
+        ({}, 0),
+        ({"x-delay": 5}, NOW + 5),
+        ({"x-delay": "5"}, NOW + 5),
+        ({"x-delay": -5}, 0),
+        ({"x-delay": "soon"}, 0),
+        ({"x-delivery-time": NOW + 7}, NOW + 7),
+        ({"x-delivery-time": NOW + 7, "x-delay": 99}, NOW + 7),
+        ({"x-delivery-time": NOW}, 0),
+        ({"x-delivery-time": -1}, 0),
+        ({"x-delivery-time": datetime.fromtimestamp(NOW / 1000, UTC) + timedelta(seconds=9)}, NOW + 9000),
+        ({"x-delivery-time": datetime.fromtimestamp(NOW / 1000, UTC) - timedelta(seconds=9)}, 0),
+    ],
+)
+def test_when_a_message_is_due(told: dict[str, object], date: int) -> None:
+    assert due_date(view_of(headers=told), NOW) == date
+
+
+@pytest.mark.parametrize("value", ["tomorrow", True, 1.5, NOW + 315_360_000_001])
+def test_what_is_no_time_is_refused(value: object) -> None:
+    with pytest.raises(PreconditionFailed, match="x-delivery-time"):
+        due_date(view_of(headers={"x-delivery-time": value}), NOW)
+
+
+def test_messages_come_at_their_time_behind_what_came_before_it() -> None:
+    field = Field()
+    assert [field.publish(delay, delay) for delay in (30, 10, 0, 10, 20)] == [1] * 5
+    assert (field.bodies(), delayed_in(field.queue)) == ([0], 4)
+    field.clock.advance(9)
+    assert field.bodies() == [0]
+    field.clock.advance(1)
+    assert field.bodies() == [0, 10, 10]
+    field.publish(0, 1)
+    field.clock.advance(20)
+    assert (field.bodies(), delayed_in(field.queue)) == ([0, 10, 10, 1, 20, 30], 0)
+
+
+def test_a_delay_is_negated_when_it_is_over() -> None:
+    field = Field()
+    field.publish(10)
+    field.clock.advance(10)
+    [entry] = field.queue.entries
+    assert headers(entry.message)["x-delay"] == -10
+    assert (entry.message.marks, entry.message.date) == (0, field.clock.date())
+
+
+def test_consumers_are_told() -> None:
+    field = Field()
+    taker, _ = consume(field.queue)
+    field.publish(10)
+    field.clock.advance(10)
+    field.queue.deliver_single_message(taker.consumers[0])
+    assert len(taker.taken) == 1
+
+
+def test_its_time_to_live_begins_when_it_is_due() -> None:
+    field = Field(message_ttl=20)
+    field.publish(50)
+    field.publish(50, expiration=5)
+    field.clock.advance(50)
+    assert field.queue.ready == 2
+    field.clock.advance(5)
+    assert field.queue.ready == 1
+    field.clock.advance(15)
+    assert field.queue.ready == 0
+
+
+def test_a_full_queue_takes_it_later() -> None:
+    field = Field(max_length=1, overflow="reject-publish")
+    field.publish(10, 1)
+    field.publish(0, 2)
+    field.clock.advance(10)
+    assert (field.bodies(), delayed_in(field.queue)) == ([2], 1)
+    purge(field.queue)
+    field.clock.advance(RETRY_MS)
+    assert (field.bodies(), delayed_in(field.queue)) == ([1], 0)
+
+
+def test_it_makes_room_for_itself_where_the_oldest_goes() -> None:
+    field = Field(max_length=1)
+    field.publish(10, 1)
+    field.publish(0, 2)
+    field.clock.advance(10)
+    assert field.bodies() == [1]
+
+
+def test_purging_leaves_it_and_deleting_takes_it() -> None:
+    field = Field(durable=True)
+    field.publish(10, persistent=True)
+    purge(field.queue)
+    assert delayed_in(field.queue) == 1
+    with pytest.raises(PreconditionFailed, match="not empty"):
+        field.vhost.delete_queue("q", False, True, None)
+    field.vhost.delete_queue("q", False, False, None)
+    assert [message.date for message in field.store.forgotten] == [field.clock.date() + 10]
+    field.clock.advance(100)
+    assert field.queue.ready == 0
+
+
+def test_policies_do_not_disturb_it() -> None:
+    field = Field()
+    field.publish(10)
+    field.vhost.policies.set(Policy("p", "q", {"max-length": 5}))
+    field.vhost.policies.apply_now()
+    field.clock.advance(10)
+    assert field.queue.ready == 1
+
+
+# --- in the log
+
+
+def test_the_log_has_it_until_it_has_it_as_a_new_message() -> None:
+    field = Field(durable=True)
+    field.publish(10, persistent=True)
+    [(held, _)] = field.store.enqueued
+    assert (held.date, held.marks) == (field.clock.date() + 10, DELAYED)
+    field.clock.advance(10)
+    [_, (copy, queues)] = field.store.enqueued
+    assert (copy.date, copy.marks, queues) == (field.clock.date(), 0, ["q"])
+    assert field.store.settled == [(held, "q")]
+
+
+def test_after_a_restart_it_is_held_again_and_others_are_not() -> None:
+    field = Field(durable=True)
+    overdue = field.message(10, 1)
+    overdue.date = field.clock.date() - 1
+    for message in (field.message(20, 2), overdue, field.message(0, 3)):
+        restore(field.queue, message, False)
+    assert (field.bodies(), delayed_in(field.queue)) == ([3], 2)
+    field.clock.advance(1)
+    assert field.bodies() == [3, 1]
+    field.clock.advance(20)
+    assert field.bodies() == [3, 1, 2]
+
+
+def test_an_exchange_that_remembers_it_goes_on_remembering_it_after_a_restart() -> None:
+    field = Field()
+    add_exchange(field.vhost, "h", "x-recent-history", durable=True)
+    history = field.vhost.exchanges["h"].kept
+    assert history is not None
+    restore(history, field.message(10), False)
+    assert (history.ready, delayed_in(history)) == (1, 0)
+    assert isinstance(History(history, 1).messages()[0], Message)
+
+
+def test_what_cannot_be_logged_or_read_waits() -> None:
+    field = Field(durable=True)
+    field.publish(10, 1, persistent=True)
+    field.publish(10, 2, persistent=True)
+    field.store.failure = "the disk is full"
+    field.clock.advance(10)
+    assert delayed_in(field.queue) == 2
+    field.store.failure = ""
+    unreadable = field.places()[0].message
+    assert unreadable is not None
+    content, unreadable.content = unreadable.content, None  # MessageStore.load raises
+    field.clock.advance(RETRY_MS)
+    assert field.bodies() == [2]
+    unreadable.content = content
+    field.clock.advance(UNREADABLE_WAIT_MS)
+    assert field.bodies() == [2, 1]
+
+
+# --- by hand
+
+
+def test_one_is_cancelled() -> None:
+    field = Field(durable=True)
+    for number in (3, 1, 2):
+        field.publish(number * 10, number, persistent=True)
+    place = field.places()[1]
+    message = place.message
+    field.delays.drop(place)
+    field.delays.drop(place)
+    assert field.store.settled == [(message, "q")]
+    field.clock.advance(100)
+    assert field.bodies() == [1, 3]
+
+
+def test_one_is_moved_and_the_log_knows() -> None:
+    field = Field(durable=True)
+    field.publish(10, 1, persistent=True)
+    field.publish(20, 2, persistent=True)
+    [place, _] = field.places()
+    old = place.message
+    moved = field.delays.move(place, field.clock.date() + 30)
+    assert moved is not None
+    assert moved.message is field.store.enqueued[-1][0]
+    assert (moved.date, moved.message.marks) == (field.clock.date() + 30, DELAYED)
+    assert field.store.settled == [(old, "q")]
+    assert field.delays.move(place, 1) is None, "it is gone from there"
+    field.clock.advance(100)
+    assert field.bodies() == [2, 1]
+
+
+def test_one_of_which_the_log_knows_nothing_is_moved() -> None:
+    field = Field()
+    field.publish(10)
+    assert field.delays.move(field.places()[0], field.clock.date() + 30) is not None
+    field.clock.advance(29)
+    assert field.queue.ready == 0
+    field.clock.advance(1)
+    assert field.queue.ready == 1
+
+
+def test_nothing_is_moved_that_cannot_be_logged() -> None:
+    field = Field(durable=True)
+    field.publish(10, persistent=True)
+    field.store.failure = "the disk is full"
+    with pytest.raises(StoreFailed):
+        field.delays.move(field.places()[0], 1)
+    assert field.places()[0].date == field.clock.date() + 10
+
+
+def test_the_soonest_are_found_without_sorting() -> None:
+    field = Field()
+    for number in range(1000):
+        field.publish(1 + number * 7919 % 1000, number)
+    field.delays.drop(field.places()[0])
+    dates = [place.date - field.clock.date() for place in field.places()]
+    assert dates == list(range(2, 1001))
