@@ -8,7 +8,8 @@ from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters.confirms import Confirms
-from broker.adapters.consuming091 import cancel, consume, get
+from broker.adapters.consuming091 import cancel, consume
+from broker.adapters.getting091 import get
 from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.topology091 import Handler
 from broker.core.credit import Credit

@@ -46,6 +46,7 @@ from protocol.errors import (
 
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
+    from broker.adapters.getting091 import WaitingGet
     from broker.core.vhost import VirtualHost
 
 HANDLERS: Final[dict[int, Handler]] = basic091.HANDLERS | topology091.HANDLERS | transaction091.HANDLERS
@@ -75,6 +76,7 @@ class Channel(IncomingChannel):
         self.leases: Leases | None = None
         self.transaction: Transaction091 | None = None
         self.replies: ReplyConsumer | None = None
+        self.waiting_get: WaitingGet | None = None
         self.last_queue = ""  # the latest declared on this channel: what an empty name means
         self._get_target: Target091 | None = None
         self._body: Body | None = None  # of the content that is coming, if it is large
@@ -157,6 +159,11 @@ class Channel(IncomingChannel):
         limit = self.body_bytes_max
         text = f"message size {size} is larger than configured max size {limit}"
         self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
+
+    def on_kept(self, method: i64) -> None:
+        """A frame behind a basic.get that waits (IncomingChannel)."""
+        if self.waiting_get is not None:
+            self.waiting_get.frame_kept(method)
 
     # -- settling
 
@@ -265,6 +272,8 @@ class Channel(IncomingChannel):
             self.transaction.roll_back()
             self.transaction = None
         give_everything_back(self)
+        if self.waiting_get is not None:
+            self.waiting_get.abandon()
         if self.leases is not None:
             self.leases.stop()
             self.leases = None

@@ -1,4 +1,4 @@
-"""basic.consume, cancel and get: how a channel comes by messages. [amqp-0-9-1 1.8.3]"""
+"""basic.consume and cancel: how a channel comes by messages. [amqp-0-9-1 1.8.3]"""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pamqp import commands
 from broker.adapters import direct_reply
 from broker.adapters.access import QUEUE
 from broker.adapters.activity091 import check_notified
-from broker.adapters.fitting import fitted, too_long
 from broker.adapters.leases import Leases
-from broker.adapters.redelivery import with_counts
 from broker.adapters.selecting091 import SelectorFilter
-from broker.adapters.target091 import OUTPUT_BYTES_MAX, Target091, write_message
+from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import queue_named
 from broker.auth.terms import READ
 from broker.core.arguments import CONSUMER_TIMEOUT
@@ -30,9 +28,7 @@ from broker.core.consumer_arguments import (
 from broker.core.consumer_combinations import check_together
 from broker.core.credit import Credit
 from broker.core.errors import NotAllowed, PreconditionFailed
-from broker.core.getting import get_one
 from broker.core.lease import Lease, lease_milliseconds
-from broker.core.outcome import RELEASED
 from broker.core.queue import Queue
 from broker.core.selector.argument import selector_argument
 from protocol.amqp091 import constants as c
@@ -52,7 +48,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     if frame.queue == DIRECT_REPLY_TO:
         direct_reply.consume(channel, frame)
         return
-    queue = _readable(channel, frame.queue)
+    queue = readable(channel, frame.queue)
     tag = frame.consumer_tag
     if not tag:
         tag = channel.server.generate("amq.ctag-")
@@ -110,7 +106,7 @@ def _consumer(
         consumer.extent = extent_argument(arguments)
     consumer.candidate = arguments.get(EXCLUSIVE_CONSUMER) is True
     if not frame.no_ack and not browse:
-        consumer.lease = _lease(channel, queue, arguments.get(CONSUMER_TIMEOUT))
+        consumer.lease = lease_of(channel, queue, arguments.get(CONSUMER_TIMEOUT))
     return consumer
 
 
@@ -132,50 +128,7 @@ def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CANCEL_OK, tag))
 
 
-def get(channel: Channel, frame: commands.Basic.Get) -> None:
-    """basic.get. [amqp-0-9-1 1.8.3.10]"""
-    queue = _readable(channel, frame.queue)
-    consumer = QueueConsumer(channel.get_target(), queue)
-    entry = get_one(queue, consumer)
-    if entry is None:
-        channel.reply(methods.method_frame(channel.number, c.BASIC_GET_EMPTY, b"\0"))
-        return
-    unacked = channel.unacked
-    message = entry.message
-    content = message.content
-    if content is None:
-        try:
-            content = channel.server.store.load(message)
-        except Exception:
-            queue.release([entry], consumer, RELEASED)
-            raise
-    connection = channel.connection
-    if entry.redelivered and queue.counts:
-        content = with_counts(content, entry, connection.frame_max)
-    fitting = fitted(message, content, connection.frame_max)
-    if fitting is None:
-        queue.release([entry], consumer, RELEASED)
-        raise PreconditionFailed(too_long(queue, content, connection.frame_max))
-    channel.reply(
-        methods.basic_get_ok(
-            channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, queue.ready
-        )
-    )
-    write_message(channel, message, fitting)
-    if frame.no_ack:
-        unacked.skip()
-        queue.settle(entry)
-    else:
-        delivery_tag = unacked.add(entry, consumer)
-        consumer.lease = _lease(channel, queue, None)
-        if consumer.lease is not None:
-            consumer.lease.begin(delivery_tag)
-    if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
-        connection.full = False
-        connection.answer()  # a small method, a large answer: many must not pile up
-
-
-def _readable(channel: Channel, name: str) -> Queue:
+def readable(channel: Channel, name: str) -> Queue:
     """The queue of a name, for a user who may read it.
 
     Raises NotFound, ResourceLocked, AccessRefused.
@@ -187,6 +140,9 @@ def _readable(channel: Channel, name: str) -> Queue:
 
 def cancel_forbidden(channel: Channel) -> None:
     """Cancel the consumers whose queues the user may no longer read. [RabbitMQ consumer_cancel_notify]"""
+    waiting = channel.waiting_get
+    if waiting is not None and not channel.connection.rights.allow(READ, waiting.consumer.queue.name):
+        waiting.end()
     for target in list(channel.targets.values()):
         consumer = target.consumer
         if consumer is not None and not channel.connection.rights.allow(READ, consumer.queue.name):
@@ -195,7 +151,7 @@ def cancel_forbidden(channel: Channel) -> None:
             channel.virtual_host.consumer_gone(consumer.queue)
 
 
-def _lease(channel: Channel, queue: Queue, asked: object) -> Lease | None:
+def lease_of(channel: Channel, queue: Queue, asked: object) -> Lease | None:
     """What limits the time of a delivery of `queue`, None if nothing does."""
     milliseconds = lease_milliseconds(queue, asked, channel.server.consumer_timeout)
     if milliseconds == 0:

@@ -11,6 +11,8 @@ from pamqp import base, commands
 from broker.adapters.access import Login
 from broker.adapters.opening import open_connection
 from broker.adapters.server import HELD_FOR_REPLY
+from broker.core.arguments import GET_WAIT, queue_argument_objection
+from broker.core.field_values import show
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import AUTHENTICATED, AUTHENTICATING, CHALLENGED, advance
@@ -74,6 +76,10 @@ class Handshake:
         connection = self.connection
         properties = frame.client_properties or {}
         connection.client_properties = dict(properties)
+        allowed = queue_argument_objection(GET_WAIT, properties.get(GET_WAIT, 0))
+        if allowed:
+            text = f"client property '{GET_WAIT}' is not {allowed}: '{show(properties[GET_WAIT])}'"
+            raise ProtocolError(NOT_ALLOWED, text, c.CONNECTION_START_OK)
         capabilities = properties.get("capabilities")
         connection.client_capabilities = dict(capabilities) if isinstance(capabilities, dict) else {}
         name = properties.get("connection_name")

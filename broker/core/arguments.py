@@ -48,6 +48,7 @@ DELAYED_RETRY_TYPE: Final = "x-delayed-retry-type"
 DELAYED_RETRY_MIN: Final = "x-delayed-retry-min"
 DELAYED_RETRY_MAX: Final = "x-delayed-retry-max"
 DISPATCH: Final = "x-dispatch"
+GET_WAIT: Final = "x-get-wait"
 CONSUMERS_BEFORE_DISPATCH: Final = "x-consumers-before-dispatch"
 DELAY_BEFORE_DISPATCH: Final = "x-delay-before-dispatch"
 STRICT: Final = "strict"
@@ -85,6 +86,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
         CONSUMERS_BEFORE_DISPATCH: ArgumentRule("int", 1, 1_000_000),
         DELAY_BEFORE_DISPATCH: ArgumentRule("int", 0, MILLISECONDS_MAX),
+        GET_WAIT: ArgumentRule("int", 0, MILLISECONDS_MAX),
         DISPATCH: ArgumentRule("str", choices=("round-robin", STRICT)),
         EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
         QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),
@@ -139,9 +141,9 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
     check_kind(arguments, queue)
     check_retry(arguments, queue)
     if has_single_active_consumer(arguments):
-        for name in (ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER):
+        for name in (ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER, GET_WAIT):
             if arguments.get(name, False) is not False:
-                why = f"does not go with {SINGLE_ACTIVE_CONSUMER}, which drains"
+                why = f"does not go with {SINGLE_ACTIVE_CONSUMER}"
                 raise invalid(name, queue, arguments[name], why)
     if is_volatile(arguments) and is_quorum(arguments):
         raise invalid(VOLATILE, queue, True, f"does not go with {QUEUE_TYPE}, {QUORUM}")

@@ -38,7 +38,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if election is not None:
         election.check_attach(consumer)
     everyone = queue.manager.all
-    if everyone and (consumer.exclusive or next(iter(everyone)).exclusive):
+    if everyone and not consumer.getting and (consumer.exclusive or next(iter(everyone)).exclusive):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
         if consumer.extent is None:
@@ -55,7 +55,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         consumer.blockers |= BLOCKED_BY_STANDBY
     if queue.stops is not None and queue.stops.dequeue and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_STOP
-    gate = queue.manager.gate
+    gate = None if consumer.getting else queue.manager.gate
     if gate is not None and not gate.is_open and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_GATE
     queue.manager.add(consumer)
@@ -81,7 +81,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
         forget(queue, consumer)
         if consumer.acquires:
             leave(queue, consumer.context)
-            if queue.manager.gate is not None:
+            if queue.manager.gate is not None and not consumer.getting:
                 queue.manager.gate.detached()
         else:
             browsers.end(queue, consumer.context)

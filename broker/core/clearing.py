@@ -54,7 +54,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     if queue.manager.gate is not None:
         queue.manager.gate.stop()
     queue.discipline = None
-    consumers = list(queue.manager.all)
+    consumers = [*queue.manager.all, *queue.manager.gets]
     for consumer in consumers:
         forget(queue, consumer)
     queue.browsers = None

@@ -56,6 +56,7 @@ class QueueConsumer:
     x-priority] `rank`: the order that this comes to, see `QueueConsumerManager.strict`.
     `exclusive`: refuse every other consumer of the queue. [AMQP 0-9-1 basic.consume.exclusive]
     `candidate`: it is to be the only one that is served, in its turn. [ActiveMQ exclusive consumer]
+    `getting`: it is a basic.get that waits for one message, which does not count as a consumer.
     `tag`: the client's name for it; the core does not read it.
     `lease`: how long each of its deliveries may be kept, None: for ever; its target begins it.
     `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
@@ -88,6 +89,7 @@ class QueueConsumer:
         self.lease: Lease | None = None
         self.candidate: bool = False
         self.rank: i64 = priority
+        self.getting: bool = False
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
         self.inflight: i64 = 0

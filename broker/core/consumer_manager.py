@@ -92,6 +92,7 @@ class ConsumerLevel:
 class QueueConsumerManager:
     """Every consumer is in `all` and in exactly one of the lists of its state.
 
+    Gets that wait for a message are in `gets` instead of `all`, and otherwise consumers like others.
     `levels`: Interested and Notified per rank and context, highest rank first; browsers are in none.
     `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
     each has a rank of its own; else the rank is the priority. [ActiveMQ strictOrderDispatch]
@@ -102,6 +103,7 @@ class QueueConsumerManager:
 
     def __init__(self) -> None:
         self.all: dict[QueueConsumer, None] = {}
+        self.gets: dict[QueueConsumer, None] = {}
         self.non_acquiring = QueueConsumerList()
         self.not_interested = QueueConsumerList()
         self.levels: list[ConsumerLevel] = []
@@ -115,7 +117,7 @@ class QueueConsumerManager:
 
     def add(self, consumer: QueueConsumer) -> None:
         """Take in a REMOVED consumer; `move` gives it a state."""
-        self.all[consumer] = None
+        (self.gets if consumer.getting else self.all)[consumer] = None
         if consumer.acquires:
             consumer.rank = consumer.priority
             if self.strict:
@@ -126,13 +128,13 @@ class QueueConsumerManager:
             consumer.level = level
 
     def takers(self) -> list[QueueConsumer]:
-        """Those that acquire, in the order in which they were attached."""
-        return [consumer for consumer in self.all if consumer.acquires]
+        """Those that acquire: in the order in which they were attached, gets last."""
+        return [consumer for consumer in self.all if consumer.acquires] + list(self.gets)
 
     def remove(self, consumer: QueueConsumer) -> None:
         """Let `consumer` go from its list, from its level and from `all`."""
         self.move(consumer, REMOVED)
-        del self.all[consumer]
+        del (self.gets if consumer.getting else self.all)[consumer]
         level = consumer.level
         if level is not None:
             consumer.level = None

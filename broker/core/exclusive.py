@@ -97,7 +97,7 @@ class Election:
 
     def is_candidate(self, consumer: QueueConsumer) -> bool:
         """Whether `consumer`, which acquires, may be elected."""
-        return self.everyone or consumer.candidate
+        return consumer.candidate or (self.everyone and not consumer.getting)
 
     def attached(self, newcomer: QueueConsumer) -> None:
         """`newcomer` acquires, is attached and stands by."""

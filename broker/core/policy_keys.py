@@ -56,6 +56,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     DELIVERY_LIMIT,
     "exclusive-takeover",
     "expires",
+    "get-wait",
     "max-length",
     "max-length-bytes",
     "message-ttl",

@@ -232,7 +232,7 @@ class Rules(Alarm):
         """See to it that the alarm rings when something is to be done. It may ring too early."""
         timer = self.timers.first()
         due: i64 = 0 if timer is None else timer.due
-        if self.expires >= 0 and self.queue.consumer_count == 0:
+        if self.expires >= 0 and not self._is_used():
             end = self.used + self.expires
             if due == 0 or end < due:
                 due = end
@@ -241,11 +241,15 @@ class Rules(Alarm):
         if due != 0 and (self.due == 0 or due < self.due):
             self.schedule.set(self, due)
 
+    def _is_used(self) -> bool:
+        manager = self.queue.manager
+        return bool(manager.all) or bool(manager.gets)
+
     def ring(self) -> None:
         """Do a slice of what is due (Alarm)."""
         queue = self.queue
         now = self.schedule.now()
-        if self.expires >= 0 and queue.consumer_count == 0 and now - self.used >= self.expires:
+        if self.expires >= 0 and not self._is_used() and now - self.used >= self.expires:
             self.topology.queue_unused(queue)
             return
         for _ in range(SLICE):

@@ -4,7 +4,14 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from protocol.amqp091.constants import BASIC_PUBLISH, FRAME_OVERHEAD
+from protocol.amqp091.constants import (
+    BASIC_PUBLISH,
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+)
 from protocol.amqp091.content import body_size, merged, scan
 from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, ProtocolError
 
@@ -12,6 +19,7 @@ EXPECT_METHOD: Final = 0
 EXPECT_HEADER: Final = 1
 EXPECT_BODY: Final = 2
 DISCARD: Final = 3  # this end has closed the channel: everything but close and close-ok is dropped
+HELD: Final = 4  # an answer is outstanding that the channel's next frames must not overtake: they are kept
 
 WHOLE_BYTES_MAX: Final = 1048576  # a larger body is handed on in pieces of about that size, as they come
 PARTS_MAX: Final = 1024  # so many frames of one content are looked at together:
@@ -37,6 +45,8 @@ class IncomingChannel:
         self._head: bytes = b""  # of a large body: the header frame
         self._size: i64 = 0
         self._traits: i64 = 0
+        self._kept: list[bytes] = []
+        self.kept_bytes: i64 = 0
 
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         """Take one whole message.
@@ -61,6 +71,28 @@ class IncomingChannel:
     def on_oversized(self, size: i64) -> None:
         """A content header announces a body beyond `body_bytes_max`; end the channel."""
         raise NotImplementedError
+
+    def on_kept(self, method: i64) -> None:
+        """A frame has been kept: a method, or 0 for a part of a content."""
+
+    def hold(self) -> None:
+        """Keep the frames that come from now on. To be called while a method of the channel is handled."""
+        self.expecting = HELD
+
+    def keep(self, frame: bytes, method: i64) -> None:
+        """Take a frame while the channel is held; `method` is 0 if it is none."""
+        self._kept.append(frame)
+        self.kept_bytes += len(frame)
+        self.on_kept(method)
+
+    def go_on(self) -> bytes:
+        """Keep no more; returns the frames that were kept, to be put back into the stream."""
+        if self.expecting == HELD:
+            self.expecting = EXPECT_METHOD
+        frames = b"".join(self._kept)
+        self._kept = []
+        self.kept_bytes = 0
+        return frames
 
     def begin_content(self, arguments: bytes) -> None:
         """A basic.publish whose content has not arrived in the same piece."""
@@ -146,3 +178,20 @@ def check_publish(data: bytes, p: i64, end: i64) -> None:
             q += 1 + data[q]
     if q + 1 != end:
         raise ProtocolError(SYNTAX_ERROR, "malformed arguments of Basic.Publish", BASIC_PUBLISH)
+
+
+def check_start(kind: i64, size: i64, frame_max: i64) -> None:
+    """Refuse a frame whose first 7 bytes are enough to see that it will never be valid.
+
+    Clients may leave the 8 bytes around a payload out of account [RabbitMQ FRAME_SIZE_FUDGE], but not with a
+    content header: there is no way to split it for consumers. Raises ProtocolError(FRAME_ERROR).
+    """
+    if kind != FRAME_METHOD and kind != FRAME_HEADER and kind != FRAME_BODY and kind != FRAME_HEARTBEAT:
+        raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
+    most = frame_max - FRAME_OVERHEAD if kind == FRAME_HEADER else frame_max
+    if size < 0 or size > most:
+        shown = size if size >= 0 else size + 4294967296
+        raise ProtocolError(
+            FRAME_ERROR,
+            f"frame of {shown + FRAME_OVERHEAD} bytes, the negotiated maximum is {frame_max}",
+        )

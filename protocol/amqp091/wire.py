@@ -27,8 +27,10 @@ from protocol.amqp091.incoming import (
     EXPECT_BODY,
     EXPECT_HEADER,
     EXPECT_METHOD,
+    HELD,
     IncomingChannel,
     check_publish,
+    check_start,
 )
 from protocol.amqp091.repeat import LEARNS, NEVER, UNLIKE_MAX, Repeat
 from protocol.errors import CHANNEL_ERROR, FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
@@ -86,6 +88,16 @@ class Wire:
         if self._have > 0:
             self._need = 0
             self.feed(b"")
+
+    def put_back(self, frames: bytes) -> None:
+        """Have whole frames that a channel has kept come before what has arrived since; `feed` goes on.
+
+        Not to be called from inside `feed`.
+        """
+        if not self.stopped:
+            self._chunks.insert(0, frames)
+            self._have += len(frames)
+            self._need = 0
 
     def kept(self) -> bytes:
         """What has arrived and is not used yet, from the beginning of a frame on."""
@@ -154,7 +166,7 @@ class Wire:
             size: int = read_i32_be(data, p + 3)
             end: i64 = p + 7 + size
             if end >= n or size < 0 or size > self.frame_max:
-                self._check_start(data[p], size)
+                check_start(data[p], size, self.frame_max)
                 self._need = end + 1 - p
                 break
             if data[end] != FRAME_END:
@@ -167,7 +179,7 @@ class Wire:
                 if incoming is None:
                     self._other_method(channel, method, data[p + 7 : end])
                 elif incoming.expecting != EXPECT_METHOD:
-                    self._unexpected_method(incoming, channel, method, data[p + 7 : end])
+                    self._unexpected_method(incoming, channel, method, data[p : end + 1])
                 elif method == BASIC_PUBLISH:
                     behind = self._publish(incoming, channel, data, p, end, n)
                     if behind > 0:
@@ -203,7 +215,7 @@ class Wire:
         if data[h] != FRAME_HEADER or (other & 0xFFFF) != channel or size < 14:
             return _APART
         if hend >= n or size + FRAME_OVERHEAD > self.frame_max:
-            self._check_start(data[h], size)
+            check_start(data[h], size, self.frame_max)
             self._need = hend + 1 - p
             return _INCOMPLETE
         if data[hend] != FRAME_END:
@@ -252,28 +264,13 @@ class Wire:
         self._repeat = None  # afterwards the channel may be another one, or frame_max
         self.sink.on_method(channel, method, payload)
 
-    def _check_start(self, kind: i64, size: i64) -> None:
-        """Refuse a frame whose first 7 bytes are enough to see that it will never be valid.
-
-        Clients may leave the 8 bytes around a payload out of account [RabbitMQ FRAME_SIZE_FUDGE], but not
-        with a content header: there is no way to split it for consumers.
-        """
-        if kind != FRAME_METHOD and kind != FRAME_HEADER and kind != FRAME_BODY and kind != FRAME_HEARTBEAT:
-            raise ProtocolError(FRAME_ERROR, f"unknown frame type {kind}")
-        most = self.frame_max - FRAME_OVERHEAD if kind == FRAME_HEADER else self.frame_max
-        if size < 0 or size > most:
-            shown = size if size >= 0 else size + 4294967296
-            raise ProtocolError(
-                FRAME_ERROR,
-                f"frame of {shown + FRAME_OVERHEAD} bytes, the negotiated maximum is {self.frame_max}",
-            )
-
-    def _unexpected_method(
-        self, incoming: IncomingChannel, channel: i64, method: i64, payload: bytes
-    ) -> None:
-        if incoming.expecting != DISCARD:
+    def _unexpected_method(self, incoming: IncomingChannel, channel: i64, method: i64, frame: bytes) -> None:
+        if incoming.expecting == HELD:
+            incoming.keep(frame, method)
+        elif incoming.expecting == DISCARD:
+            self._other_method(channel, method, frame[7:-1])
+        else:
             raise ProtocolError(UNEXPECTED_FRAME, "expected content frame, got method frame instead", method)
-        self._other_method(channel, method, payload)
 
     def _other_frame(self, data: bytes, p: i64, channel: i64, size: i64) -> None:
         kind: i64 = data[p]
@@ -283,13 +280,15 @@ class Wire:
             return
         if kind == FRAME_METHOD:
             raise ProtocolError(SYNTAX_ERROR, f"method frame of {size} bytes, at least 4 are needed")
-        self._check_start(kind, size)
+        check_start(kind, size, self.frame_max)
         incoming = self.channel(channel)
         if incoming is None:
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'")
         if incoming.expecting == DISCARD:
             return
-        if kind == FRAME_HEADER and incoming.expecting == EXPECT_HEADER:
+        if incoming.expecting == HELD:
+            incoming.keep(data[p : p + size + FRAME_OVERHEAD], 0)
+        elif kind == FRAME_HEADER and incoming.expecting == EXPECT_HEADER:
             incoming.header_frame(data, p, size)
         elif kind == FRAME_BODY and incoming.expecting == EXPECT_BODY:
             incoming.body_frame(data, p, size)

@@ -1,12 +1,15 @@
 """When and in which order consumers are served, as a pika user sees it."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
+import pika
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from tests.daemon import PATIENCE_S, Address
 from tests.interop.pika_worker import Dial, Worker
 
 pytestmark = pytest.mark.amqpd_only("amqpd's own arguments")
@@ -66,11 +69,39 @@ def test_nobody_is_served_before_a_time(dial: Dial, declare: Declare, name: str)
     assert time.monotonic() - began > 0.29
 
 
+def test_a_get_waits_for_a_message(dial: Dial, declare: Declare, name: str) -> None:
+    declare(get_wait=60_000)
+    publisher, getter = dial(), dial().channel()
+    publisher.call_later(0.2, lambda: publisher.channel().basic_publish("", name, b"late"))
+    answers: list[bytes | None] = []
+    thread = threading.Thread(target=lambda: answers.append(getter.basic_get(name, auto_ack=True)[2]))
+    thread.start()
+    publisher.process_data_events(time_limit=1)
+    thread.join(PATIENCE_S)
+    assert answers == [b"late"]
+
+
+def test_a_get_waits_no_longer_than_it_is_to(declare: Declare, name: str) -> None:
+    channel = declare(get_wait=300)
+    began = time.monotonic()
+    assert channel.basic_get(name)[0] is None
+    assert 0.29 < time.monotonic() - began < PATIENCE_S
+
+
+def test_the_client_says_how_long_its_gets_wait(address: Address, declare: Declare, name: str) -> None:
+    declare(get_wait=60_000)
+    parameters = pika.ConnectionParameters(address.host, address.port, client_properties={"x-get-wait": 0})
+    with pika.BlockingConnection(parameters) as connection:
+        assert connection.channel().basic_get(name)[0] is None
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         {"x-dispatch": "random"},
         {"x-dispatch": True},
+        {"x-get-wait": -1},
+        {"x-get-wait": 10, "x-single-active-consumer": True},
         {"x-consumers-before-dispatch": 0},
         {"x-delay-before-dispatch": -1},
     ],
