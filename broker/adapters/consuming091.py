@@ -30,6 +30,7 @@ from broker.core.credit import Credit
 from broker.core.errors import NotAllowed, PreconditionFailed
 from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
+from broker.core.queue_kinds import is_non_destructive
 from broker.core.selector.argument import selector_argument
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -92,7 +93,7 @@ def _consumer(
     """The consumer that is asked for. Raises PreconditionFailed for arguments that do not go together."""
     priority = arguments.get(PRIORITY, 0)
     assert isinstance(priority, int), "arguments have been checked"
-    browse = browses(arguments)
+    browse = browses(arguments) or is_non_destructive(queue.arguments)
     if browse and frame.exclusive:
         raise PreconditionFailed(
             f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"

@@ -20,6 +20,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.getting import get_one
 from broker.core.outcome import RELEASED
 from broker.core.queue import Queue
+from broker.core.queue_kinds import is_non_destructive
 from broker.core.schedule import Alarm
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -33,7 +34,7 @@ BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a get that waits: with mor
 def get(channel: Channel, frame: commands.Basic.Get) -> None:
     """basic.get. Raises what `readable` and `get_one` raise, and PreconditionFailed: it is too long."""
     queue = readable(channel, frame.queue)
-    consumer = QueueConsumer(channel.get_target(), queue)
+    consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
     entry = get_one(queue, consumer)
     if entry is None:
         milliseconds = _wait(channel, queue)
@@ -87,9 +88,10 @@ def _write(
     queue = consumer.queue
     message = entry.message
     unacked = channel.unacked
+    left = queue.ready if consumer.acquires else queue.ready - 1
     channel.reply(
         methods.basic_get_ok(
-            channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, queue.ready
+            channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, left
         )
     )
     write_message(channel, message, content)
@@ -97,7 +99,8 @@ def _write(
         unacked.skip()
         return
     delivery_tag = unacked.add(entry, consumer)
-    consumer.lease = lease_of(channel, queue, None)
+    if consumer.acquires:
+        consumer.lease = lease_of(channel, queue, None)
     if consumer.lease is not None:
         consumer.lease.begin(delivery_tag)
 
@@ -115,7 +118,7 @@ class WaitingGet(ConsumerTarget):
     def __init__(self, channel: Channel, queue: Queue, no_ack: bool) -> None:
         super().__init__(channel.session, Credit(1))
         self.channel = channel
-        self.consumer = QueueConsumer(self, queue, no_ack=no_ack)
+        self.consumer = QueueConsumer(self, queue, not is_non_destructive(queue.arguments), no_ack=no_ack)
         self.consumer.getting = True
         self._end = _End(self)
         self._answered = False

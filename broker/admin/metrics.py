@@ -39,6 +39,7 @@ TOTALS: Final = {
     "messages_unroutable": "Messages dropped because no queue took them and they were not mandatory.",
     "messages_replies_dropped": "Direct replies dropped because the requester was gone or did not read.",
     "messages_refused": "Messages refused because the log had failed.",
+    "messages_replaced": "Messages replaced by later ones with the same value in last-value queues.",
     "messages_overflowed": "Messages refused because a queue was full.",
     "messages_duplicate": "Messages that a queue did not take as it had had them before.",
     "dead_letters_failed": "Messages that could not be dead-lettered; the log keeps those that it has.",

@@ -26,12 +26,14 @@ BINDING_ORDER: Final = ("vhost", "source", "destination_type", "destination", "r
 
 
 def queue_counters(queue: Queue) -> dict[str, int]:
-    """What has happened to a queue since the start, under RabbitMQ's names."""
+    """What has happened to a queue since the start, under RabbitMQ's names; `replaced` is ours."""
+    latest = queue.entries.latest
     return {
         "publish": int(queue.published),
         "deliver_get": int(queue.delivered),
         "redeliver": int(queue.redelivered),
         "ack": int(queue.acked),
+        "replaced": 0 if latest is None else int(latest.replaced),
     }
 
 

@@ -17,7 +17,7 @@ def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> boo
 
     Those that dead-letter what they refuse do so. [RabbitMQ x-overflow; there the other queues get it]
     """
-    full = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(message.size)]
+    full = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(message)]
     if not full:
         return False
     topology.counters.overflowed += 1

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
-from broker.core.queue_kinds import check_kind, kind_rules
+from broker.core.queue_kinds import NON_DESTRUCTIVE, check_kind, is_non_destructive, kind_rules
 from broker.core.retry_arguments import check_retry, retry_rules
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
@@ -140,6 +140,11 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
         )
     check_kind(arguments, queue)
     check_retry(arguments, queue)
+    if is_non_destructive(arguments):
+        for name in (SINGLE_ACTIVE_CONSUMER, ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER, STRICT_ORDER):
+            if arguments.get(name, False) is not False:
+                why = f"does not go with {NON_DESTRUCTIVE}: everybody sees everything"
+                raise invalid(name, queue, arguments[name], why)
     if has_single_active_consumer(arguments):
         for name in (ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER, GET_WAIT):
             if arguments.get(name, False) is not False:

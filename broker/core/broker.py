@@ -17,6 +17,7 @@ from broker.core.parameters import PARAMETER, Parameters
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.replacing import drop_outdated
 from broker.core.schedule import Schedule
 from broker.core.topology import nobody_told
 from broker.core.vhost import VirtualHost
@@ -222,6 +223,7 @@ class Broker:
     def resume(self) -> None:
         """Recovery is over, and the log takes appends again: go on from what it brought back."""
         for queue in list(self._numbers.queues.values()):
+            drop_outdated(queue)
             give_up_exhausted(queue)
 
     def _existing(self, name: str) -> VirtualHost:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from broker.core.argument_rule import Arguments, invalid
 from broker.core.arguments import SINGLE_ACTIVE_CONSUMER, has_single_active_consumer
 from broker.core.consumer_arguments import BROWSE, EXCLUSIVE_CONSUMER, NOTIFY_ACTIVE, browses
+from broker.core.errors import PreconditionFailed
+from broker.core.queue_kinds import NON_DESTRUCTIVE, is_non_destructive
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -19,10 +21,14 @@ def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
         PreconditionFailed: an argument, and what it does not go with.
     """
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-    if browses(arguments):
+    keeps = is_non_destructive(queue.arguments)
+    if keeps and exclusive:
+        raise PreconditionFailed(f"{where} has {NON_DESTRUCTIVE}: no consumer can be exclusive")
+    if keeps or browses(arguments):
+        other = f"the queue's {NON_DESTRUCTIVE}" if keeps else BROWSE
         for name in (EXCLUSIVE_CONSUMER, NOTIFY_ACTIVE):
             if arguments.get(name, False) is not False:
-                raise invalid(name, where, arguments[name], f"does not go with {BROWSE}")
+                raise invalid(name, where, arguments[name], f"does not go with {other}")
     if arguments.get(EXCLUSIVE_CONSUMER) is True:
         other = ""
         if exclusive:

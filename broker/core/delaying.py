@@ -78,7 +78,7 @@ class QueueDelays(DelayedMessages):
         """Put it in, unless the queue is full and refuses it (DelayedMessages)."""
         queue = self.queue
         rules = queue.rules
-        if rules is not None and rules.refuses(copy.size) and not rules.passes_on:
+        if rules is not None and rules.refuses(copy) and not rules.passes_on:
             return False
         logged = held if held.sequence != 0 else None
         self.topology.dead_letters.pass_on(Passage(copy, [queue], []), logged, queue)

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.entry import ACQUIRED, RANK_SHIFT, QueueEntry
 from broker.core.message import NOWHERE, Message
+
+if TYPE_CHECKING:
+    from broker.core.latest import Latest
 
 ARRIVAL_MASK: Final[i64] = (1 << RANK_SHIFT) - 1
 
@@ -25,6 +28,7 @@ class QueueEntryList:
     latest arrival.
     `ranks`: how many ranks of urgency the entries may have; 1: all have the same. The rank of an entry is
     `order >> RANK_SHIFT`, and 0 is the most urgent.
+    `latest`: what entries are replaced by, if they are.
     """
 
     def __init__(self, in_order: bool, ranks: i64 = 1) -> None:
@@ -35,6 +39,7 @@ class QueueEntryList:
         self.in_order = in_order
         self.ranks = ranks
         self.sequence: i64 = 0
+        self.latest: Latest | None = None
 
     def append(self, message: Message) -> QueueEntry:
         """Make `message`'s entry and link it at its place."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
     """Acquire the next entry of the consumer's context, O(1) without a filter; None if none is ready.
 
+    One that does not acquire, as where nothing is consumed, is shown it.
+
     `consumer` is made for this queue but never added: it only owns the entry, until `settle`, `discard` or
     `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
     charged. ResourceLocked if the queue serves one consumer at a time, QueueStopped if it gives nothing out.
@@ -29,7 +31,9 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
     if queue.ready == 0:
         return None
     entry = next_in_time(queue, consumer)
-    if entry is not None:
+    if entry is not None and not consumer.acquires:
+        consumer.target.use_credit(entry.message.size)
+    elif entry is not None:
         if entry.timer is not None:
             stop_timer(queue, entry)
         queue.acquire(entry, consumer)

@@ -29,6 +29,11 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
     The check and the removal are one synchronous step that no other delivery can enter, so the race of
     the original between them cannot happen: no immediate entry is AVAILABLE when this returns.
     """
+    latest = queue.entries.latest
+    if latest is not None and latest.holds(message):  # what it would replace is not to go for nothing
+        if queue.logged and message.sequence != 0:
+            queue.store.append_settle(message, queue)
+        return False
     entry = queue.link(message)
     if _deliver_now(queue, entry):
         if queue.rules is not None:

@@ -81,7 +81,7 @@ class Passage:
         taking: list[Queue] = []
         for queue in self.queues:
             rules = queue.rules
-            if rules is None or not rules.refuses(message.size):
+            if rules is None or not rules.refuses(message):
                 taking.append(queue)
             elif rules.passes_on:
                 self.deaths.append(Death(queue, rules, message, MAXLEN, None, queue))

@@ -88,6 +88,14 @@ class MessageStore:
         self.append_message(letter, queues)
         self.append_settle(message, queue)
 
+    def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
+        """Append that `queue` no longer holds `replaced`, because it has `message` in its place.
+
+        If `message` has only just been appended, then both or neither: should it turn out that it did not
+        reach the disk, the log goes on holding `replaced` until all queues have let go of `message`.
+        """
+        self.append_settle(replaced, queue)
+
     def append_count(self, message: Message, queue: Queue, count: i64) -> None:
         """Append how often `queue` has given out `message`, which is logged, as far as it counts."""
 

@@ -182,7 +182,7 @@ class Publishing(Declarations):
         found.run(source, keys, self.views(message, self.store), self.exchanges)
         passage = Passage(message, list(found.queues), found.keepers)
         for queue in passage.queues:
-            if queue.rules is not None and queue.rules.refuses(message.size) and not queue.rules.passes_on:
+            if queue.rules is not None and queue.rules.refuses(message) and not queue.rules.passes_on:
                 return False
         if not passage.queues:
             self.counters.unroutable += 1
@@ -234,7 +234,7 @@ class Publishing(Declarations):
         for queue in queues:
             if message.persistent and queue.logged and self.store.failure:
                 return self.store.refusal
-            if queue.rules is not None and not immediate and queue.rules.refuses(message.size):
+            if queue.rules is not None and not immediate and queue.rules.refuses(message):
                 return f"queue '{queue.name}' in vhost '{self.name}' is full"
         return ""
 

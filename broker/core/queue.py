@@ -10,7 +10,7 @@ from broker.core.attaching import attach, detach
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
-from broker.core.contexts import forget_everywhere, offer_everywhere
+from broker.core.contexts import forget_everywhere
 from broker.core.counters import Counters
 from broker.core.dead_letter import REJECTED, dead_letter
 from broker.core.delivery_limit import note_delivery
@@ -25,6 +25,7 @@ from broker.core.notifying import found_nothing, is_outranked, notify_browsers, 
 from broker.core.outcome import NACK
 from broker.core.ports import MessageStore
 from broker.core.release import release
+from broker.core.replacing import placed
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
@@ -45,10 +46,9 @@ class Queue:
     second, and notifies last; notifying only asks for a turn and never delivers.
 
     While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
-    consumer. It pulls until it gets nothing; if it drops out, `pass_baton` notifies another. So no wake-up is
-    lost, and nobody polls. All acquiring consumers that see everything share `context`, those with the same
-    filter share one of `filtered`; each browser has its own. `alike`: all see the same, so it does not matter
-    who is told of which entry.
+    consumer. It pulls until it gets nothing; if it drops out, `pass_baton` notifies another. Consumers that
+    see everything share `context`, those with the same filter one of `filtered`; each browser has its own.
+    `alike`: all see the same, so it does not matter who is told of which entry.
 
     `store`, `logged`: if `logged`, settled persistent messages are reported to `store`. `number` is the
     queue's number there. `counters` are the broker's totals: some of them are those of its queues.
@@ -57,9 +57,8 @@ class Queue:
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
     `election`: who is served, if only one consumer is at a time. `discipline`: who may have which entry, if
     not whoever sees it; set before there are entries. `rules`: what limits it in time and space.
-    `retry`: what becomes of what comes back, if it is not simply there again. `memory`: what it knows
-    duplicates by. `topology`: where it is. `stops`: what of it is switched off. `volatile`: what it loses.
-    `sample`: what whoever shows its counters noted of them last, for rates.
+    `retry`: what becomes of what comes back. `memory`: what it knows duplicates by. `topology`: where it is.
+    `stops`: what is switched off. `volatile`: what it loses. `sample`: what showed its counters last.
     """
 
     def __init__(
@@ -104,9 +103,8 @@ class Queue:
         self.filtered: list[QueueContext] = []
         self.browsers: Browsers | None = None
         self.alike: bool = True
-        # those whose next entry is too large for what is left of their byte window
-        self.waiting: dict[QueueConsumer, None] = {}
-        self.gated: dict[QueueConsumer, None] = {}  # those whose next entry is left to a higher priority
+        self.waiting: dict[QueueConsumer, None] = {}  # whose next entry is too large for their byte window
+        self.gated: dict[QueueConsumer, None] = {}  # whose next entry is left to one of higher priority
         self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
         self.rules: Rules | None = None
         self.retry: Retry | None = None
@@ -293,7 +291,7 @@ class Queue:
         if self.discipline is not None:
             self.discipline.linked(entry)
         if not self.entries.in_order:
-            offer_everywhere(self, entry)
+            placed(self, entry)
         return entry
 
     def unlink(self, entry: QueueEntry) -> None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from broker.core import fifo_list, priority_list, sorted_list
+from broker.core import fifo_list, last_value_list, priority_list, sorted_list
 from broker.core.argument_rule import ArgumentRule, Arguments, invalid
 from broker.core.entry_list import QueueEntryList
 from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
+from broker.core.last_value_list import LAST_VALUE_KEY, LastValueEntryList
 from broker.core.priority_list import PriorityEntryList
 from broker.core.sorted_list import SORT_KEY, SortedEntryList
 
 QUEUE_KIND: Final = "x-queue-kind"
 STANDARD: Final = "standard"
+
+NON_DESTRUCTIVE: Final = "x-non-destructive"
 
 Rules = dict[str, ArgumentRule]
 
@@ -34,10 +37,13 @@ class Kind:
         self.needs = needs
 
 
+_KEEPING: Final[Rules] = {NON_DESTRUCTIVE: ArgumentRule("bool")}
+
 KINDS: Final[dict[str, Kind]] = {
-    STANDARD: Kind(FifoEntryList.of, fifo_list.ARGUMENTS),
+    STANDARD: Kind(FifoEntryList.of, fifo_list.ARGUMENTS | _KEEPING),
     "priority": Kind(PriorityEntryList.of, priority_list.ARGUMENTS),
     "sorted": Kind(SortedEntryList.of, sorted_list.ARGUMENTS, SORT_KEY),
+    "last-value": Kind(LastValueEntryList.of, last_value_list.ARGUMENTS | _KEEPING, LAST_VALUE_KEY),
 }
 
 
@@ -88,3 +94,8 @@ def _telling(arguments: Arguments) -> str:
 def new_entry_list(arguments: Arguments, headers: Headers) -> QueueEntryList:
     """The list for the entries of a queue with these arguments."""
     return KINDS[kind_of(arguments)].make(arguments, headers)
+
+
+def is_non_destructive(arguments: Arguments) -> bool:
+    """Whether consumers see the messages of a queue and take none. [Artemis non-destructive queues]"""
+    return arguments.get(NON_DESTRUCTIVE) is True

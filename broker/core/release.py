@@ -11,6 +11,7 @@ from broker.core.delivery_limit import give_up, is_exhausted, note_delivery
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.offering import offer_again
 from broker.core.outcome import RECOVER
+from broker.core.replacing import replace_outdated
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -19,19 +20,24 @@ if TYPE_CHECKING:
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
     """Make those of `entries` that `consumer` owns AVAILABLE again where they stand, flagged redelivered.
 
-    `outcome` says how they come back. Those that have come back too often leave the queue instead, and those
-    that are to wait before they are tried again are HELD.
+    `outcome` says how they come back. Those that have come back too often, or have been replaced meanwhile,
+    leave the queue instead, and those that are to wait before they are tried again are HELD.
 
     All of them are back before anybody is notified, or a later one could go out before an earlier one is
     visible. Dead letters come last: they may come back into this very queue.
     """
     retry = queue.retry
     delayed = retry is not None and retry.delays(outcome)
+    latest = queue.entries.latest
     back: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
+    outdated: list[QueueEntry] = []
     for entry in entries:
         if entry.state != ACQUIRED or entry.owner is not consumer:
             continue  # the queue has taken it back meanwhile
+        if latest is not None and latest.is_outdated(entry):
+            outdated.append(entry)
+            continue
         if retry is not None:
             retry.came_back(entry, outcome)
         if is_exhausted(queue, entry):
@@ -61,6 +67,17 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         offer_again(queue, back)
     if discipline is not None:
         discipline.wake()
+    if outdated or exhausted:
+        _let_go(queue, consumer, outdated, exhausted)
+
+
+def _let_go(
+    queue: Queue, consumer: QueueConsumer, outdated: list[QueueEntry], exhausted: list[QueueEntry]
+) -> None:
+    """These do not come back, unless the queue has taken them back meanwhile."""
+    for entry in outdated:
+        if entry.state == ACQUIRED and entry.owner is consumer:
+            replace_outdated(queue, entry)
     for entry in exhausted:
         if entry.state == ACQUIRED and entry.owner is consumer:
             give_up(queue, entry)

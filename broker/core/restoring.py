@@ -32,6 +32,9 @@ def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i
     if topology is not None and message.marks & DELAYED != 0:
         delay(queue, topology, message)
         return True
+    latest = queue.entries.latest
+    if latest is not None:
+        latest.set_aside(message)
     entry = queue.link(message)
     entry.redelivered = redelivered
     entry.delivery_count = delivery_count

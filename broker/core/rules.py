@@ -25,6 +25,7 @@ from broker.core.dead_letter import EXPIRED, MAXLEN, REASONS, dead_letter
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.immediate import now_or_never
 from broker.core.limits import Victims, admit_one_more, make_room
+from broker.core.message import Message
 from broker.core.overflow import DROP_HEAD, NO_LIMIT, OVERFLOWS, REJECT_PUBLISH_DLX
 from broker.core.schedule import Alarm
 from broker.core.timers import Timer, Timers
@@ -125,13 +126,20 @@ class Rules(Alarm):
         queue = self.queue
         return queue.ready > self.max_length or queue.ready_bytes > self.max_bytes
 
-    def refuses(self, size: i64) -> bool:
-        """Whether one more message with a body of `size` bytes is refused."""
+    def refuses(self, message: Message) -> bool:
+        """Whether a message is refused because it would be one too many; not one that replaces another."""
         if not self.limited or self.overflow == DROP_HEAD:
             return False
         queue = self.queue
+        count: i64 = 1
+        size = message.size
+        latest = queue.entries.latest
+        old = None if latest is None else latest.displaceable(message)
+        if old is not None:
+            count = 0
+            size -= old.message.size
         return (
-            queue.ready + self.reserved >= self.max_length
+            queue.ready + self.reserved + count > self.max_length
             or queue.ready_bytes + self.reserved_bytes + size > self.max_bytes
         )
 

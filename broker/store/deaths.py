@@ -43,25 +43,40 @@ class Origin:
 
 @final
 class StandIns:
-    """The letters that stand in for messages. A letter of such a letter stands in for the same message."""
+    """The letters that stand in for messages. A letter of such a letter stands in for the same message.
+
+    A message that has replaced others, each in a queue of its own, stands in for all of them.
+    """
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.origins: dict[Message, Origin] = {}
+        self.origins: dict[Message, list[Origin]] = {}
 
     def append(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`."""
         log = self.log
-        origin = self.origins.get(message) if message.sequence == STANDS_IN else None
-        if origin is not None:
-            self._add(letter, len(queues), origin)
+        origins = self.origins.get(message) if message.sequence == STANDS_IN else None
+        if origins is not None:
+            self._add(letter, len(queues), origins)
             self.settle(message)
         elif log.failure:
-            self._add(letter, len(queues), Origin(message, queue))
+            self._add(letter, len(queues), [Origin(message, queue)])
         else:
             log.append_message(letter, queues)
-            log.append_transacted_settle(message, queue)
-            log.filling.burials.append(Burial(letter, message, queue))
+            self._append_removal(letter, message, queue)
+
+    def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
+        """Append that `queue` has `message` in the place of `replaced`."""
+        if replaced.sequence > 0 and message.sequence >= self.log.filling.first_sequence:
+            self._append_removal(message, replaced, queue)
+        else:  # what replaces it is durable, or not logged at all
+            self.log.append_settle(replaced, queue)
+
+    def _append_removal(self, letter: Message, message: Message, queue: Queue) -> None:
+        """Append that `queue` no longer holds `message`: as the last word of the batch that has `letter`."""
+        log = self.log
+        log.append_transacted_settle(message, queue)
+        log.filling.burials.append(Burial(letter, message, queue))
 
     def settle(self, letter: Message) -> None:
         """A queue has let go of a letter that stands in."""
@@ -69,16 +84,16 @@ class StandIns:
         if letter.references > 0:
             return
         letter.sequence = 0
-        origin = self.origins.pop(letter)
-        origin.letters -= 1
-        if origin.letters == 0:
-            self.log.append_settle(origin.message, origin.queue)
+        for origin in self.origins.pop(letter):
+            origin.letters -= 1
+            if origin.letters == 0:
+                self.log.append_settle(origin.message, origin.queue)
 
     def append_transacted_settle(self, letter: Message) -> None:
         """Append that a transaction settles a letter: its message goes with it if nobody else stands in."""
-        origin = self.origins[letter]
-        if letter.references == 1 and origin.letters == 1:
-            self.log.append_transacted_settle(origin.message, origin.queue)
+        for origin in self.origins[letter]:
+            if letter.references == 1 and origin.letters == 1:
+                self.log.append_transacted_settle(origin.message, origin.queue)
 
     def take_over(self, burials: list[Burial]) -> None:
         """The batches with these have failed, and what they published is disowned.
@@ -87,21 +102,22 @@ class StandIns:
         """
         for burial in burials:
             message = burial.message
-            origin = self.origins.get(message)
-            stands_in = origin is not None
-            if origin is None:
+            origins = self.origins.get(message)
+            stands_in = origins is not None
+            if origins is None:
                 if message.sequence == 0:
                     continue
-                origin = Origin(message, burial.queue)
+                origins = [Origin(message, burial.queue)]
             if burial.references > 0:
-                self._add(burial.letter, burial.references, origin)
+                self._add(burial.letter, burial.references, origins)
             if stands_in:
                 self.settle(message)
-            elif origin.letters == 0:  # the letter has been settled already
+            elif burial.references == 0:  # the letter has been settled already
                 self.log.append_settle(message, burial.queue)
 
-    def _add(self, letter: Message, references: i64, origin: Origin) -> None:
+    def _add(self, letter: Message, references: i64, origins: list[Origin]) -> None:
         letter.sequence = STANDS_IN
         letter.references = references
-        origin.letters += 1
-        self.origins[letter] = origin
+        for origin in origins:
+            origin.letters += 1
+        self.origins[letter] = self.origins.get(letter, []) + origins

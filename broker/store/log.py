@@ -131,6 +131,10 @@ class Log(SegmentedCommit):
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
         self.stand_ins.append(letter, queues, message, queue)
 
+    def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
+        """Append that `queue` has `message` in the place of `replaced`."""
+        self.stand_ins.append_replacement(message, replaced, queue)
+
     def append_transacted_settle(self, message: Message, queue: Queue) -> None:
         """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
         if message.sequence == STANDS_IN:

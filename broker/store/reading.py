@@ -186,7 +186,8 @@ class Reading:
             self.log.disk.close(scanner.fd)
 
     def deliver(self, sink: RecoverySink) -> None:
-        """Give the sink everything."""
+        """Give the sink everything. What it is given can be loaded."""
+        self.log.segments = self.segments
         replay = self.replay
         for change in replay.definitions():
             sink.apply(change)

@@ -74,7 +74,6 @@ def _mend(log: Log, reading: Reading) -> None:
 def _take_over(log: Log, reading: Reading) -> None:
     """Take over what was read, and write the first batch: a checkpoint that leaves out what is not needed."""
     replay = reading.replay
-    log.segments = reading.segments
     log.identity = reading.identity or log.disk.new_identity()
     log.next_sequence = replay.next_sequence
     log.settled = replay.settled

@@ -4,7 +4,6 @@ import random
 from bisect import insort
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -15,28 +14,15 @@ from broker.core.ports import MessageStore
 from broker.core.sorted_list import SortedEntryList
 from broker.core.view import MessageView
 from tests.dispatch import Bench, message, number_of
-
-
-class KeyView(MessageView):
-    """Of a message whose priority is its key."""
-
-    def __init__(self, priority: int) -> None:
-        self.priority = priority
-
-    def headers(self) -> dict[str, object]:
-        return {"key": self.priority} if self.priority else {}
-
-
-def view(message: Message, store: MessageStore) -> MessageView:
-    return KeyView(int(message.priority))
+from tests.keyed import HEADERS, KEY
 
 
 def broken(message: Message, store: MessageStore) -> MessageView:
     raise OSError("the disk does not give it back")
 
 
-def sorted_list_of(views: Any = view) -> SortedEntryList:
-    return SortedEntryList("key", Headers(views, MessageStore()))
+def sorted_list_of(headers: Headers = HEADERS) -> SortedEntryList:
+    return SortedEntryList(KEY, headers)
 
 
 def numbers(entries: SortedEntryList) -> list[int]:
@@ -102,7 +88,7 @@ def test_ties_are_broken_by_arrival_and_absent_comes_first() -> None:
 
 
 def test_what_cannot_be_read_counts_as_absent() -> None:
-    entries = sorted_list_of(broken)
+    entries = sorted_list_of(Headers(broken, MessageStore()))
     for number in (1, 2):
         entries.append(message(number, priority=3 - number))
     assert numbers(entries) == [1, 2]

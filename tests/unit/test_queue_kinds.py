@@ -6,6 +6,7 @@ from broker.core.arguments import check_queue_arguments
 from broker.core.equivalence import assert_same_queue_arguments
 from broker.core.errors import PreconditionFailed
 from broker.core.fifo_list import FifoEntryList
+from broker.core.last_value_list import LastValueEntryList
 from broker.core.priority_list import PriorityEntryList
 from broker.core.queue_kinds import KINDS, kind_of
 from broker.core.sorted_list import SortedEntryList
@@ -24,6 +25,10 @@ QUEUE = "queue 'q' in vhost '/'"
         ({"x-queue-kind": "priority", "x-max-priority": 255}, PriorityEntryList, 256),
         ({"x-queue-kind": "sorted", "x-sort-key": "due"}, SortedEntryList, 1),
         ({"x-sort-key": "due"}, SortedEntryList, 1),
+        ({"x-queue-kind": "last-value", "x-last-value-key": "id"}, LastValueEntryList, 1),
+        ({"x-last-value-key": "id", "x-non-destructive": True}, LastValueEntryList, 1),
+        ({"x-non-destructive": True}, FifoEntryList, 1),
+        ({"x-non-destructive": False, "x-single-active-consumer": True}, FifoEntryList, 1),
         ({"x-queue-type": "quorum", "x-queue-kind": "sorted", "x-sort-key": "due"}, SortedEntryList, 1),
     ],
 )
@@ -47,6 +52,33 @@ def test_the_list_follows_the_arguments(arguments: dict[str, object], kind: type
             "arg 'x-max-priority' for .* cannot be with x-queue-kind 'sorted'",
         ),
         ({"x-sort-key": "k", "x-max-priority": 5}, "arg 'x-sort-key' for .* cannot be with x-max-priority"),
+        ({"x-queue-kind": "last-value"}, "'last-value' of type 'longstr' needs x-last-value-key"),
+        ({"x-last-value-key": 1.5}, "'1.5' of type 'double' is not a string"),
+        (
+            {"x-queue-kind": "last-value", "x-last-value-key": "k", "x-max-priority": 5},
+            "arg 'x-max-priority' for .* cannot be with x-queue-kind 'last-value'",
+        ),
+        (
+            {"x-queue-kind": "last-value", "x-last-value-key": "k", "x-sort-key": "k"},
+            "arg 'x-sort-key' for .* cannot be with x-queue-kind 'last-value'",
+        ),
+        ({"x-non-destructive": "yes"}, "'yes' of type 'longstr' is not a boolean"),
+        (
+            {"x-non-destructive": True, "x-sort-key": "k"},
+            "arg 'x-non-destructive' for .* cannot be with x-sort-key",
+        ),
+        (
+            {"x-non-destructive": True, "x-queue-kind": "priority"},
+            "arg 'x-non-destructive' for .* cannot be with x-queue-kind 'priority'",
+        ),
+        (
+            {"x-non-destructive": True, "x-single-active-consumer": True},
+            "arg 'x-single-active-consumer' for .* does not go with x-non-destructive",
+        ),
+        (
+            {"x-non-destructive": True, "x-all-consumers-exclusive": True},
+            "arg 'x-all-consumers-exclusive' for .* does not go with x-non-destructive",
+        ),
         (
             {"x-queue-kind": "standard", "x-max-priority": 5},
             "arg 'x-max-priority' for .* cannot be with x-queue-kind 'standard'",

@@ -4,7 +4,7 @@ import pytest
 from pamqp.commands import Basic, Channel, Tx
 
 from broker.core.dead_letter import MAXLEN, REJECTED
-from broker.core.message import Message
+from broker.core.message import NOWHERE, Message
 from broker.core.queue import Queue
 from tests.wired import House, Wired
 
@@ -200,7 +200,7 @@ def test_a_full_queue_refuses_them_too_and_room_is_kept_until_they_come(house: H
     client = rejecting(house, 2)
     small = queue(house, "small")
     assert small.rules is not None
-    assert small.rules.refuses(1), "the first dead letter is on its way"
+    assert small.rules.refuses(Message(NOWHERE, b"", 1, True, 0)), "the first dead letter is on its way"
     house.store.complete()
     assert committed(client)
     assert (counts(house, "work"), counts(house, "small")) == ((0, 0), (1, 0))

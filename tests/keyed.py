@@ -1,0 +1,27 @@
+"""Messages whose priority is the value of their one header, `key`; 0: they have none."""
+
+from typing import Final
+
+from broker.core.header_value import Headers
+from broker.core.message import Message
+from broker.core.ports import MessageStore
+from broker.core.view import MessageView
+
+KEY: Final = "key"
+
+
+class KeyView(MessageView):
+    """Such a message."""
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+
+    def headers(self) -> dict[str, object]:
+        return {KEY: self.priority} if self.priority else {}
+
+
+def view(message: Message, store: MessageStore) -> MessageView:
+    return KeyView(int(message.priority))
+
+
+HEADERS: Final = Headers(view, MessageStore())

@@ -1,0 +1,103 @@
+"""Messages that replace others: after a crash one of the two is there, and never neither."""
+
+import errno
+
+import pytest
+
+from broker.store.log import Log
+from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk
+from tests.storing import Deferred, Sink, logged_queue, new_message, open_log, publish
+
+A, B = (logged_queue(number) for number in (1, 2))
+
+
+def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
+    """After its process was killed: what the log holds, and for which queues."""
+    disk.kill()
+    sink = Sink()
+    log, _ = open_log(FOLDER, disk, sink)
+    found = [(log.load(message), queues) for message, queues, _ in sink.messages]
+    log.let_go()
+    return found
+
+
+def durable(log: Log, deferred: Deferred) -> None:
+    log.commit()
+    deferred.run_all()
+
+
+def fill_disk(disk: BadDisk, log: Log) -> None:
+    """The batch being filled does not fit, nor does anything but what is in the reserve."""
+    disk.write_errors = [errno.ENOSPC]
+    disk.capacity = disk.used()
+    log.commit()
+    assert log.full
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_either_is_there(synced: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    log.append_replacement(publish(log, [A], b"new"), old, A)
+    if synced:
+        durable(log, deferred)
+        assert old.references == 0
+    assert places(disk) == [(b"new" if synced else b"old", [1])]
+
+
+def test_many_in_one_batch() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    last = publish(log, [A], b"0")
+    for number in range(1, 10):
+        following = publish(log, [A], b"%d" % number)
+        log.append_replacement(following, last, A)
+        last = following
+    durable(log, deferred)
+    assert places(disk) == [(b"9", [1])]
+
+
+def test_what_replaces_may_be_durable_before() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old, new = publish(log, [A], b"old"), publish(log, [A], b"new")
+    durable(log, deferred)
+    log.append_replacement(new, old, A)
+    assert old.references == 0
+    durable(log, deferred)
+    assert places(disk) == [(b"new", [1])]
+
+
+def test_what_replaces_may_not_be_logged() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    log.append_replacement(new_message(b"transient"), old, A)
+    durable(log, deferred)
+    assert places(disk) == []
+
+
+def test_a_batch_that_does_not_fit_leaves_what_was_replaced() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    log.append_replacement(publish(log, [A], b"new"), old, A)
+    fill_disk(disk, log)
+    durable(log, deferred)
+    assert places(disk) == [(b"old", [1])]
+
+
+def test_then_it_goes_with_what_has_replaced_it() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
+    durable(log, deferred)
+    new = publish(log, [A, B], b"new")
+    log.append_replacement(new, old, A)
+    log.append_replacement(new, other, B)
+    fill_disk(disk, log)
+    durable(log, deferred)
+    log.append_settle(new, A)
+    durable(log, deferred)
+    assert (old.references, other.references) == (1, 1), "one queue still has it in memory only"
+    log.append_settle(new, B)
+    durable(log, deferred)
+    assert places(disk) == []
