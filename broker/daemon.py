@@ -23,6 +23,7 @@ import uvloop
 
 from broker import __version__, logs
 from broker.adapters.letter091 import write_letter
+from broker.adapters.receipt091 import write_receipt
 from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
 from broker.auth.gate import Gate
@@ -94,7 +95,14 @@ class Daemon:
         )
         self.log.wants_commit = self._wants_commit
         self.broker = Broker(
-            self.log, Counters(), self._unique, AlarmClock(loop).schedule, view_of, write_letter, _log.error
+            self.log,
+            Counters(),
+            self._unique,
+            AlarmClock(loop).schedule,
+            view_of,
+            write_letter,
+            _log.error,
+            write_receipt,
         )
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply

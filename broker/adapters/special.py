@@ -8,13 +8,14 @@ from mypy_extensions import i64
 
 from broker.adapters import direct_reply
 from broker.adapters.expiration import parse_expiration
+from broker.adapters.receipt091 import mark_receipts
 from broker.adapters.view091 import BCC, CC, View091
 from broker.auth.terms import WRITE
 from broker.core.delivery_time import due_date
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
 from broker.core.message import DELAYED, Message
-from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, REPLIES, SPECIAL
+from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, RECEIPTS, REPLIES, SPECIAL
 from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def publish_special(channel: Channel, publication: Publication, message: Message
                 message.content = view.public_content()
         if traits & DELAYS != 0 and not publication.immediate:
             _delay(message, due_date(view, channel.virtual_host.schedule.date()))
+        if traits & RECEIPTS != 0:
+            mark_receipts(message, view.headers(), channel.connection.rights)
         if traits & EXPIRES != 0:
             message.expiration = parse_expiration(properties.text(EXPIRATION))
     if keys:

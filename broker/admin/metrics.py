@@ -42,6 +42,8 @@ TOTALS: Final = {
     "messages_replaced": "Messages replaced by later ones with the same value in last-value queues.",
     "messages_overflowed": "Messages refused because a queue was full.",
     "messages_duplicate": "Messages that a queue did not take as it had had them before.",
+    "receipts_sent": "Receipts that publishers had asked for.",
+    "receipts_dropped": "Receipts whose queue was not there, or took no more.",
     "dead_letters_failed": "Messages that could not be dead-lettered; the log keeps those that it has.",
     "messages_made_ready": "Messages that became ready in a queue: new there, or given back.",
     "consumer_wakeups": "Consumers that were told of messages.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.message import Message
+from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.rules import Rules
 
 if TYPE_CHECKING:
@@ -27,8 +27,11 @@ def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> boo
 
 
 def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
-    """Date a message that may be logged if its time is limited, and see to it that the queues can tell it."""
-    limited = message.expiration >= 0
+    """Date a message that may be logged if its time is limited, and see to it that the queues can tell it.
+
+    Also one that wants receipts: the log keeps that of messages with a date.
+    """
+    limited = message.expiration >= 0 or message.marks & (TELLS_ARRIVAL | TELLS_CONSUMED) != 0
     for queue in queues:
         if queue.rules is not None:
             limited = limited or queue.rules.ttl >= 0

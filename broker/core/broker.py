@@ -17,6 +17,7 @@ from broker.core.parameters import PARAMETER, Parameters
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.receipts import ReceiptWriter, bare_receipt
 from broker.core.replacing import drop_outdated
 from broker.core.schedule import Schedule
 from broker.core.topology import nobody_told
@@ -42,7 +43,7 @@ class Broker:
     A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
     declares `/` if there is none after that. `names` gives the random part of the names of queues that the
     broker names, `views` shows what stands in a message, `write_letter` writes into it why it died, `trouble`
-    is told what goes wrong and no client can be told.
+    is told what goes wrong and no client can be told; `write_receipt` makes the receipts of messages.
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
     kind who applies it, and each of `definers` gives the changes that make its part again. Each of
@@ -58,6 +59,7 @@ class Broker:
         views: Views = bare_view,
         write_letter: LetterWriter = bare_letter,
         trouble: Callable[[str], None] = nobody_told,
+        write_receipt: ReceiptWriter = bare_receipt,
     ) -> None:
         self.store = store
         self.counters = counters
@@ -71,6 +73,7 @@ class Broker:
         self._views = views
         self._write_letter = write_letter
         self._trouble = trouble
+        self._write_receipt = write_receipt
         self._numbers = QueueNumbers()
 
     @property
@@ -248,6 +251,7 @@ class Broker:
             self._write_letter,
             self._trouble,
         )
+        vhost.write_receipt = self._write_receipt
         self.vhosts[name] = vhost
         return vhost
 

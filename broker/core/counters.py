@@ -25,6 +25,8 @@ class Counters:
         self.overflowed: i64 = 0  # refused because a queue was full
         self.duplicate: i64 = 0  # not taken by a queue that had had them before
         self.replaced: i64 = 0  # by later ones with the same value, in last-value queues
+        self.receipts_sent: i64 = 0
+        self.receipts_dropped: i64 = 0  # the queue that they were for was not there, or took no more
         self.dead_lettered: list[int] = [0, 0, 0, 0]  # by reason: what went to a dead-letter exchange,
         self.discarded: list[int] = [0, 0, 0, 0]  # and what was dropped because there was none
         self.dead_letters_failed: i64 = 0  # whose content the disk did not give back, say

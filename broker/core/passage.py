@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.core.dead_letter import MAXLEN, Death
 from broker.core.identity import Identity, identity_of, leave_out_known
 from broker.core.keeper import Keeper
-from broker.core.message import Message
+from broker.core.message import TELLS_ARRIVAL, Message
 from broker.core.queue import Queue
 from broker.core.rules import Rules
 from broker.core.twin import unlogged_twin
@@ -133,3 +133,5 @@ class Passage:
             queue.enqueue(message if queue.logged else twin)
         if self.identity is not None:
             self.identity.keep(self.queues)
+        if message.marks & TELLS_ARRIVAL:
+            topology.receipts.arrived(message, self.queues)

@@ -13,7 +13,7 @@ from broker.core.delaying import delay
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.exchange import Exchange
 from broker.core.immediate import enqueue_immediate
-from broker.core.message import DELAYED, Address, Message
+from broker.core.message import DELAYED, TELLS_ARRIVAL, Address, Message
 from broker.core.names import check_length
 from broker.core.passage import Passage
 from broker.core.queue import Queue
@@ -171,6 +171,8 @@ class Publishing(Declarations):
                 queue.enqueue(message if queue.logged else twin)
         if identity is not None:
             identity.keep(takers)
+        if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL:  # else it is yet to arrive
+            self.receipts.arrived(message, takers)
         if kept == 0 and not takers:
             self.counters.unroutable += 1
             return NOT_NOW if queues else kept

@@ -44,14 +44,12 @@ class Queue:
 
     Synchronous and single-threaded: what one method does is atomic. Every method changes state first, lists
     second, and notifies last; notifying only asks for a turn and never delivers.
-
     While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
     consumer. It pulls until it gets nothing; if it drops out, `pass_baton` notifies another. Consumers that
     see everything share `context`, those with the same filter one of `filtered`; each browser has its own.
     `alike`: all see the same, so it does not matter who is told of which entry.
 
-    `store`, `logged`: if `logged`, settled persistent messages are reported to `store`. `number` is the
-    queue's number there. `counters` are the broker's totals: some of them are those of its queues.
+    `store` is told what is settled if the queue is `logged`, by its `number`. `counters` are the broker's.
     `ready`, `unacked`, `held` and their `_bytes` (of bodies) are what is in it now; `published`, `delivered`,
     `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages to clients.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
@@ -273,6 +271,8 @@ class Queue:
             self.election.delivery_ended()
         if self.discipline is not None:
             self.discipline.left(entry, owner)
+        if message.marks != 0 and self.topology is not None:
+            self.topology.receipts.consumed(message, self)
 
     def discard(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored if the queue has taken it back."""

@@ -26,6 +26,7 @@ from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.queue_kinds import new_entry_list
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.receipts import Receipts, ReceiptWriter, bare_receipt
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
 from broker.core.serving import arrange_serving
@@ -86,6 +87,8 @@ class Topology:
             self.exchanges[exchange] = new_exchange(exchange, kind, True, False, False, {})
         self.policies = Policies(self)
         self.dead_letters = DeadLetters(self)
+        self.write_receipt: ReceiptWriter = bare_receipt
+        self.receipts = Receipts(self)
         self._bindings_to: dict[Queue, dict[Binding, None]] = {}
         self._owned: dict[object, dict[Queue, None]] = {}
 

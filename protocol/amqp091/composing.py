@@ -9,12 +9,22 @@ from protocol.amqp091.properties import Properties
 from protocol.amqp091.table import encode_table
 
 
-def compose(headers: dict[str, object], body: bytes, content_type: str) -> bytes:
-    """Header and body frame of a small message that is not persistent, as if it had come on channel 1.
+def compose(
+    headers: dict[str, object],
+    body: bytes,
+    content_type: str,
+    persistent: bool = False,
+    correlation_id: str | None = None,
+) -> bytes:
+    """Header and body frame of a small message, as if it had come on channel 1.
 
-    `body` is not empty, and all of it fits into the smallest frame that there is.
+    `body` is not empty, and the header fits into the smallest frame that there is.
     """
-    properties = commands.Basic.Properties(content_type=content_type)
+    properties = commands.Basic.Properties(
+        content_type=content_type,
+        delivery_mode=2 if persistent else None,
+        correlation_id=correlation_id,
+    )
     written = Properties(frame.marshal(header.ContentHeader(0, len(body), properties), 1))
     written.set_table(encode_table(headers))
     return written.content() + frame.marshal(ContentBody(body), 1)

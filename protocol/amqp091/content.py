@@ -52,8 +52,9 @@ NAMES_USER: Final = 4  # it has a user-id
 COPIES: Final = 8  # its headers seem to have CC or BCC
 REPLIES: Final = 16  # its reply-to is the pseudo-queue of direct replies
 DELAYS: Final = 32  # its headers seem to say when it is to be delivered
+RECEIPTS: Final = 64  # its headers seem to ask for receipts
 # what needs more than the hot path looks at
-SPECIAL: Final = EXPIRES | NAMES_USER | COPIES | REPLIES | DELAYS
+SPECIAL: Final = EXPIRES | NAMES_USER | COPIES | REPLIES | DELAYS | RECEIPTS
 PRIORITY_SHIFT: Final = 8  # and where the priority octet lies in them
 DIRECT_REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _SHORT_TRAITS: Final = bytes(
@@ -155,12 +156,15 @@ def with_reply_to(content: bytes, name: bytes) -> bytes:
 
 
 def _header_traits(frame: bytes, start: i64, end: i64) -> i64:
-    """COPIES and DELAYS, if there may be such headers: somewhere the bytes of such a name stand."""
+    """COPIES, DELAYS, RECEIPTS, if there may be such headers: somewhere the bytes of such a name stand."""
     traits: i64 = 0
     if frame.find(b"\x02CC", start, end) >= 0 or frame.find(b"\x03BCC", start, end) >= 0:
         traits = COPIES
-    if frame.find(_DELAYING, start, end) >= 0:
-        traits |= DELAYS
+    if frame.find(b"x-", start, end) >= 0:
+        if frame.find(_DELAYING, start, end) >= 0:
+            traits |= DELAYS
+        if frame.find(b"x-receipt-", start, end) >= 0:
+            traits |= RECEIPTS
     return traits
 
 

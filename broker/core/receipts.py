@@ -1,0 +1,212 @@
+"""Receipts: a publisher learns when its message has arrived in a queue, and when that has been done with it.
+
+A message asks for them by its headers, and its marks say so, so that others pay one test. A receipt is
+appended in the batch of what it tells, and put into its queue when that is on disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.errors import PreconditionFailed
+from broker.core.field_values import show, type_name
+from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
+from broker.core.names import DEFAULT_EXCHANGE, is_short
+from broker.core.passage import Passage
+from broker.core.ports import DurableWaiter
+from broker.core.schedule import Alarm
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+    from broker.core.topology import Topology
+
+RECEIPT_TO: Final = "x-receipt-to"
+RECEIPT_ON: Final = "x-receipt-on"
+ARRIVAL: Final = "arrival"
+CONSUMED: Final = "consumed"
+_MARKS: Final = {ARRIVAL: TELLS_ARRIVAL, CONSUMED: TELLS_CONSUMED}
+SLICE: Final = 100  # receipts that are put into queues in one turn
+
+ReceiptWriter = Callable[[dict[str, object], bytes, bool, str], bytes]
+"""Makes the content of a receipt: its headers, its body of JSON, if it is persistent, its correlation-id."""
+
+
+def bare_receipt(headers: dict[str, object], body: bytes, persistent: bool, correlation_id: str) -> bytes:
+    """For protocols that are not known: the body."""
+    return body
+
+
+def receipt_marks(headers: dict[str, object]) -> int:
+    """The marks of a message with these headers: which receipts it wants.
+
+    Raises:
+        PreconditionFailed: it says so in a way that makes no sense.
+    """
+    if RECEIPT_TO not in headers and RECEIPT_ON not in headers:
+        return 0
+    to = headers.get(RECEIPT_TO)
+    if not isinstance(to, str) or to == "" or not is_short(to):
+        raise _invalid(RECEIPT_TO, to, "the name of a queue")
+    on = headers.get(RECEIPT_ON)
+    marks = 0
+    for what in on.split(",") if isinstance(on, str) else [""]:
+        if what.strip() not in _MARKS:
+            raise _invalid(RECEIPT_ON, on, f"{ARRIVAL}, {CONSUMED}, or both with a comma between them")
+        marks |= _MARKS[what.strip()]
+    return marks
+
+
+def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"invalid header '{name}' of a message: '{show(value)}' of type '{type_name(value)}' is not {allowed}"
+    )
+
+
+@final
+class Receipts(Alarm):
+    """Those of one virtual host. `due`: what they tell has come to pass, and is on disk if it has to be."""
+
+    def __init__(self, topology: Topology) -> None:
+        super().__init__()
+        self._topology = topology
+        self._due: deque[Passage] = deque()
+        self._waiting: _Batch | None = None
+
+    def arrived(self, message: Message, queues: list[Queue]) -> None:
+        """These queues have just got the message, in the batch that is being filled if it is logged."""
+        for queue in queues:
+            self._add(message, queue, ARRIVAL)
+
+    def consumed(self, message: Message, queue: Queue) -> None:
+        """The queue has just settled a message with marks, in that batch if the message is logged."""
+        if message.marks & TELLS_CONSUMED:
+            self._add(message, queue, CONSUMED)
+
+    def _add(self, message: Message, queue: Queue, what: str) -> None:
+        """Write a receipt and have it go to its queue in time; without that queue, or room in it, drop it.
+
+        So is the receipt of a message that the disk does not give back.
+        """
+        topology = self._topology
+        try:
+            passage = self._written(message, queue, what)
+        except Exception as error:
+            topology.trouble(f"a receipt cannot be written: {type(error).__name__}: {error}")
+            passage = None
+        if passage is None:
+            topology.counters.receipts_dropped += 1
+            return
+        waits = queue.logged and message.sequence != 0
+        if not topology.store.failure:
+            passage.append(topology)
+        passage.reserve()
+        if not waits:
+            self.now_due([passage])
+            return
+        batch = self._waiting
+        if batch is None or batch.number != topology.store.batch:
+            batch = _Batch(self, topology, topology.store.batch)
+            self._waiting = batch
+            batch.add(passage, what)
+            topology.store.wait(batch)
+        else:
+            batch.add(passage, what)
+
+    def _written(self, message: Message, queue: Queue, what: str) -> Passage | None:
+        topology = self._topology
+        view = topology.views(message, topology.store)
+        to = str(view.headers().get(RECEIPT_TO))
+        target = topology.queues.get(to)
+        if target is None:
+            return None
+        name = _text(view.property("message_id"))
+        told: dict[str, object] = {
+            "what": what,
+            "queue": queue.name,
+            "message_id": name,
+            "exchange": message.address.exchange,
+            "routing_key": message.address.routing_key,
+            "time": int(topology.schedule.date()),
+        }
+        body = json.dumps(told, ensure_ascii=False).encode()
+        correlation = name or _text(view.property("correlation_id"))
+        content = topology.write_receipt(told, body, message.persistent, correlation)
+        address = Address(DEFAULT_EXCHANGE, to)
+        receipt = Message(address, content, len(body), message.persistent, 0)
+        if target.rules is not None and target.rules.refuses(receipt):
+            return None
+        return Passage(receipt, [target], [])
+
+    def now_due(self, passages: list[Passage]) -> None:
+        """Put these into their queues, when the step that is under way is over."""
+        schedule = self._topology.schedule
+        self._due.extend(passages)
+        schedule.set(self, schedule.now())
+
+    def dropped(self, passage: Passage) -> None:
+        """What a receipt was to tell has not come to pass, as far as is known."""
+        passage.unreserve()
+        self._topology.counters.receipts_dropped += 1
+
+    def ring(self) -> None:
+        """Put a slice of what is due into its queues (Alarm)."""
+        topology = self._topology
+        for _ in range(SLICE):
+            if not self._due:
+                return
+            passage = self._due.popleft()
+            passage.unreserve()
+            passage.leave_out_deleted(topology.store)
+            if passage.queues:
+                topology.counters.receipts_sent += 1
+                passage.put(topology)
+            else:
+                topology.counters.receipts_dropped += 1
+        if self._due:
+            topology.schedule.set(self, topology.schedule.now())
+
+
+@final
+class _Batch(DurableWaiter):
+    """Receipts that wait for one batch of the log.
+
+    If the batch fails, nobody has the message durably, and its arrival is not told. On a full disk what was
+    consumed in it is said again in the next one; the receipt is in memory only then.
+    """
+
+    def __init__(self, receipts: Receipts, topology: Topology, number: i64) -> None:
+        self.number = number
+        self._receipts = receipts
+        self._topology = topology
+        self._passages: list[tuple[Passage, str]] = []
+        self._again = False
+
+    def add(self, passage: Passage, what: str) -> None:
+        """One more."""
+        self._passages.append((passage, what))
+
+    def on_durable(self, batch: i64) -> None:
+        """It is on disk (DurableWaiter)."""
+        self._receipts.now_due([passage for passage, _ in self._passages])
+
+    def on_store_failed(self, reason: str) -> None:
+        """It is not (DurableWaiter)."""
+        again = _Batch(self._receipts, self._topology, -1)
+        again._again = True
+        for passage, what in self._passages:
+            if what == CONSUMED and not self._again:
+                again.add(passage, what)
+            else:
+                self._receipts.dropped(passage)
+        if again._passages:
+            self._topology.store.wait(again)
+
+
+def _text(value: object | None) -> str:
+    """A property that the publisher may have spelt badly."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else ""

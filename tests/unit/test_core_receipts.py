@@ -1,0 +1,198 @@
+"""When receipts are sent, and what the log is told of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from broker.core.errors import PreconditionFailed
+from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.ports import DurableWaiter
+from broker.core.queue import Queue
+from broker.core.receipts import SLICE, receipt_marks
+from broker.core.view import MessageView
+from tests.topology import RecordingStore
+from tests.yard import Yard
+
+BOTH = TELLS_ARRIVAL | TELLS_CONSUMED
+
+
+class Asking(MessageView):
+    """Every message asks for receipts in the queue `back`."""
+
+    def headers(self) -> dict[str, object]:
+        return {"x-receipt-to": "back"}
+
+    def property(self, name: str) -> object | None:
+        return "id-\udc80" if name == "message_id" else None
+
+
+class SlowStore(RecordingStore):
+    """A disk that takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiters: list[DurableWaiter] = []
+
+    def wait(self, waiter: DurableWaiter) -> None:
+        self.waiters.append(waiter)
+
+    def sync(self) -> None:
+        """The batch is on disk."""
+        waiters, self.waiters = self.waiters, []
+        self.durable = self.batch
+        self.batch += 1
+        for waiter in waiters:
+            waiter.on_durable(self.durable)
+
+    def fail(self) -> None:
+        """The batch has not reached the disk, as that is full."""
+        waiters, self.waiters = self.waiters, []
+        for message, _ in self.enqueued:
+            message.sequence = 0
+        for waiter in waiters:
+            waiter.on_store_failed("the disk is full")
+
+
+class Office(Yard):
+    """A yard with the queues `q` and `back`, both durable, and a slow disk."""
+
+    def __init__(self, **back: object) -> None:
+        self.slow = SlowStore()
+        super().__init__(self.slow)
+        self.vhost.views = lambda message, store: Asking()
+        self.q = self.queue(durable=True)
+        self.back = self.queue("back", durable=True, **back)
+
+    def send(self, marks: int = BOTH, persistent: bool = True) -> Message:
+        route = self.vhost.route("", "q")
+        message = Message(route.address, b"1", 1, persistent, 0)
+        message.marks = marks
+        self.vhost.publish_carefully(route, message)
+        return message
+
+    def told(self) -> list[str]:
+        """What the receipts say that are there."""
+        self.clock.advance(1)
+        return [said(entry.message)["what"] for entry in self.back.entries]
+
+
+def said(message: Message) -> dict[str, Any]:
+    assert message.content is not None
+    found = json.loads(message.content)
+    assert isinstance(found, dict)
+    return found
+
+
+def take(office: Office, queue: Queue) -> None:
+    client = office.client(queue)
+    office.run()
+    client.ack()
+    client.cancel()
+
+
+def test_each_waits_for_what_it_tells() -> None:
+    office = Office()
+    message = office.send()
+    assert message.date > 0, "or the log would not keep its marks"
+    assert office.told() == []
+    office.slow.sync()
+    assert office.told() == ["arrival"]
+    take(office, office.q)
+    assert office.told() == ["arrival"]
+    assert [names for _, names in office.slow.enqueued] == [["q"], ["back"], ["back"]]
+    office.slow.sync()
+    assert office.told() == ["arrival", "consumed"]
+    assert said(next(iter(office.back.entries)).message)["message_id"] == "id-?"
+    assert office.counters.receipts_sent == 2
+
+
+def test_without_the_log_there_is_nothing_to_wait_for() -> None:
+    office = Office()
+    office.send(persistent=False)
+    take(office, office.q)
+    assert office.told() == ["arrival", "consumed"]
+    assert [message.persistent for message, _ in office.slow.enqueued] == []
+
+
+@pytest.mark.parametrize("marks", [TELLS_ARRIVAL, TELLS_CONSUMED])
+def test_only_what_was_asked_for(marks: int) -> None:
+    office = Office()
+    office.send(marks, persistent=False)
+    take(office, office.q)
+    assert office.told() == ["arrival" if marks == TELLS_ARRIVAL else "consumed"]
+
+
+def test_what_is_rejected_or_dropped_is_not_consumed() -> None:
+    office = Office()
+    for _ in range(2):
+        office.send(TELLS_CONSUMED, persistent=False)
+    client = office.client(office.q, prefetch=1)
+    office.run()
+    client.reject()
+    client.cancel()
+    office.vhost.purge_queue("q")
+    assert office.told() == []
+    assert office.counters.receipts_dropped == 0
+
+
+def test_a_queue_that_is_not_there_or_full_or_goes_meanwhile() -> None:
+    office = Office(max_length=2, overflow="reject-publish")
+    for _ in range(3):
+        office.send(TELLS_ARRIVAL)
+    assert office.counters.receipts_dropped == 1, "room is kept for those that are to come"
+    office.vhost.delete_queue("back", False, False)
+    office.slow.sync()
+    office.clock.advance(1)
+    assert office.counters.receipts_dropped == 3
+    office.send(TELLS_ARRIVAL)
+    assert (office.counters.receipts_dropped, office.counters.receipts_sent) == (4, 0)
+
+
+def test_after_a_full_disk_only_what_is_said_again_is_told() -> None:
+    office = Office()
+    office.send(TELLS_CONSUMED)
+    office.slow.sync()
+    take(office, office.q)
+    office.send(TELLS_ARRIVAL)
+    office.slow.fail()
+    assert office.told() == []
+    office.slow.sync()
+    assert office.told() == ["consumed"]
+    assert office.counters.receipts_dropped == 1
+
+
+def test_after_the_end_of_the_log_nothing_is_told() -> None:
+    office = Office()
+    office.send(TELLS_CONSUMED)
+    office.slow.sync()
+    take(office, office.q)
+    office.slow.fail()
+    office.slow.fail()
+    office.slow.sync()
+    assert office.told() == []
+    assert office.counters.receipts_dropped == 1
+
+
+def test_many_are_put_in_slices() -> None:
+    office = Office()
+    for _ in range(3 * SLICE):
+        office.send(TELLS_ARRIVAL, persistent=False)
+    turns: list[int] = []
+    while not turns or office.back.ready > turns[-1]:
+        turns.append(office.back.ready)
+        office.clock.schedule.run()
+    assert turns == [0, SLICE, 2 * SLICE, 3 * SLICE]
+
+
+@pytest.mark.parametrize("on", [None, "", "gone", "arrival,", 7])
+def test_on_what(on: object) -> None:
+    with pytest.raises(PreconditionFailed, match="invalid header 'x-receipt-on'"):
+        receipt_marks({"x-receipt-to": "q", "x-receipt-on": on})
+
+
+def test_marks() -> None:
+    assert receipt_marks({}) == 0
+    assert receipt_marks({"x-receipt-to": "q", "x-receipt-on": "consumed, arrival"}) == BOTH
+    with pytest.raises(PreconditionFailed, match="invalid header 'x-receipt-to'"):
+        receipt_marks({"x-receipt-on": "arrival"})
