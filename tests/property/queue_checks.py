@@ -4,9 +4,9 @@ The invariants: I1 conservation, I2 order and counts, I3 ownership, I4 nothing t
 cursor, I5 states and lists, I6 who is relied upon has a turn coming; D1 strict order, D3 consumer priority,
 D4 where one consumer is served at a time it is the active one, and nobody else has anything, D6 a browser
 sees an entry once, D5 nothing is out that the queue's rule holds back, D7 windows, D8 the most urgent entry
-first, D9 redelivered and delivery count; L1 leases end in time, L2 an alarm is set for the first; T1 nothing
-late is delivered, T2 time is as it was; Q1 no lost wake-up, Q2 nobody notified at rest, Q3 browsers have seen
-all.
+first, D9 redelivered and delivery count; L1 leases end in time, L2 an alarm is set for the first; R1 what
+waits to be tried again has its time told; T1 nothing late is delivered, T2 time is as it was; Q1 no lost
+wake-up, Q2 nobody notified at rest, Q3 browsers have seen all.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from broker.core.consumer import (
     NOTIFIED,
     QueueConsumer,
 )
-from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.entry import ACQUIRED, AVAILABLE, HELD, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_cursors import check_cursors
-from tests.property.queue_model import READY, Item, Model, precedence, sees
+from tests.property.queue_model import KEPT, OUT, READY, Item, Model, precedence, sees
 
 if TYPE_CHECKING:
     from tests.property.queue_probe import Probe
@@ -167,21 +167,26 @@ def check_entries(model: Model, held: dict[QueueEntry, QueueConsumer]) -> None:
     assert [number_of(entry) for entry in entries] == [item.number for item in model.items], "I1, I2"
     assert all(one.precedes(other) for one, other in pairwise(entries)), "I2"
     for entry, item in zip(entries, model.items, strict=True):
-        assert entry.state == (AVAILABLE if item.state == READY else ACQUIRED), "I1"
+        assert entry.state == {READY: AVAILABLE, OUT: ACQUIRED, KEPT: HELD}[item.state], "I1"
         assert entry.owner is item.owner, "I3"
         assert held.get(entry) is item.owner, "I3: who holds it owns it"
         assert entry.state == ACQUIRED or item.owner is None, "I3"
         assert (entry.timer and entry.timer.due) == item.due, "T2"
         if entry.timer is not None:
-            assert (entry.timer.entry is entry) == (item.state == READY), "T2: it runs while nobody has it"
+            assert (entry.timer.entry is entry) == (item.state != OUT), "T2: it runs while nobody has it"
+        if item.state == KEPT:
+            assert queue.retry is not None
+            assert 0 < queue.retry.due <= item.until, "R1: its time will not be told"
     for entry, waiters in queue.awaited.items():
         assert entry.state == AVAILABLE, "nobody waits on what cannot be had"
         assert waiters
         assert all(waiter.waiting_on is entry for waiter in waiters)
-    ready = [item.size for item in model.items if item.state == READY]
-    out = [item.size for item in model.items if item.state != READY]
+    ready, out, kept = (
+        [item.size for item in model.items if item.state == state] for state in (READY, OUT, KEPT)
+    )
     assert (queue.ready, queue.ready_bytes) == (len(ready), sum(ready)), "I2"
     assert (queue.unacked, queue.unacked_bytes) == (len(out), sum(out)), "I2"
+    assert (queue.held, queue.held_bytes) == (len(kept), sum(kept)), "I2"
 
 
 def check_consumers(model: Model) -> None:

@@ -16,7 +16,7 @@ from tests.dispatch import number_of
 from tests.property.queue_rules import RULES, impose
 from tests.property.queue_serving import EVERYBODY, Serving
 
-READY, OUT, GONE = "ready", "out", "gone"
+READY, OUT, KEPT, GONE = "ready", "out", "kept", "gone"  # kept: until it is to be tried again
 
 
 class Multiples(EntryFilter):
@@ -41,6 +41,7 @@ class Item:
     owner: QueueConsumer | None = field(compare=False, default=None)
     sends: int = field(compare=False, default=0)
     due: int | None = field(compare=False, default=None)  # when its time is over
+    until: int = field(compare=False, default=0)  # when it is to be tried again
 
     def is_late(self, now: int) -> bool:
         return self.due is not None and self.due <= now
@@ -102,7 +103,18 @@ class Model:
     def add(self, item: Item) -> None:
         insort(self.items, item)
 
-    def expire(self, now: int) -> None:
-        """What is ready and late goes; what is with somebody stays there."""
-        for item in [item for item in self.items if item.state == READY and item.is_late(now)]:
+    def back(self, item: Item, now: int, retry: int) -> None:
+        """`item` comes back. It waits: `retry` ms, the second time twice as long, then four times."""
+        if item.is_late(now):
             self.drop(item)
+        else:
+            item.until = now + min(retry << (item.sends - 1), 4 * retry)
+            item.state, item.owner = KEPT if retry else READY, None
+
+    def expire(self, now: int) -> None:
+        """What nobody has and is late goes, and what was to wait until now is ready."""
+        for item in [item for item in self.items if item.state != OUT]:
+            if item.is_late(now):
+                self.drop(item)
+            elif item.state == KEPT and item.until <= now:
+                item.state = READY

@@ -14,12 +14,13 @@ from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
 from broker.core.queue import Queue
+from broker.core.retry import Retry
 from broker.core.rules import Rules
 from broker.core.session import Session
 from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
-from tests.property.queue_model import OUT, READY, Item, Model, Multiples, new_queue
+from tests.property.queue_model import OUT, Item, Model, Multiples, new_queue
 from tests.property.queue_probe import Probe, new_wire
 from tests.property.queue_serving import EVERYBODY, SOME
 from tests.topology import new_vhost
@@ -30,6 +31,7 @@ class World:
 
     `filtering`: some consumers are to see only some messages. `rule`: one of queue_rules.RULES.
     `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
+    `retry`: milliseconds that what comes back waits at first; 0: nothing waits.
     """
 
     def __init__(
@@ -42,7 +44,9 @@ class World:
         ttl: int | None = None,
         filtering: bool = False,
         rule: str = "",
+        retry: int = 0,
     ) -> None:
+        self.retry = retry
         self.levels = levels
         self.filtering = filtering
         self.rule = rule
@@ -188,10 +192,10 @@ class World:
 
     def purge(self, queue: int) -> None:
         model = self.models[queue % len(self.models)]
-        ready = [item for item in model.items if item.state == READY]
-        for item in ready:
+        there = [item for item in model.items if item.state != OUT]
+        for item in there:
             model.drop(item)
-        assert purge(model.queue) == len(ready)
+        assert purge(model.queue) == len(there)
 
     def delete(self, queue: int) -> None:
         """The queue goes, and another one takes its place."""
@@ -243,6 +247,9 @@ class World:
         if self.ttl is not None:
             queue.rules = Rules(queue, self.vhost)
             queue.rules.apply({} if self.ttl == NEVER else {"x-message-ttl": self.ttl})
+        if self.retry:
+            queue.retry = Retry(queue, self.vhost)
+            queue.retry.apply({"x-retry-min": self.retry, "x-retry-max": 4 * self.retry})
         return Model(queue, self.serving, self.rule)
 
     def _session(self, wire: int) -> tuple[Session, Credit]:
@@ -288,7 +295,5 @@ class World:
     def items_back(self, entries: list[QueueEntry]) -> None:
         for entry in entries:
             item = self.items[number_of(entry)]
-            if item.is_late(self.clock.now):
-                self._item_gone(entry)
-            else:
-                item.state, item.owner = READY, None
+            assert item.owner is not None
+            self.model_of(item.owner.queue).back(item, self.clock.now, self.retry)
