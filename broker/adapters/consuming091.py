@@ -14,9 +14,11 @@ from broker.adapters.selecting091 import SelectorFilter
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import queue_named
 from broker.auth.terms import READ
+from broker.core.argument_rule import invalid
 from broker.core.arguments import CONSUMER_TIMEOUT
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import (
+    ALSO_CONSUME,
     BROWSE,
     EXCLUSIVE_CONSUMER,
     NOTIFY_ACTIVE,
@@ -57,7 +59,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
     check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
-    check_together(arguments, frame.exclusive, queue)
+    queues = _queues(channel, queue, arguments)
     notified = arguments.get(NOTIFY_ACTIVE, "")
     assert isinstance(notified, str), "arguments have been checked"
     if notified:
@@ -65,15 +67,34 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     target = _target(channel, tag, frame.no_ack)
     target.notify_active = notified
     try:
-        consumer = _consumer(channel, target, queue, frame, arguments)
-        queue.add_consumer(consumer)
+        for each in queues:
+            check_together(arguments, frame.exclusive, each)
+            each.add_consumer(_consumer(channel, target, each, frame, arguments))
     except Exception:
         target.close()
+        for consumer in list(target.consumers):
+            consumer.queue.remove_consumer(consumer, [])
         raise
-    target.consumer = consumer
     channel.targets[tag] = target
     if not frame.nowait:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
+
+
+def _queues(channel: Channel, queue: Queue, arguments: dict[str, object]) -> list[Queue]:
+    """The queues that are to be consumed by turns: `queue`, and those that `x-also-consume` names.
+
+    Raises what `readable` raises, and PreconditionFailed for one that is named twice.
+    """
+    queues = [queue]
+    names = arguments.get(ALSO_CONSUME, [])
+    assert isinstance(names, list), "arguments have been checked"
+    for name in names:
+        other = readable(channel, name)
+        if other in queues:
+            where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+            raise invalid(ALSO_CONSUME, where, name, "is consumed already")
+        queues.append(other)
+    return queues
 
 
 def _target(channel: Channel, tag: str, no_ack: bool) -> Target091:
@@ -116,10 +137,8 @@ def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
     tag = frame.consumer_tag or ""
     target = channel.targets.pop(tag, None)
     if target is not None:
-        consumer = target.consumer
-        target.consumer = None
         target.close()
-        if consumer is not None:
+        for consumer in list(target.consumers):
             consumer.queue.remove_consumer(consumer, [])
             channel.virtual_host.consumer_gone(consumer.queue)
     elif channel.replies is not None and tag == channel.replies.tag:
@@ -145,11 +164,11 @@ def cancel_forbidden(channel: Channel) -> None:
     if waiting is not None and not channel.connection.rights.allow(READ, waiting.consumer.queue.name):
         waiting.end()
     for target in list(channel.targets.values()):
-        consumer = target.consumer
-        if consumer is not None and not channel.connection.rights.allow(READ, consumer.queue.name):
-            target.consumer_cancelled(consumer)
-            consumer.queue.remove_consumer(consumer, [])
-            channel.virtual_host.consumer_gone(consumer.queue)
+        for consumer in list(target.consumers):
+            if not channel.connection.rights.allow(READ, consumer.queue.name):
+                consumer.queue.remove_consumer(consumer, [])
+                target.consumer_cancelled(consumer)
+                channel.virtual_host.consumer_gone(consumer.queue)
 
 
 def lease_of(channel: Channel, queue: Queue, asked: object) -> Lease | None:

@@ -45,8 +45,8 @@ class Leases(LeaseHolder):
 
     def _sweep(self) -> None:
         """Forget the leases that no consumer and no delivery has: there is no end of different lengths."""
-        consumers = [target.consumer for target in self._channel.targets.values()]
-        used = {consumer.lease for consumer in consumers if consumer is not None}
+        targets = self._channel.targets.values()
+        used = {consumer.lease for target in targets for consumer in target.consumers}
         for length, lease in list(self._by_length.items()):
             if lease not in used and lease.is_idle():
                 lease.stop()

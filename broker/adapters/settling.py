@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from broker.adapters.target091 import Target091
 from broker.adapters.unacked import Unacked
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
 from broker.core.release import deliver_again
@@ -128,7 +128,7 @@ def _target(unacked: Unacked, tag: i64) -> Target091 | None:
     if entry is None or consumer is None:
         return None
     target = consumer.target
-    return target if isinstance(target, Target091) and target.consumer is consumer else None
+    return target if isinstance(target, Target091) and consumer.state != REMOVED else None
 
 
 def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
@@ -148,9 +148,7 @@ def give_everything_back(channel: Channel) -> None:
     targets = channel.targets
     channel.targets = {}
     for target in targets.values():
-        consumer = target.consumer
-        if consumer is not None:
-            target.consumer = None
+        for consumer in list(target.consumers):
             entries = held.pop(consumer, [])
             consumer.queue.remove_consumer(consumer, entries if consumer.acquires else [])
             channel.virtual_host.consumer_gone(consumer.queue)

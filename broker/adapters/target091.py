@@ -37,7 +37,6 @@ class Target091(ConsumerTarget):
         self.channel = channel
         self.tag = tag
         self.no_ack = no_ack
-        self.consumer: QueueConsumer | None = None
         self.notify_active = ""  # the queue that is told when the consumer is served and when not
         self._tag = methods.short_string(tag)
         self._address: Address | None = None
@@ -115,9 +114,13 @@ class Target091(ConsumerTarget):
         """The queue took the entry back: the client does not know, and its settlement restores the credit."""
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        """It gets no more: tell a client that understands it. [RabbitMQ consumer_cancel_notify]"""
+        """`consumer` is gone, and if it was the last one the client is told that it gets no more.
+
+        If it understands that. [RabbitMQ consumer_cancel_notify]
+        """
+        if self.consumers:
+            return
         channel = self.channel
-        self.consumer = None
         self.close()
         channel.forget_target(self)
         if channel.connection.client_capabilities.get("consumer_cancel_notify") is True:
@@ -127,8 +130,8 @@ class Target091(ConsumerTarget):
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends: the client is told as if the queue had been deleted."""
         queue = consumer.queue
-        self.consumer_cancelled(consumer)
         queue.remove_consumer(consumer, [])
+        self.consumer_cancelled(consumer)
         self.channel.virtual_host.consumer_gone(queue)
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:

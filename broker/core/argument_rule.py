@@ -12,6 +12,7 @@ from broker.core.names import is_short
 Arguments = dict[str, object]
 
 ANY_SIZE: Final = 2**63 - 1
+SHOWN_MAX: Final = 80  # characters of a list or table in a refusal, of which clients see 255
 MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
 _AGE_UNITS: Final = "YMDhms"
 
@@ -42,6 +43,8 @@ class ArgumentRule:
             return "" if number and self._bounds(value) else f"a number from {self.low} to {self.high}"
         if self.kind == "bool":
             return "" if isinstance(value, bool) else "a boolean"
+        if self.kind == "names":
+            return "" if _are_names(value, self.high) else f"a list of at most {self.high} names"
         if self.kind == "age":
             return "" if _is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
         if not isinstance(value, str):
@@ -65,6 +68,12 @@ class ArgumentRule:
         return self.low <= value <= self.high
 
 
+def _are_names(value: object, most: int) -> bool:
+    if not isinstance(value, list) or len(value) > most:
+        return False
+    return all(isinstance(name, str) and name for name in value)
+
+
 def _is_age(value: object) -> bool:
     if not isinstance(value, str) or len(value) < 2:
         return False
@@ -74,6 +83,9 @@ def _is_age(value: object) -> bool:
 
 def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:
     """What to raise for an argument of `owner`, `queue 'q' in vhost '/'`, that cannot have this value."""
+    shown = show(value)
+    if len(shown) > SHOWN_MAX and not isinstance(value, str):
+        shown = shown[:SHOWN_MAX] + "..."
     return PreconditionFailed(
-        f"invalid arg '{name}' for {owner}: '{show(value)}' of type '{type_name(value)}' {why}"
+        f"invalid arg '{name}' for {owner}: '{shown}' of type '{type_name(value)}' {why}"
     )

@@ -16,10 +16,13 @@ BROWSE: Final = "x-browse"
 BROWSE_FROM: Final = "x-browse-from"
 EXCLUSIVE_CONSUMER: Final = "x-exclusive-consumer"
 NOTIFY_ACTIVE: Final = "x-notify-active"
+ALSO_CONSUME: Final = "x-also-consume"
+ALSO_MAX: Final = 255  # queues besides the first one
 SNAPSHOT: Final = "snapshot"
 
 _CONSUMER_RULES: Final = {
     PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
+    ALSO_CONSUME: ArgumentRule("names", high=ALSO_MAX),
     NOTIFY_ACTIVE: ArgumentRule("name"),
     EXCLUSIVE_CONSUMER: ArgumentRule("bool"),
     CONSUMER_TIMEOUT: ArgumentRule("int", 0, MILLISECONDS_MAX),

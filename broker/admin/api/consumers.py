@@ -31,6 +31,9 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
         arguments["x-exclusive-consumer"] = True
     if isinstance(target, Target091) and target.notify_active:
         arguments["x-notify-active"] = target.notify_active
+    others = [other.queue.name for other in target.consumers if other is not consumer]
+    if others:
+        arguments["x-also-consume"] = others
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,
