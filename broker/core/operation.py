@@ -48,6 +48,8 @@ def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
     queue.ready_bytes -= size
     queue.unacked += 1
     queue.unacked_bytes += size
+    if queue.discipline is not None:
+        queue.discipline.acquired(entry, taker)
     if queue.awaited:
         wake_waiters(queue, entry)
 
@@ -68,8 +70,14 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
         queue.ready += 1
         queue.ready_bytes += size
         back.append(entry)
-    if back:
-        offer_again(queue, back)
+    if not back:
+        return
+    discipline = queue.discipline
+    if discipline is not None:
+        discipline.returned(back)
+    offer_again(queue, back)
+    if discipline is not None:
+        discipline.wake()
 
 
 class OperatorPublish(HeldPublish):

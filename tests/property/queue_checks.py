@@ -113,7 +113,7 @@ def check_delivery(
         assert entry.state == AVAILABLE
         assert (consumer, item.number) not in probe.seen, "D6: a browser saw it twice"
         missed = [
-            other for other in earlier if not other.sends and (consumer, other.number) not in probe.seen
+            other for other in earlier if not other.was_out and (consumer, other.number) not in probe.seen
         ]
         assert not missed, f"D1: a browser was shown {item.number} before {missed[0].number}"
     for window in [probe.credit] + ([probe.session_credit] if probe.session_credit else []):
@@ -131,7 +131,7 @@ def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer)
         assert first is None or outranking_at_all(consumer), "told that there is nothing"
     else:
         for item in [item for item in model.items if sees(consumer, item)]:
-            assert item.state != READY or item.sends or (consumer, item.number) in probe.seen, "not seen yet"
+            assert item.state != READY or item.was_out or (consumer, item.number) in probe.seen, "unseen"
 
 
 def outranking_at_all(consumer: QueueConsumer) -> bool:
@@ -142,7 +142,7 @@ def outranking_at_all(consumer: QueueConsumer) -> bool:
 def check_structure(world: World) -> None:
     """After every operation."""
     held: dict[QueueEntry, QueueConsumer] = {}
-    for probe in world.probes:
+    for probe in [*world.probes, *(operator.probe for operator in world.operators)]:
         for consumer, entry in probe.held:
             if consumer.acquires:
                 assert entry not in held, "I3: held twice"
@@ -285,7 +285,7 @@ def check_rest(world: World) -> None:
             for item in model.items:
                 if awaited is not None and item.number == number_of(awaited):
                     break
-                shown = item.state != READY or item.sends > 0 or (consumer, item.number) in probe.seen
+                shown = item.state != READY or item.was_out or (consumer, item.number) in probe.seen
                 if not shown and sees(consumer, item):
                     waits = awaited is not None and not has_room(probe, item.size)
                     assert waits, f"Q3: a browser has missed {item.number}"

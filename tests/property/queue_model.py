@@ -12,6 +12,7 @@ from broker.core.fifo_list import FifoEntryList
 from broker.core.ports import MessageStore
 from broker.core.priority_list import PriorityEntryList
 from broker.core.queue import Queue
+from broker.core.stopping import DEQUEUE, stopped
 from tests.dispatch import number_of
 from tests.property.queue_rules import RULES, impose
 from tests.property.queue_serving import EVERYBODY, Serving
@@ -40,6 +41,7 @@ class Item:
     state: str = field(compare=False, default=READY)
     owner: QueueConsumer | None = field(compare=False, default=None)
     sends: int = field(compare=False, default=0)
+    was_out: bool = field(compare=False, default=False)  # a browser may have passed it meanwhile
     due: int | None = field(compare=False, default=None)  # when its time is over
     until: int = field(compare=False, default=0)  # when it is to be tried again
 
@@ -76,9 +78,15 @@ class Model:
         self.serving = Serving(queue, serving)
         self.items: list[Item] = []
 
+    def is_stopped(self) -> bool:
+        """Whether the queue gives nothing out."""
+        return DEQUEUE in stopped(self.queue)
+
     def may_have(self, consumer: QueueConsumer, item: Item) -> bool:
         """Whether `consumer` sees `item` and the queue's rule, which is not for browsers, lets it have it."""
-        return sees(consumer, item) and (not consumer.acquires or self.rule.allows(consumer, item))
+        if consumer.acquires and (self.is_stopped() or not self.rule.allows(consumer, item)):
+            return False
+        return sees(consumer, item)
 
     def first_for(self, consumer: QueueConsumer) -> Item | None:
         """The first ready item that `consumer` may have."""
@@ -94,6 +102,10 @@ class Model:
     def may_be_served(self, consumer: QueueConsumer) -> bool:
         """Where one is served at a time: it is elected, and nobody else has anything to be waited for."""
         return self.serving.may_be_served(consumer, {item.owner for item in self.items if item.owner})
+
+    def refuses_get(self) -> bool:
+        """Whether a basic.get is an error."""
+        return self.is_stopped() or self.serving.refuses_get()
 
     def drop(self, item: Item) -> None:
         item.state = GONE

@@ -9,7 +9,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.errors import AccessRefused, ResourceLocked
+from broker.core.errors import AccessRefused, QueueStopped, ResourceLocked
 from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
@@ -21,6 +21,7 @@ from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property.queue_model import OUT, Item, Model, Multiples, new_queue
+from tests.property.queue_operators import Operator
 from tests.property.queue_probe import Probe, new_wire
 from tests.property.queue_serving import EVERYBODY, SOME
 from tests.topology import new_vhost
@@ -58,12 +59,12 @@ class World:
         self.vhost = new_vhost(clock=self.clock)
         self.store = MemoryStore()
         self.counters = Counters()
-        self.numbers = 0
-        self.deliveries = 0
+        self.numbers = self.deliveries = 0
         self.items: dict[int, Item] = {}
         self.models = [self._new_queue(str(n)) for n in range(queues)]
         self.wires = [new_wire(self.scheduler) for _ in range(wires)]
         self.probes: list[Probe] = []
+        self.operators: list[Operator] = []
 
     # ---- publishing
 
@@ -165,10 +166,10 @@ class World:
         getter = QueueConsumer(probe, model.queue)
         try:
             entry = get_one(model.queue, getter)
-        except ResourceLocked:
-            assert model.serving.refuses_get()
+        except (QueueStopped, ResourceLocked):
+            assert model.refuses_get()
             return
-        assert not model.serving.refuses_get()
+        assert not model.refuses_get()
         assert (entry is None) == (model.first_for(getter) is None)
         if entry is not None:
             self.delivered(probe, getter, entry)
@@ -230,7 +231,7 @@ class World:
         probe.seen.add((consumer, item.number))
         if consumer.acquires:
             item.sends += 1
-            item.state, item.owner = OUT, consumer
+            item.state, item.owner, item.was_out = OUT, consumer, True
         if consumer.no_ack and consumer.acquires:
             model.drop(item)
         elif not consumer.no_ack:

@@ -8,6 +8,7 @@ import pytest
 
 from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
+from tests.property.queue_operators import begin, end, switch
 from tests.property.queue_serving import ALL, DRAINING_ALL, DRAINING_SOME, EVERYBODY, IN_ORDER, SINGLE, SOME
 from tests.property.queue_world import World
 
@@ -57,6 +58,9 @@ OPERATIONS: list[tuple[int, Operation]] = [
     (4, lambda w, c, some: w.pass_time(c.choice((1, 9, 10, 60)))),
     (1, lambda w, c, some: w.purge(some)),
     (1, lambda w, c, some: w.delete(some) if c.random() < 0.3 else None),
+    (1, lambda w, c, some: switch(w, some, c.random() < 0.2)),
+    (1, lambda w, c, some: begin(w, some, c.randrange(8), c.choice((1, 2, 100)))),
+    (2, lambda w, c, some: end(w, some, c.random() < 0.5)),
     (12, lambda w, c, some: w.step(c.choice((1, 2, 16)))),
     (6, lambda w, c, some: w.run(c.choice((1, 2, 4, 64)))),
 ]

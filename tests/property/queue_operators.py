@@ -1,0 +1,79 @@
+"""Operators beside the clients of the world: they stop and start queues, and hold entries anywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import QueueConsumer
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.errors import NotFound
+from broker.core.operation import Operation
+from broker.core.stopping import DEQUEUE, set_stopped
+from tests.dispatch import number_of
+from tests.property.queue_model import OUT, READY, Model
+from tests.property.queue_probe import Probe, new_wire
+from tests.property.queue_serving import EVERYBODY, IN_ORDER
+
+if TYPE_CHECKING:
+    from tests.property.queue_world import World
+
+
+def switch(world: World, queue: int, off: bool) -> None:
+    """Have a queue give nothing out, or start it again."""
+    set_stopped(world.models[queue % len(world.models)].queue, [DEQUEUE] if off else [])
+
+
+class Operator(Operation):
+    """An operation that is under way."""
+
+    def __init__(self, world: World, model: Model) -> None:
+        self.model = model
+        self.probe = Probe(world, new_wire(world.scheduler).sessions[0][0], Credit(), None)
+        super().__init__(world.vhost, model.queue, QueueConsumer(self.probe, model.queue, no_ack=True))
+
+    def remove(self, entry: QueueEntry) -> None:
+        super().remove(entry)
+        self.probe.held.append((self.taker, entry))
+
+    def committed(self) -> None:
+        """Nobody waits for it."""
+
+
+def begin(world: World, queue: int, first: int, count: int) -> None:
+    """Hold up to `count` ready entries, from the `first` on."""
+    if world.serving not in (EVERYBODY, IN_ORDER):
+        return  # who hands over waits for operators too, which the model does not know
+    model = world.models[queue % len(world.models)]
+    ready = [item for item in model.items if item.state == READY]
+    operator = Operator(world, model)
+    world.operators.append(operator)
+    entries = {number_of(entry): entry for entry in model.queue.entries}
+    for item in ready[first % max(1, len(ready)) :][:count]:
+        operator.remove(entries[item.number])
+        item.state, item.owner, item.was_out = OUT, operator.taker, True
+
+
+def end(world: World, which: int, done: bool) -> None:
+    """Have what an operator holds be gone, or back in place."""
+    if not world.operators:
+        return
+    operator = world.operators.pop(which % len(world.operators))
+    entries = [entry for _, entry in operator.probe.held]
+    operator.probe.held = []
+    if done and not operator.queue.deleted:
+        for entry in entries:
+            operator.model.drop(world.items[number_of(entry)])
+        operator.commit()
+        return
+    for item in [world.items[number_of(entry)] for entry in entries]:
+        if item.is_late(world.clock.now):
+            operator.model.drop(item)
+        else:
+            item.state, item.owner = READY, None
+    if done:
+        try:
+            operator.commit()
+        except NotFound:
+            assert operator.queue.deleted
+    operator.abort()
