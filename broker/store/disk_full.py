@@ -133,10 +133,13 @@ class Room:
             move.segment.put_back(message, move.offset)
 
     def _disown(self, segment: Segment, offset: i64) -> None:
-        """Messages appended from this offset on are not on disk: they live in memory as if never logged."""
+        """Messages appended from this offset on are not on disk: they live in memory as if never logged.
+
+        One without content at the end of the batch before is at this offset, and is on disk.
+        """
         log = self.log
         message: Message | None = segment.last
-        while message is not None and message.offset >= offset:
+        while message is not None and message.offset > offset:
             previous = message.log_previous
             segment.unlink(message)
             log.settled.pop(message.sequence, None)

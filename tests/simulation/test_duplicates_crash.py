@@ -1,0 +1,166 @@
+"""Deduplication, with the power cut, the process killed or the disk full at any time.
+
+What was confirmed is in its queue once, until it is consumed, and stays known for good. What is in a queue is
+known. Publishers repeat what was not confirmed.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+from broker.core.errors import StoreFailed
+from broker.core.message import KNOWN, Message
+from broker.core.ports import DurableWaiter
+from broker.core.publishing import DUPLICATE
+from tests.remembering import Said
+from tests.simulation.broker_life import Life
+from tests.simulation.sim_disk import PowerLoss, SimDisk
+
+SEEDS = range(40)
+STEPS = 400
+
+
+class Confirm(DurableWaiter):
+    """Waits as a channel does."""
+
+    def __init__(self, said: str, confirmed: set[str]) -> None:
+        self.said = said
+        self.confirmed = confirmed
+
+    def on_durable(self, batch: int) -> None:
+        self.confirmed.add(self.said)
+
+    def on_store_failed(self, reason: str) -> None:
+        pass
+
+
+class World:
+    """One queue, a publisher of ids and a producer of numbers, through many lives of a broker."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk = SimDisk(self.rng)
+        self.said: list[str] = []
+        self.confirmed: set[str] = set()
+        self.consumed: set[str] = set()
+        self.restarts = 0
+        self.duplicates = 0
+        self.life = self.new_life()
+        self.life.declare("q", dedup_window=1 << 30, dedup_producers=3)
+        self.life.commit()
+        self.life.commit()
+
+    def new_life(self) -> Life:
+        life = Life(self.disk)
+        life.vhost.views = lambda message, store: Said(message)
+        return life
+
+    def publish(self) -> None:
+        """Something new, or something again."""
+        rng = self.rng
+        last = next((said for said in reversed(self.said) if said.startswith("/p/")), "/p/0")
+        if last in self.confirmed:
+            last = f"/p/{int(last.split('/')[2]) + 1}"
+        unheard = [said for said in self.said if said not in self.confirmed and not said.startswith("/p/")]
+        said = rng.choice([f"id-{len(self.said)}", last, rng.choice([*unheard, last]), self.anything(last)])
+        if said not in self.said:
+            self.said.append(said)
+        route = self.life.vhost.route("", "q")
+        content = f"{said}{'' if said.count('/') else '//'}/{'x' * rng.choice([10, 1500])}".encode()
+        message = Message(route.address, content, len(content), True, 0)
+        try:
+            taken = self.life.vhost.publish(route, message)
+        except StoreFailed:
+            return
+        self.duplicates += taken == DUPLICATE
+        assert (message.sequence != 0) != bool(message.marks & KNOWN)
+        self.life.log.wait(Confirm(said, self.confirmed))
+
+    def anything(self, otherwise: str) -> str:
+        """Something that has been said before, confirmed or not."""
+        return self.rng.choice([said for said in self.said if not said.startswith("/p/")] or [otherwise])
+
+    def consume(self) -> None:
+        consumer, entries = self.life.take("q")
+        for entry in entries:
+            if self.rng.random() < 0.7:
+                self.consumed.add(said_by(self.life, entry.message))
+                consumer.queue.settle(entry)
+        consumer.queue.remove_consumer(consumer, [entry for entry in entries if entry.owner is consumer])
+
+    def fill_disk(self) -> None:
+        full = self.disk.capacity < 1 << 30
+        self.disk.capacity = 1 << 40 if full else self.disk.used() + self.rng.randrange(4000)
+
+    def step(self) -> None:
+        rng, life = self.rng, self.life
+        action = rng.random()
+        if action < 0.5:
+            self.publish()
+        elif action < 0.65:
+            life.log.commit()
+        elif action < 0.85:
+            if life.deferred.pending:
+                life.deferred.step()
+        elif action < 0.92:
+            self.consume()
+        elif action < 0.95:
+            life.tidy()
+        elif action < 0.97:
+            self.fill_disk()
+        elif action < 0.985:
+            self.disk.operations_left = rng.randrange(12)
+        else:
+            self.disk.kill()
+            self.restart()
+
+    def restart(self) -> None:
+        self.disk.operations_left = -1
+        self.disk.capacity = 1 << 40
+        self.restarts += 1
+        self.life = self.new_life()
+        self.check()
+
+    def check(self) -> None:
+        queue = self.life.vhost.queues["q"]
+        there = Counter(said_by(self.life, entry.message) for entry in queue.entries)
+        assert set(there.values()) <= {1}, there
+        assert self.confirmed <= self.consumed | set(there), (
+            "what was confirmed is there, or has been consumed"
+        )
+        memory = queue.memory
+        assert memory is not None
+        for said in self.confirmed | set(there):
+            key, _, number = [*said.split("/"), "", ""][:3]
+            known = memory.knows_sequence("p", int(number)) if number else memory.knows_id(key, 0)
+            assert known, said
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            try:
+                self.step()
+            except PowerLoss:
+                self.disk.crash()
+                self.restart()
+        self.disk.kill()
+        self.restart()
+
+
+def said_by(life: Life, message: Message) -> str:
+    content = message.content
+    text = (life.log.load(message) if content is None else content).decode()
+    return text.rsplit("/", 1)[0].removesuffix("//")
+
+
+def test_what_is_confirmed_is_there_once_and_stays_known() -> None:
+    worlds = []
+    for seed in SEEDS:
+        world = World(seed)
+        try:
+            world.run()
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}, restart {world.restarts}: {error}")
+        worlds.append(world)
+    assert sum(world.restarts for world in worlds) > 100
+    assert sum(world.duplicates for world in worlds) > 1000
