@@ -95,6 +95,27 @@ def test_a_queue_is_stopped_and_started(control: Control, api: Api, vhost: str) 
     assert refused.stderr == f"amqpctl: no queue 'none' in vhost '{vhost}'\n"
 
 
+def test_delayed_messages(control: Control, vhost: str, address: Address) -> None:
+    control("declare_queue", "q", "-p", vhost)
+    assert control.json("list_delayed", "q", "-p", vhost) == []
+    with amqp(address, vhost) as channel:
+        for body in (b"1", b"22"):
+            delayed = pika.BasicProperties(headers={"x-delay": 60_000})
+            channel.basic_publish("", "q", body, delayed)
+    first, second = control.json("list_delayed", "q", "-p", vhost)
+    assert (first["payload_bytes"], second["payload_bytes"]) == (1, 2)
+    control("move_delayed", "q", first["id"], "--delay", "90000", "-p", vhost)
+    assert [each["payload_bytes"] for each in control.json("list_delayed", "q", "-p", vhost)] == [2, 1]
+    control("cancel_delayed", "q", second["id"], "-p", vhost)
+    (left,) = control.json("list_delayed", "q", "-p", vhost)
+    control("move_delayed", "q", left["id"], "--at", "1", "-p", vhost)
+    assert control.json("list_delayed", "q", "-p", vhost) == []
+    (row,) = control.json("list_queues", "-p", vhost)
+    assert row["messages_ready"] == 1
+    refused = control("cancel_delayed", "q", left["id"], "-p", vhost, status=1)
+    assert f"no delayed message '{left['id']}' in queue 'q'" in refused.stderr
+
+
 def test_a_queue_is_altered(control: Control, api: Api, vhost: str) -> None:
     control("declare_queue", "q", "-p", vhost)
     control("alter_queue", "q", "--arguments", '{"x-max-length": 3}', "--name", "r", "-p", vhost)
