@@ -56,11 +56,16 @@ def notify_one(queue: Queue, entry: QueueEntry) -> None:
 
 def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
     """As `notify_one`, where no more than one entry can be taken: who is on the way already will do."""
+    rank: i64 = 0
+    wanted = False
     for level in queue.manager.levels:
-        if level.notified.head is not None and level.context.sees(entry):
-            return
-        if level.interested.head is not None and level.context.sees(entry):
-            break
+        if wanted and level.rank != rank:
+            break  # whoever comes from below is not to be waited for
+        if level.wants_work and level.context.sees(entry):
+            if level.notified.head is not None:
+                return
+            wanted = True
+            rank = level.rank
     notify_one(queue, entry)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.model import (
     EXPIRED,
+    HELD,
     LIMIT,
     MAXLEN,
     OUT,
@@ -75,11 +76,13 @@ class Book:
     def attach(self, taker: Taker) -> None:
         taker.attached = self.tick()
         taker.queue.takers.append(taker)
+        taker.queue.service.attached(taker, self.time())
 
     def detach(self, taker: Taker) -> None:
         if taker.attached:
             taker.attached = 0
             taker.queue.takers.remove(taker)
+            taker.queue.service.detached(taker)
 
     # ---- what comes
 
@@ -137,11 +140,26 @@ class Book:
             self.seen("entry: out to ready")
             item.state, item.holder, item.redelivered = READY, None, True
             item.since = self.tick()
+            if shelf.spec.retry is not None:
+                self.hold(item, *shelf.spec.retry)
         for item in items:
             if item not in back:
                 self.leave(shelf, item, LIMIT)
         self.expire(shelf)
         self.trim(shelf, handing_over=False)
+
+    def hold(self, item: Item, least: int, most: int) -> None:
+        """It waits before it is ready again: twice as long each time."""
+        self.seen("entry: out to held")
+        item.state = HELD
+        item.again = self.time() + min(most, least * 2 ** (max(item.count, 1) - 1))
+
+    def revive(self, shelf: Shelf) -> None:
+        """What has waited long enough is ready."""
+        for item in shelf.items:
+            if item.state == HELD and item.again <= self.time():
+                self.seen("entry: held to ready")
+                item.state, item.since = READY, self.tick()
 
     def remove(self, shelf: Shelf, item: Item) -> None:
         shelf.items.remove(item)
@@ -159,11 +177,13 @@ class Book:
 
     def expire(self, shelf: Shelf) -> None:
         now = self.time()
-        for item in [item for item in shelf.items if item.state == READY and shelf.is_late(item, now)]:
+        for item in [item for item in shelf.items if item.state != OUT and shelf.is_late(item, now)]:
             self.leave(shelf, item, EXPIRED)
 
     def tidy(self, shelf: Shelf) -> None:
         """Late items go, then those that are too many."""
+        if shelf.spec.retry is not None:
+            self.revive(shelf)
         self.expire(shelf)
         self.trim(shelf)
 

@@ -70,7 +70,7 @@ def check_delivery(
         check(seen, "D1", not missed, f"a browser was shown {number} before {missed}")
         return
     check(seen, "I3", entry.state == ACQUIRED, f"{number} is not acquired")
-    check(seen, "D4", getting or shelf.is_served(taker), f"{number} goes to one that stands by")
+    check(seen, "D4", shelf.service.is_served(taker, now), f"{number} goes to one that stands by")
     first = shelf.first_for(taker, now)
     check(seen, "D1", first is item, f"{number} goes out before {first and first.number}")
     if shelf.spec.levels > 1:
@@ -90,7 +90,8 @@ def check_end(seen: Seen, taker: Taker, now: int) -> None:
         check(seen, "N1", not unseen, f"a browser is told so before it has seen {unseen}")
         return
     first = shelf.first_for(taker, now)
-    above = [other for other in shelf.takers if other.priority > taker.priority and not other.suspended()]
+    rank = shelf.urgency(taker)
+    above = [other for other in shelf.takers if shelf.urgency(other) > rank and not other.suspended()]
     check(seen, "N1", first is None or bool(above), f"there is {first and first.number}")
 
 

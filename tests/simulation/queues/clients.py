@@ -12,7 +12,8 @@ from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
 from broker.core.lease import Lease, LeaseHolder
 from broker.core.session import Session
-from tests.simulation.queues.model import Item, Line, Shelf, Taker, Talk, Window
+from tests.simulation.queues.model import Item, Shelf, Taker
+from tests.simulation.queues.windows import Line, Talk, Window
 
 if TYPE_CHECKING:
     from tests.simulation.queues.world import World

@@ -24,6 +24,7 @@ STEP: dict[str, tuple[int, Step]] = {
     "publish immediate": (3, publishing.publish_immediate),
     "transaction": (4, transact),
     "purge": (1, publishing.purge),
+    "stop": (0, publishing.stop),
     "delete queue": (1, publishing.delete_queue),
     "attach": (10, steps.attach),
     "cancel": (3, steps.cancel),

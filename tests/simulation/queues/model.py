@@ -10,7 +10,10 @@ from bisect import insort
 from collections import Counter
 from dataclasses import dataclass, field
 
-READY, OUT = "ready", "out"
+from tests.simulation.queues.service import Service
+from tests.simulation.queues.windows import Talk, Window
+
+READY, OUT, HELD = "ready", "out", "held"
 EXPIRED, MAXLEN, LIMIT, REJECTED = "expired", "maxlen", "delivery_limit", "rejected"
 DROP_HEAD, REJECT, REJECT_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 
@@ -36,6 +39,18 @@ class Spec:
     dead_letter: str | None = None
     limit: int | None = None
     single_active: bool = False
+    all_exclusive: bool = False
+    drain: bool = False
+    strict_dispatch: bool = False
+    strict_order: bool = False
+    sort: bool = False
+    gate: tuple[int, int | None] | None = None  # so many takers, or so long after the first
+    retry: tuple[int, int] | None = None  # the first wait, doubled each time up to the second number
+
+    @property
+    def counts(self) -> bool:
+        """Whether the log is told how often what is given out."""
+        return self.limit is not None or self.retry is not None
 
 
 @dataclass(eq=False)
@@ -70,6 +85,7 @@ class Item:
     redelivered: bool = False
     was_out: bool = False
     restored: bool = False
+    again: int = 0  # when it is ready again, if it is held
 
     @property
     def number(self) -> int:
@@ -80,44 +96,11 @@ class Item:
 
 
 @dataclass(eq=False)
-class Window:
-    """How much may be out; 0: any amount."""
-
-    count_max: int = 0
-    bytes_max: int = 0
-    used: int = 0
-    used_bytes: int = 0
-
-    def has(self) -> bool:
-        return (not self.count_max or self.used < self.count_max) and (
-            not self.bytes_max or self.used_bytes < self.bytes_max
-        )
-
-    def fits(self, size: int) -> bool:
-        if self.count_max and self.used >= self.count_max:
-            return False
-        return not self.bytes_max or not self.used_bytes or self.used_bytes + size <= self.bytes_max
-
-
-@dataclass(eq=False)
-class Line:
-    """A connection."""
-
-    blocked: bool = False
-
-
-@dataclass(eq=False)
-class Talk:
-    """A session of a connection, and the window that its takers may share."""
-
-    line: Line
-    shared: Window = field(default_factory=Window)
-    flow: bool = True
-
-
-@dataclass(eq=False)
 class Taker:
-    """A consumer. `below`: it sees only messages of a kind below this number. `shown`: to a browser."""
+    """A consumer. `below`: it sees only messages of a kind below this number. `shown`: to a browser.
+
+    `alone`: it refuses all others. `candidate`: the others wait while it is served. `gets`: a basic.get.
+    """
 
     queue: Shelf
     talk: Talk
@@ -127,6 +110,8 @@ class Taker:
     no_ack: bool = False
     alone: bool = False
     below: int | None = None
+    candidate: bool = False
+    gets: bool = False
     attached: int = 0  # tick; 0: not, or not any more
     shown: set[int] = field(default_factory=set)
 
@@ -156,40 +141,42 @@ class Shelf:
         self.takers: list[Taker] = []
         self.reserved: list[int] = []  # sizes of what transactions are about to put here
         self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
+        self.service = Service(self)
 
     # ---- who may have what
 
     def is_late(self, item: Item, now: int) -> bool:
         return item.due is not None and item.due <= now and item is not self.fresh
 
-    def is_served(self, taker: Taker) -> bool:
-        """Where one is served at a time: the first of the highest priority, once nobody else has anything."""
-        if not self.spec.single_active or taker.browses:
-            return True
-        candidates = [other for other in self.takers if not other.browses]
-        active = max(candidates, key=lambda other: other.priority, default=None)
-        return taker is active and all(item.holder in (None, active) for item in self.items)
-
     def could_take(self, taker: Taker, item: Item, now: int) -> bool:
         """Whether `taker` could have `item` now, as far as it is not up to windows and priorities."""
         return (
-            item.state == READY and taker.sees(item) and not self.is_late(item, now) and self.is_served(taker)
+            item.state == READY
+            and taker.sees(item)
+            and not self.is_late(item, now)
+            and (not self.spec.strict_order or taker.browses or self.in_order(now) is item)
+            and self.service.is_served(taker, now)
         )
 
     def first_for(self, taker: Taker, now: int) -> Item | None:
         """What is next for an acquiring taker."""
-        if not self.is_served(taker):
+        return next((item for item in self.items if self.could_take(taker, item, now)), None)
+
+    def in_order(self, now: int) -> Item | None:
+        """In strict order: the first one, if nothing is out."""
+        if any(item.state == OUT for item in self.items):
             return None
-        for item in self.items:
-            if item.state == READY and taker.sees(item) and not self.is_late(item, now):
-                return item
-        return None
+        return next((item for item in self.items if not self.is_late(item, now)), None)
+
+    def urgency(self, taker: Taker) -> tuple[int, int]:
+        return (taker.priority, -taker.attached if self.spec.strict_dispatch else 0)
 
     def rivals(self, taker: Taker, item: Item, now: int) -> list[Taker]:
         """Takers of a higher priority that want `item`, or what comes before it, and have room for that."""
         rivals = []
         for other in self.takers:
-            if other.priority > taker.priority and not other.browses and not other.suspended():
+            above = self.urgency(other) > self.urgency(taker)
+            if above and not other.browses and not other.suspended():
                 first = self.first_for(other, now) if self.could_take(other, item, now) else None
                 if first is not None and other.fits(first.note.size):
                     rivals.append(other)
@@ -242,8 +229,10 @@ class Shelf:
         )
 
     def victim(self) -> Item:
-        """The oldest ready one of the lowest priority."""
+        """The oldest ready one of the lowest priority; the first where items are sorted."""
         ready = [item for item in self.items if item.state == READY]
+        if self.spec.sort:
+            return ready[0]
         lowest = max(item.place[0] for item in ready)
         return next(item for item in ready if item.place[0] == lowest)
 
@@ -252,7 +241,9 @@ class Shelf:
     def put(self, note: Note, arrival: int, now: int) -> Item:
         """A new item at its place."""
         waits = [wait for wait in (self.spec.ttl, note.expiration) if wait is not None]
-        rank = self.spec.levels - 1 - min(note.priority, self.spec.levels - 1)
+        rank = (
+            note.kind if self.spec.sort else self.spec.levels - 1 - min(note.priority, self.spec.levels - 1)
+        )
         item = Item(note, (rank, arrival), now + min(waits) if waits else None, arrival)
         insort(self.items, item)
         self.fresh = item if waits and min(waits) == 0 else None

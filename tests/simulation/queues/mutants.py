@@ -85,8 +85,8 @@ MUTANTS: dict[str, Mutant] = {
     "dead cursor": Mutant("core/context.py", "            self.last = before\n", "            pass\n"),
     "cursor follows backwards": Mutant(
         "core/context.py",
-        "            heappop(self.behind)\n        else:\n            self.last = entry\n",
-        "            heappop(self.behind)\n        self.last = entry\n",
+        "            heappop(self.behind)\n        else:\n            self._move_to(entry)\n",
+        "            heappop(self.behind)\n        self._move_to(entry)\n",
     ),
     "any notified consumer will do": Mutant(
         "core/notifying.py",

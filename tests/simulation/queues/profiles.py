@@ -28,6 +28,7 @@ class Profile:
     shared: float = 0
     leases: float = 0
     several: float = 0
+    candidates: float = 0
     bytes_max: tuple[int, ...] = (0,)
     persistent: float = 0
     expirations: tuple[int | None, ...] = (None,)
@@ -46,6 +47,16 @@ class Profile:
             "x-delivery-limit": spec.limit,
             "x-max-priority": spec.levels - 1 or None,
             "x-single-active-consumer": spec.single_active or None,
+            "x-all-consumers-exclusive": spec.all_exclusive or None,
+            "x-exclusive-takeover": "drain" if spec.drain else None,
+            "x-dispatch": "strict" if spec.strict_dispatch else None,
+            "x-strict-order": spec.strict_order or None,
+            "x-sort-key": "kind" if spec.sort else None,
+            "x-queue-kind": "sorted" if spec.sort else None,
+            "x-consumers-before-dispatch": (spec.gate and spec.gate[0]) or None,
+            "x-delay-before-dispatch": spec.gate and spec.gate[1],
+            "x-retry-min": spec.retry and spec.retry[0],
+            "x-retry-max": spec.retry and spec.retry[1],
             "x-overflow": None if spec.overflow == DROP_HEAD else spec.overflow,
         }
         return {name: value for name, value in arguments.items() if value is not None}
@@ -87,6 +98,65 @@ PROFILES: dict[str, Profile] = {
         browsers=0.1,
         selectors=0.2,
         several=0.2,
+    ),
+    "exclusive consumers": replace(
+        PLAIN,
+        queues={"work": Spec(), "more": Spec(drain=True), "all": Spec(all_exclusive=True, levels=2)},
+        priorities=(0, 0, 1, 127),
+        candidates=0.4,
+        browsers=0.1,
+        selectors=0.2,
+        several=0.2,
+        leases=0.1,
+        weights={"stop": 1},
+    ),
+    "strict dispatch": replace(
+        PLAIN,
+        queues={"work": Spec(strict_dispatch=True), "more": Spec(strict_dispatch=True, levels=3)},
+        priorities=(0, 0, 1),
+        selectors=0.2,
+        bytes_max=(0, 0, 10),
+    ),
+    "strict order": replace(
+        PLAIN,
+        queues={"work": Spec(strict_order=True), "more": Spec(strict_order=True, levels=3, ttl=40)},
+        selectors=0.2,
+        priorities=(0, 0, 1),
+        browsers=0.1,
+        leases=0.2,
+    ),
+    "strict order, retry": replace(
+        PLAIN,
+        queues={"work": Spec(strict_order=True, retry=(5, 20), limit=3, dead_letter=DEAD), DEAD: Spec()},
+        targets=(DEAD,),
+        leases=0.2,
+    ),
+    "sorted": replace(
+        PLAIN,
+        queues={"work": Spec(sort=True), "more": Spec(sort=True, max_length=6)},
+        browsers=0.2,
+        selectors=0.2,
+        priorities=(0, 0, 1),
+    ),
+    "gate": replace(
+        PLAIN, queues={"work": Spec(gate=(3, None)), "more": Spec(gate=(0, 20))}, browsers=0.1, several=0.2
+    ),
+    "stop": replace(
+        PLAIN,
+        queues={"work": Spec(), "more": Spec(levels=3), "rest": Spec(max_length=5, overflow=REJECT)},
+        selectors=0.2,
+        priorities=(0, 0, 1),
+        browsers=0.1,
+        several=0.2,
+        weights={"stop": 5},
+    ),
+    "retry": replace(
+        PLAIN,
+        queues={"work": Spec(retry=(5, 30)), "more": Spec(retry=(10, 10), limit=2, ttl=40, levels=2)},
+        browsers=0.1,
+        selectors=0.2,
+        leases=0.2,
+        weights={"release": 12, "pass time": 10},
     ),
     "ttl": replace(
         PLAIN,
@@ -151,6 +221,17 @@ PROFILES: dict[str, Profile] = {
         },
         leases=0.2,
         priorities=(0, 1),
+    ),
+    "log, kinds": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, sort=True, retry=(5, 20), dead_letter=DEAD),
+            DEAD: Spec(durable=True, strict_order=True),
+            "other": Spec(durable=True, drain=True, gate=(2, 30)),
+        },
+        candidates=0.3,
+        leases=0.1,
+        weights=RESTARTS | {"stop": 2},
     ),
     "everything": Profile(
         {

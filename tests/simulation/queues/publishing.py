@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.core.errors import PreconditionFailed
+from broker.core.altering import stop_queue
+from broker.core.errors import PreconditionFailed, QueueStopped
 from broker.core.message import Message
 from broker.core.publishing import NOT_NOW, REFUSED
 from broker.core.route import Route
@@ -46,9 +47,21 @@ def send(world: World, route: Route, message: Message, immediate: bool = False) 
     return vhost.publish(route, message, immediate)
 
 
+def refuses_all(shelves: list[Shelf]) -> bool:
+    """Whether one of the queues is stopped; then none gets anything."""
+    return any("enqueue" in shelf.service.stopped for shelf in shelves)
+
+
 def publish(world: World) -> None:
     for _ in range(world.rng.choice((1, 1, 1, 4))):
         note, shelves, route = draft(world)
+        if refuses_all(shelves):
+            try:
+                send(world, route, message_of(note, route))
+            except QueueStopped:
+                world.seen("publish: the queue is stopped")
+                continue
+            raise InvariantError("I1", f"{note.number} goes into a queue that is stopped")
         refused = world.book.refused(note, shelves)
         if not refused:
             world.book.append(note, shelves)
@@ -71,6 +84,8 @@ def publish(world: World) -> None:
 def publish_immediate(world: World) -> None:
     """Somebody can have it at once, or nobody gets it."""
     note, shelves, route = draft(world)
+    if refuses_all(shelves):
+        return
     book, now = world.book, world.clock.now
     book.append(note, shelves)
     expected = []
@@ -97,12 +112,24 @@ def publish_immediate(world: World) -> None:
 
 def purge(world: World) -> None:
     shelf = world.shelf(world.rng.choice(list(world.work)))
-    ready = [item for item in shelf.items if item.state == "ready"]
+    ready = [item for item in shelf.items if item.state != "out"]
     for item in ready:
         world.seen("entry: ready to purged")
         world.book.remove(shelf, item)
     purged = world.life.vhost.purge_queue(shelf.name)
     checks.check(world.seen, "I1", purged == len(ready), f"{purged} of {len(ready)} were purged")
+
+
+def stop(world: World) -> None:
+    """Enqueue or dequeue of a queue is switched off or on, which the log knows at once."""
+    shelf = world.shelf(world.rng.choice(list(world.work)))
+    names = [name for name in ("enqueue", "dequeue") if world.rng.random() < 0.35]
+    for name in ("enqueue", "dequeue"):
+        if (name in names) != (name in shelf.service.stopped):
+            world.seen(f"stop: {name} {'off' if name in names else 'on'}")
+    shelf.service.stopped = names
+    stop_queue(world.life.vhost, world.queue_of(shelf), names)
+    world.life.sync()
 
 
 def delete_queue(world: World) -> None:
@@ -214,7 +241,7 @@ def transact(world: World, picked: list[Held]) -> None:
     drafts = [draft(world) for _ in range(rng.randrange(4))]
     refused = False
     for number, (note, shelves, route) in enumerate(drafts, 1):
-        refused = refused or any(shelf.refuses(note.size) for shelf in shelves)
+        refused = refused or refuses_all(shelves) or any(shelf.refuses(note.size) for shelf in shelves)
         commit.publishes.append(Sending(job, note, shelves, route, number == len(drafts)))
         job.puts.append((note, shelves))
         for shelf in shelves:

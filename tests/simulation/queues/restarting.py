@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.core.stopping import stopped
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
 from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
@@ -110,6 +111,10 @@ def take_over(
     book, seen, now = world.book, world.seen, world.clock.now
     spec = old.spec if old is not None else world.profile.queues[name.split(".")[0]]
     shelf = Shelf(name, spec)
+    shelf.service.stopped = stopped(world.life.vhost.queues[name])
+    if world.life.clean and old is not None:
+        before_stop = old.service.stopped
+        check(seen, "R5", shelf.service.stopped == before_stop, f"queue {name} was stopped: {before_stop}")
     order = [number for queue, number in found if queue == name]
     notes = sorted((book.notes[number] for number in order), key=lambda note: note.appended)
     for note in notes:
@@ -136,7 +141,7 @@ def expect(
         check(seen, "R5", redelivered == was, f"{key} redelivered: {redelivered}")
     else:
         check(seen, "R5", redelivered, f"{key} may have been with somebody")
-    least, most = world.book.journal.counts_of(key) if shelf.spec.limit is not None else (0, 0)
+    least, most = world.book.journal.counts_of(key) if shelf.spec.counts else (0, 0)
     check(seen, "R5", least <= count <= most, f"{key} was given out {count} times, not {least} to {most}")
 
 

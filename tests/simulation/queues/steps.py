@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from broker.core.consumer import QueueConsumer
-from broker.core.errors import AccessRefused, ResourceLocked
+from broker.core.errors import AccessRefused, QueueStopped, ResourceLocked
 from broker.core.getting import get_one
 from broker.core.lease import Lease
 from broker.core.release import deliver_again
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.life import KindFilter
-from tests.simulation.queues.model import LIMIT, Shelf, Taker, Window
+from tests.simulation.queues.model import LIMIT, Shelf, Taker
 from tests.simulation.queues.publishing import finish
+from tests.simulation.queues.windows import Window
 from tests.simulation.queues.world import World
 
 PREFETCH = (0, 1, 1, 2, 5)
@@ -52,6 +53,7 @@ def attach(world: World) -> None:
     priority = rng.choice(profile.priorities)
     for shelf in shelves:
         taker = Taker(shelf, channel.talk, client.windows, priority, browses, no_ack, alone, below)
+        taker.candidate = not browses and chance(world, profile.candidates)
         join(world, client, taker)
 
 
@@ -69,6 +71,7 @@ def join(world: World, client: Client, taker: Taker) -> None:
         taker.no_ack,
         None if taker.below is None else KindFilter(taker.below, world.life.log),
     )
+    consumer.candidate = taker.candidate
     client.takers[consumer] = taker
     turned_away = shelf.turns_away(taker)
     if not turned_away:
@@ -232,17 +235,21 @@ def send_again(world: World) -> None:
             continue
         world.seen("delivery: sent again")
         exhausted = shelf.is_exhausted(item)
-        if exhausted:
+        gone = exhausted or shelf.spec.retry is not None
+        if gone and not exhausted:
+            held.client.held.remove(held)
+            world.book.release(shelf, [item])
+        elif exhausted:
             held.client.held.remove(held)
             world.book.leave(shelf, item, LIMIT)
         else:
             item.redelivered = True
             item.count += 1
-            if shelf.spec.limit is not None:
+            if shelf.spec.counts:
                 world.book.journal.count((shelf.name, item.number), item.count)
         sent = deliver_again(consumer.queue, held.entry)
-        checks.check(world.seen, "D9", sent != exhausted, f"{item.number} is sent again: {sent}")
-        if exhausted:
+        checks.check(world.seen, "D9", sent != gone, f"{item.number} is sent again: {sent}")
+        if gone:
             held.client.restore_credit(item.note.size)
 
 
@@ -252,20 +259,22 @@ def get(world: World) -> None:
     queue = world.queue_of(shelf)
     client = Client(world, any_channel(world), Window(), False)
     no_ack = world.rng.random() < 0.3
-    taker = Taker(shelf, client.channel.talk, client.windows, no_ack=no_ack)
+    taker = Taker(shelf, client.channel.talk, client.windows, no_ack=no_ack, gets=True)
+    refused = shelf.service.get_refused()
     consumer = QueueConsumer(client, queue, no_ack=no_ack)
     client.takers[consumer] = taker
     world.clients.append(client)
     try:
         entry = get_one(queue, consumer)
-    except ResourceLocked:
-        checks.check(world.seen, "D4", shelf.spec.single_active, "a get was refused")
-        world.seen("get: refused")
+    except (ResourceLocked, QueueStopped) as error:
+        expected = ResourceLocked if refused == "locked" else QueueStopped
+        checks.check(world.seen, "D4", bool(refused) and isinstance(error, expected), f"a get: {error}")
+        world.seen("get: " + refused)
         return
-    checks.check(world.seen, "D4", not shelf.spec.single_active, "a get went past the active consumer")
+    checks.check(world.seen, "D4", not refused, f"a get was not refused, the queue is {refused}")
     if entry is None:
         world.book.end_of_step()
-        first = next((item for item in shelf.items if item.state == "ready"), None)
+        first = shelf.first_for(taker, world.clock.now)
         checks.check(world.seen, "D1", first is None, f"a get found nothing, there is {first}")
         world.seen("get: empty")
         return

@@ -6,8 +6,10 @@ from itertools import pairwise
 
 from broker.core.browsers import SWEEP
 from broker.core.consumer import (
+    BLOCKED_BY_GATE,
     BLOCKED_BY_SIZE,
     BLOCKED_BY_STANDBY,
+    BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
     INTERESTED,
     NON_ACQUIRING,
@@ -16,16 +18,19 @@ from broker.core.consumer import (
     QueueConsumer,
 )
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.entry import HELD as WAITING
 from broker.core.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
-from tests.simulation.queues.model import READY, Seen, Shelf
+from tests.simulation.queues.model import HELD, OUT, READY, Seen, Shelf
+
+STATES = {READY: AVAILABLE, OUT: ACQUIRED, HELD: WAITING}
 
 
-def check_structure(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEntry, int]) -> None:
+def check_structure(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEntry, int], now: int) -> None:
     """`numbers`: of the messages of the queue's entries, in its order."""
     check_entries(seen, shelf, queue, numbers)
-    check_consumers(seen, queue, shelf)
+    check_consumers(seen, queue, shelf, now)
     check_cursors(seen, queue, numbers)
     check_reliance(seen, queue)
 
@@ -39,27 +44,43 @@ def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEnt
     for entry, waiters in queue.awaited.items():
         check(seen, "I3", entry.state == AVAILABLE, "somebody waits for what cannot be had")
         check(seen, "I3", all(waiter.waiting_on is entry for waiter in waiters), "who waits for it")
-    ready = ready_bytes = 0
+    ready = ready_bytes = out = out_bytes = 0
     for entry, item in zip(numbers, shelf.items, strict=True):
-        state = AVAILABLE if item.state == READY else ACQUIRED
+        state = STATES[item.state]
         check(seen, "I2", entry.state == state, f"{item.number} is {item.state}")
         check(seen, "I3", (entry.owner is None) == (item.holder is None), f"who has {item.number}")
         if item.state == READY:
             ready += 1
             ready_bytes += item.note.size
-        else:
+        elif item.state == OUT:
+            out += 1
+            out_bytes += item.note.size
             client = entry.owner.target if entry.owner is not None else None
             assert isinstance(client, Client)
             holds = [held.item for held in client.held if held.entry is entry]
             check(seen, "I3", holds == [item], f"{item.number} is held by who does not own it")
         check(seen, "I2", (entry.timer and entry.timer.due) == item.due, f"the time of {item.number}")
     total = sum(item.note.size for item in shelf.items)
-    counts = (queue.ready, queue.ready_bytes, queue.unacked, queue.unacked_bytes)
-    recount = (ready, ready_bytes, len(expected) - ready, total - ready_bytes)
+    counts = (
+        queue.ready,
+        queue.ready_bytes,
+        queue.unacked,
+        queue.unacked_bytes,
+        queue.held,
+        queue.held_bytes,
+    )
+    recount = (
+        ready,
+        ready_bytes,
+        out,
+        out_bytes,
+        len(expected) - ready - out,
+        total - ready_bytes - out_bytes,
+    )
     check(seen, "I2", counts == recount, f"{counts} instead of {recount}")
 
 
-def check_consumers(seen: Seen, queue: Queue, shelf: Shelf) -> None:
+def check_consumers(seen: Seen, queue: Queue, shelf: Shelf, now: int) -> None:
     manager = queue.manager
     listed: list[QueueConsumer] = []
     for state, members in ((NOT_INTERESTED, manager.not_interested), (NON_ACQUIRING, manager.non_acquiring)):
@@ -84,8 +105,8 @@ def check_consumers(seen: Seen, queue: Queue, shelf: Shelf) -> None:
         taker = client.takers[consumer]
         suspended = bool(consumer.blockers & BLOCKED_BY_TARGET)
         check(seen, "I5", suspended == taker.suspended(), f"suspended: {suspended}")
-        standing_by = bool(consumer.blockers & BLOCKED_BY_STANDBY)
-        check(seen, "D4", standing_by != shelf.is_served(taker), f"stands by: {standing_by}")
+        standing_by = bool(consumer.blockers & (BLOCKED_BY_STANDBY | BLOCKED_BY_STOP | BLOCKED_BY_GATE))
+        check(seen, "D4", standing_by != shelf.service.is_served(taker, now), f"stands by: {standing_by}")
         waiting = bool(consumer.blockers & BLOCKED_BY_SIZE)
         check(seen, "I5", waiting == (consumer in queue.waiting), "who waits for room")
         awaits = consumer in queue.waiting or consumer in queue.gated
@@ -122,6 +143,6 @@ def check_reliance(seen: Seen, queue: Queue) -> None:
     if queue.ready == 0 or not queue.alike:
         return
     able = [consumer for consumer in queue.manager.all if consumer.acquires and not consumer.blockers]
-    top = max((consumer.priority for consumer in able), default=0)
-    relied = [consumer.state == NOTIFIED for consumer in able if consumer.priority == top]
+    top = max((consumer.rank for consumer in able), default=0)
+    relied = [consumer.state == NOTIFIED for consumer in able if consumer.rank == top]
     check(seen, "I6", not relied or any(relied), "work is waiting and nobody is relied upon")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.queues import book, journal, model, profiles
+from tests.simulation.queues import book, journal, model, profiles, service, windows
 from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
@@ -17,7 +17,7 @@ from tests.simulation.queues.model import InvariantError, Seen
 ORDINARY = 360
 NIGHTLY = 10_000
 CHUNK = 1_000
-MODEL = (book, journal, model, profiles)
+MODEL = (book, journal, model, profiles, service, windows)
 
 
 def run(first: int, count: int) -> Seen:

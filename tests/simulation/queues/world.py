@@ -23,9 +23,10 @@ from tests.simulation.queues import checks
 from tests.simulation.queues.book import Book, Letter
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.life import Life, Mark, content_of
-from tests.simulation.queues.model import InvariantError, Item, Line, Note, Seen, Shelf, Spec, Taker, Talk
+from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
 from tests.simulation.queues.profiles import Profile
 from tests.simulation.queues.structure import check_structure
+from tests.simulation.queues.windows import Line, Talk
 from tests.simulation.sim_disk import SimDisk
 
 
@@ -101,13 +102,14 @@ class World:
         self.deliveries += 1
         taker = client.takers[consumer]
         shelf = taker.queue
+        self.book.revive(shelf)
         item = self.item(shelf, self.life.number(entry.message))
         checks.check_delivery(self.seen, shelf, taker, item, entry, self.clock.now, getting)
         self.seen("delivery: " + self.manner(taker, getting))
         if taker.browses:
             taker.shown.add(item.number)
         else:
-            self.book.give(item, taker, shelf.spec.limit is not None and not consumer.no_ack)
+            self.book.give(item, taker, shelf.spec.counts and not consumer.no_ack)
         if consumer.no_ack and not taker.browses:
             self.book.settle(shelf, item)
             return None
@@ -136,6 +138,7 @@ class World:
 
     def drained(self, client: Client, consumer: QueueConsumer) -> None:
         """`consumer` looked for something and found nothing."""
+        self.book.revive(client.takers[consumer].queue)
         checks.check_end(self.seen, client.takers[consumer], self.clock.now)
 
     def leases_ended(self, ended: list[Held]) -> None:
@@ -187,7 +190,7 @@ class World:
         for shelf in self.book.shelves.values():
             queue = self.queue_of(shelf)
             numbers = {entry: self.life.number(entry.message) for entry in queue.entries}
-            check_structure(self.seen, shelf, queue, numbers)
+            check_structure(self.seen, shelf, queue, numbers, self.clock.now)
         for client in self.clients:
             if client.lease is not None:
                 ends = [

@@ -1,0 +1,95 @@
+"""Whether a queue serves a taker at all: elections, gates, and queues that are stopped.
+
+It shares no code with the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.queues.model import Shelf, Taker
+
+PREEMPTS_EQUALS = 127
+
+
+class Service:
+    """Who is served by one queue. `stopped`: what of it is switched off, `enqueue` or `dequeue`."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.spec = shelf.spec
+        self.active: Taker | None = None
+        self.ending = False  # the last candidate has gone, and what others have keeps everybody waiting
+        self.is_open = shelf.spec.gate is None
+        self.first_came = 0
+        self.stopped: list[str] = []
+
+    def takers(self) -> list[Taker]:
+        return [taker for taker in self.shelf.takers if not taker.browses]
+
+    # ---- coming and going
+
+    def attached(self, taker: Taker, now: int) -> None:
+        if taker.browses:
+            return
+        gate = self.spec.gate
+        count = len(self.takers())
+        if count == 1:
+            self.first_came = now
+        if gate is not None and not self.opened(now):
+            self.is_open = 0 < gate[0] <= count
+        if self.is_candidate(taker) and (self.active is None or self.takes_over(taker, self.active)):
+            self.active = taker
+            self.ending = False
+
+    def detached(self, taker: Taker) -> None:
+        if self.spec.gate is not None and not self.takers():
+            self.is_open = False
+        if taker is self.active:
+            candidates = [other for other in self.takers() if self.is_candidate(other)]
+            self.active = max(candidates, key=lambda other: other.priority, default=None)
+            self.ending = self.active is None and self.drains()
+
+    def is_candidate(self, taker: Taker) -> bool:
+        return self.spec.single_active or self.spec.all_exclusive or taker.candidate
+
+    def takes_over(self, newcomer: Taker, active: Taker) -> bool:
+        if newcomer.priority == active.priority == PREEMPTS_EQUALS:
+            return not self.spec.single_active
+        return newcomer.priority > active.priority
+
+    def drains(self) -> bool:
+        return self.spec.single_active or self.spec.drain
+
+    # ---- what follows
+
+    def opened(self, now: int) -> bool:
+        """Whether enough takers have come, or the first one has waited for long enough."""
+        gate = self.spec.gate
+        if gate is not None and not self.is_open and gate[1] is not None and self.takers():
+            self.is_open = now >= self.first_came + gate[1]
+        return self.is_open
+
+    def has_begun(self) -> bool:
+        """Whether all but one stand by."""
+        if self.ending and not any(item.holder for item in self.shelf.items):
+            self.ending = False
+        return self.active is not None or self.ending
+
+    def is_served(self, taker: Taker, now: int) -> bool:
+        """Whether `taker`, attached, would be given something; a basic.get asks for itself."""
+        if taker.browses or taker.gets:
+            return True
+        if "dequeue" in self.stopped or not self.opened(now):
+            return False
+        if not self.has_begun():
+            return True
+        others = any(item.holder not in (None, taker) for item in self.shelf.items)
+        return taker is self.active and not (self.drains() and others)
+
+    def get_refused(self) -> str:
+        """Why a basic.get is refused: "stopped", "locked", or "" if it is not."""
+        if "dequeue" in self.stopped:
+            return "stopped"
+        return "locked" if self.spec.single_active or self.has_begun() else ""
