@@ -17,7 +17,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.expiry import stop_timer
-from broker.core.message import Message
+from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.offering import offer_again
 from broker.core.route import Route
 from broker.core.transaction import REMOVE, HeldPublish, HeldSettlement, Transaction
@@ -81,11 +81,15 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
 
 
 class OperatorPublish(HeldPublish):
-    """A message that an operation puts somewhere: into stopped queues too, and never nowhere."""
+    """A message that an operation puts somewhere: into stopped queues too, and never nowhere.
 
-    def __init__(self, route: Route, message: Message) -> None:
+    Its publisher has been told of its arrival, if of anything, and is told once that it was consumed.
+    """
+
+    def __init__(self, route: Route, message: Message, copied: bool) -> None:
         super().__init__(route, message, [], False)
         self.own = True
+        message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
     def resolve(self, virtual_host: VirtualHost) -> str:
         """Find out where it goes (HeldPublish)."""
@@ -116,9 +120,9 @@ class Operation(Transaction):
         mark(self.queue, entry, self.taker)
         self.settlements.append(HeldSettlement(0, entry, self.taker, REMOVE))
 
-    def publish(self, route: Route, message: Message) -> None:
-        """Have a message be put where a route leads, with the commit."""
-        self.publishes.append(OperatorPublish(route, message))
+    def publish(self, route: Route, message: Message, copied: bool = False) -> None:
+        """Have a new message be put where a route leads, with the commit; `copied`: the old one stays."""
+        self.publishes.append(OperatorPublish(route, message, copied))
 
     def commit(self) -> None:
         """Do all of it (Transaction). Raises NotFound too: the queue is gone."""

@@ -234,6 +234,21 @@ def test_a_queue_takes_back_what_it_remembers(api: Api, vhost: str, address: Add
     assert bodies(api, vhost, "q") == ["twice"]
 
 
+def test_publishers_are_told_once_of_what_was_moved(api: Api, vhost: str, address: Address) -> None:
+    for name in ("q", "moved", "copied", "receipts"):
+        api.put("queues", vhost, name, durable=True)
+    with amqp(address, vhost) as channel:
+        headers = {"x-receipt-to": "receipts", "x-receipt-on": "arrival,consumed"}
+        channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2, headers=headers))
+        operate(api, vhost, "q", "copy", all=True, to={"queue": "copied"})
+        operate(api, vhost, "q", "move", all=True, to={"queue": "moved"})
+        for name in ("copied", "moved"):
+            channel.basic_ack(channel.basic_get(name)[0].delivery_tag)
+        channel.queue_declare("moved", passive=True)
+    told = [each["properties"]["headers"] for each in messages(api, vhost, "receipts")]
+    assert [(each["what"], each["queue"]) for each in told] == [("arrival", "q"), ("consumed", "moved")]
+
+
 def test_users_are_held_to_their_permissions(api: Api, vhost: str, name: str, address: Address) -> None:
     for queue in ("q", "other"):
         api.put("queues", vhost, queue, durable=True)

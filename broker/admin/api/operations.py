@@ -254,7 +254,7 @@ async def _gather(
                 if placed is None:
                     continue
                 route, message = placed
-                operation.publish(route, message)
+                operation.publish(route, message, not removes)
                 size += int(held_bytes(message)) if message.body is None else 0
             if ids is not None:
                 ids.discard(id_of(queue, entry))
