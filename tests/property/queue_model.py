@@ -7,13 +7,11 @@ from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
 from broker.core.ports import MessageStore
-from broker.core.priority_list import PriorityEntryList
 from broker.core.queue import Queue
 from broker.core.stopping import DEQUEUE, stopped
 from tests.dispatch import number_of
+from tests.property.queue_orders import ByPriority
 from tests.property.queue_rules import RULES, impose
 from tests.property.queue_serving import EVERYBODY, Serving
 
@@ -44,6 +42,8 @@ class Item:
     was_out: bool = field(compare=False, default=False)  # a browser may have passed it meanwhile
     due: int | None = field(compare=False, default=None)  # when its time is over
     until: int = field(compare=False, default=0)  # when it is to be tried again
+    key: int = field(compare=False, default=0)
+    outdated: bool = field(compare=False, default=False)  # it was replaced while somebody had it
 
     def is_late(self, now: int) -> bool:
         return self.due is not None and self.due <= now
@@ -61,10 +61,9 @@ def precedence(consumer: QueueConsumer) -> tuple[int, ...]:
     return (consumer.priority, -list(manager.all).index(consumer) if manager.strict else 0)
 
 
-def new_queue(name: str, store: MessageStore, counters: Counters, levels: int, rule: str) -> Queue:
-    """A queue with so many levels of priority, and this rule."""
-    entries: QueueEntryList = FifoEntryList() if levels == 1 else PriorityEntryList(levels)
-    queue = Queue(name, store, entries, counters)
+def new_queue(name: str, store: MessageStore, counters: Counters, order: ByPriority, rule: str) -> Queue:
+    """A queue with this order, and this rule."""
+    queue = Queue(name, store, order.entries(), counters)
     impose(rule, queue)
     return queue
 
@@ -72,8 +71,9 @@ def new_queue(name: str, store: MessageStore, counters: Counters, levels: int, r
 class Model:
     """The list that a queue must behave like."""
 
-    def __init__(self, queue: Queue, serving: str = EVERYBODY, rule: str = "") -> None:
+    def __init__(self, queue: Queue, order: ByPriority, serving: str = EVERYBODY, rule: str = "") -> None:
         self.queue = queue
+        self.order = order
         self.rule = RULES[rule](self)
         self.serving = Serving(queue, serving)
         self.items: list[Item] = []
@@ -113,11 +113,18 @@ class Model:
         self.items.remove(item)
 
     def add(self, item: Item) -> None:
+        """It takes the place of one that it replaces; one that somebody has dies when it is back."""
+        for other in self.order.replaced(self.items, item):
+            if other.state == OUT:
+                other.outdated = True
+            else:
+                item.rank = other.rank
+                self.drop(other)
         insort(self.items, item)
 
     def back(self, item: Item, now: int, retry: int) -> None:
         """`item` comes back. It waits: `retry` ms, the second time twice as long, then four times."""
-        if item.is_late(now):
+        if item.is_late(now) or item.outdated:
             self.drop(item)
         else:
             item.until = now + min(retry << (item.sends - 1), 4 * retry)

@@ -121,3 +121,14 @@ def new_wire(scheduler: Scheduler) -> Wire:
     """A connection that has just been opened."""
     connection = Connection(scheduler)
     return Wire(connection, [(Session(connection), Credit()) for _ in range(2)])
+
+
+def pick(
+    probes: list[Probe], which: int, first: int, count: int
+) -> list[tuple[Probe, QueueConsumer, QueueEntry]]:
+    """Take up to `count` deliveries, from the `first` on, out of what one client holds."""
+    holders = [probe for probe in probes if probe.held]
+    if not holders:
+        return []
+    probe = holders[which % len(holders)]
+    return [(probe, consumer, entry) for consumer, entry in probe.pick(first, count)]

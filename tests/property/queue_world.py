@@ -22,13 +22,14 @@ from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property.queue_model import OUT, Item, Model, Multiples, new_queue
 from tests.property.queue_operators import Operator
-from tests.property.queue_probe import Probe, new_wire
+from tests.property.queue_orders import ORDERS
+from tests.property.queue_probe import Probe, new_wire, pick
 from tests.property.queue_serving import EVERYBODY, SOME
 from tests.topology import new_vhost
 
 
 class World:
-    """`levels` of message priority, `queues`, how far one scan may go, and who is served.
+    """`levels` of message priority, `queues`, how far one scan may go, who is served, and in which `order`.
 
     `filtering`: some consumers are to see only some messages. `rule`: one of queue_rules.RULES.
     `ttl`: milliseconds that a message may wait; NEVER: as its own expiration says; None: nothing expires.
@@ -46,8 +47,10 @@ class World:
         filtering: bool = False,
         rule: str = "",
         retry: int = 0,
+        order: str = "",
     ) -> None:
         self.retry = retry
+        self.order = ORDERS[order](levels)
         self.levels = levels
         self.filtering = filtering
         self.rule = rule
@@ -75,6 +78,9 @@ class World:
 
     def publish_immediate(self, queue: int, size: int, priority: int, expiration: int = NEVER) -> None:
         model, item, published = self._new_message(queue, size, priority, expiration)
+        if self.order.replaced(model.items, item):
+            assert not enqueue_immediate(model.queue, published), "an immediate message replaces nothing"
+            return
         expected = checks.immediate_taker_exists(self, model, item)
         model.add(item)
         taken = enqueue_immediate(model.queue, published)
@@ -175,14 +181,14 @@ class World:
             self.delivered(probe, getter, entry)
 
     def settle(self, which: int, first: int, count: int, discard: bool = False) -> None:
-        for probe, consumer, entry in self._pick(which, first, count):
+        for probe, consumer, entry in pick(self.probes, which, first, count):
             if consumer.acquires:
                 self._item_gone(entry)
                 (Queue.discard if discard else Queue.settle)(consumer.queue, entry)
             probe.restore_credit(entry.message.size)
 
     def release(self, which: int, first: int, count: int) -> None:
-        picked = self._pick(which, first, count)
+        picked = pick(self.probes, which, first, count)
         for consumer in {consumer: None for _, consumer, _ in picked}:
             entries = [entry for _, owner, entry in picked if owner is consumer]
             if consumer.acquires:
@@ -243,7 +249,7 @@ class World:
     # ---- inside
 
     def _new_queue(self, name: str) -> Model:
-        queue = new_queue(name, self.store, self.counters, self.levels, self.rule)
+        queue = new_queue(name, self.store, self.counters, self.order, self.rule)
         queue.context.scan_budget = self.scan_budget
         if self.ttl is not None:
             queue.rules = Rules(queue, self.vhost)
@@ -251,7 +257,7 @@ class World:
         if self.retry:
             queue.retry = Retry(queue, self.vhost)
             queue.retry.apply({"x-retry-min": self.retry, "x-retry-max": 4 * self.retry})
-        return Model(queue, self.serving, self.rule)
+        return Model(queue, self.order, self.serving, self.rule)
 
     def _session(self, wire: int) -> tuple[Session, Credit]:
         sessions = self.wires[wire % len(self.wires)].sessions
@@ -261,8 +267,8 @@ class World:
         self, queue: int, size: int, priority: int, expiration: int
     ) -> tuple[Model, Item, Message]:
         self.numbers += 1
-        rank = -min(priority, self.levels - 1)
-        item = self.items[self.numbers] = Item(rank, self.numbers, size)
+        rank = self.order.rank(priority, self.numbers)
+        item = self.items[self.numbers] = Item(rank, self.numbers, size, key=priority)
         published = message(item.number, size, priority)
         if self.ttl is not None:
             published.expiration = expiration
@@ -272,14 +278,6 @@ class World:
 
     def _probe(self, which: int) -> Probe | None:
         return self.probes[which % len(self.probes)] if self.probes else None
-
-    def _pick(self, which: int, first: int, count: int) -> list[tuple[Probe, QueueConsumer, QueueEntry]]:
-        """Take up to `count` deliveries, from the `first` on, out of what one client holds."""
-        holders = [probe for probe in self.probes if probe.held]
-        if not holders:
-            return []
-        probe = holders[which % len(holders)]
-        return [(probe, consumer, entry) for consumer, entry in probe.pick(first, count)]
 
     def _give_back(self, probe: Probe, consumer: QueueConsumer) -> list[QueueEntry]:
         entries = probe.give_back(consumer)

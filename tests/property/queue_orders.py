@@ -1,0 +1,60 @@
+"""The orders that queues keep: what lists them, and where the model puts an item and what it replaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
+from broker.core.last_value_list import LastValueEntryList
+from broker.core.priority_list import PriorityEntryList
+from broker.core.sorted_list import SortedEntryList
+from tests.keyed import HEADERS, KEY
+
+if TYPE_CHECKING:
+    from tests.property.queue_model import Item
+
+
+class ByPriority:
+    """The higher priority first, of so many levels."""
+
+    def __init__(self, levels: int) -> None:
+        self.levels = levels
+
+    def entries(self) -> QueueEntryList:
+        return FifoEntryList() if self.levels == 1 else PriorityEntryList(self.levels)
+
+    def rank(self, priority: int, number: int) -> int:
+        return -min(priority, self.levels - 1)
+
+    def replaced(self, items: list[Item], item: Item) -> list[Item]:
+        """Those of `items` that `item`, which is new, replaces."""
+        return []
+
+
+class Sorted(ByPriority):
+    """The lower priority first: it is the key, and small blocks are the test."""
+
+    def entries(self) -> QueueEntryList:
+        entries = SortedEntryList(KEY, HEADERS)
+        entries.block = 3
+        return entries
+
+    def rank(self, priority: int, number: int) -> int:
+        return priority
+
+
+class LastValue(ByPriority):
+    """As they come, and of those with one priority, which is the key, the last one; 0 is no key."""
+
+    def entries(self) -> QueueEntryList:
+        return LastValueEntryList(KEY, HEADERS)
+
+    def rank(self, priority: int, number: int) -> int:
+        return number
+
+    def replaced(self, items: list[Item], item: Item) -> list[Item]:
+        return [other for other in items if other.key == item.key != 0 and not other.outdated]
+
+
+ORDERS = {"": ByPriority, "sorted": Sorted, "last value": LastValue}
