@@ -30,6 +30,7 @@ class SelectorFilter(EntryFilter):
     def __init__(self, selector: Selector, store: MessageStore) -> None:
         super().__init__(selector.canonical)
         self.selector = selector
+        self.demands = selector.demands
         self._store = store
         self._mark = b""
         self._named = b""  # the name of a header that must be `_number`

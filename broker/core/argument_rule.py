@@ -21,7 +21,7 @@ _AGE_UNITS: Final = "YMDhms"
 class ArgumentRule:
     """What one argument may be. `choices` () allows any string; `low` and `high` bound numbers.
 
-    Of the kind "set" it is some of the `choices`, with commas between them.
+    Of the kind "set" it is some of the `choices`, of the kind "headers" up to `high` names; with commas.
     """
 
     def __init__(self, kind: str, low: int = 0, high: int = 0, choices: tuple[str, ...] = ()) -> None:
@@ -53,11 +53,17 @@ class ArgumentRule:
             return "a string of at most 255 bytes"
         if self.kind == "header" and not (value and is_short(value)):
             return "a string of 1 to 255 bytes"
+        if self.kind == "headers":
+            named = {name.strip() for name in value.split(",")}
+            right = len(named) == value.count(",") + 1 <= self.high and all(
+                name and is_short(name) for name in named
+            )
+            return "" if right else f"1 to {self.high} different names of headers with commas between them"
         if self.kind == "name" and not value:
             return "a string of at least one octet"
         if self.kind == "set":
-            named = {name.strip() for name in value.split(",")}
-            return "" if named <= set(self.choices) else "some of " + ", ".join(self.choices)
+            chosen = {name.strip() for name in value.split(",")}
+            return "" if chosen <= set(self.choices) else "some of " + ", ".join(self.choices)
         if self.choices and value not in self.choices:
             return "one of " + ", ".join(self.choices)
         return ""

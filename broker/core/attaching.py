@@ -19,8 +19,7 @@ from broker.core.consumer import (
     REMOVED,
     QueueConsumer,
 )
-from broker.core.context import QueueContext
-from broker.core.contexts import join, leave
+from broker.core.contexts import browsing, join, leave
 from broker.core.entry import QueueEntry
 from broker.core.errors import AccessRefused
 from broker.core.exclusive import Election
@@ -42,7 +41,7 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
         if consumer.extent is None:
-            consumer.context = QueueContext(queue.entries, consumer.filter)
+            consumer.context = browsing(queue, consumer.filter)
         else:
             consumer.context = consumer.extent.context(queue, consumer.filter)
         browsers.begin(queue, consumer.context)

@@ -55,15 +55,10 @@ class Browsers:
         """`entry` is about to be unlinked, and then `depth` are left: no cursor may stand on it."""
         there = self.standing.pop(entry, None)
         if there is not None:
-            before = entry.prev
-            assert before is not None, "a cursor stands on linked entries only"
             for cursor in there:
+                before = cursor.entries.before(entry)
                 cursor.last = before
-            others = self.standing.get(before)
-            if others is None:
-                self.standing[before] = there
-            else:
-                others.update(there)
+                self.standing.setdefault(before, {})[cursor] = None
         self._gone += 1
         if self._gone >= SWEEP + len(self.cursors):
             self._gone = 0
@@ -107,5 +102,7 @@ def end(queue: Queue, cursor: QueueContext) -> None:
     browsers = queue.browsers
     if browsers is not None:
         browsers.remove(cursor)
+        if cursor.row is not None and queue.index is not None:
+            queue.index.release(cursor.row)
         if not browsers.cursors:
             queue.browsers = None

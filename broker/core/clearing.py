@@ -103,6 +103,8 @@ class Remains(Alarm):
         entry.owner = None
         if self._rules is not None and entry.timer is not None:
             self._rules.timers.stop(entry.timer)
+        if queue.index is not None:
+            queue.index.remove(entry, 0)
         queue.entries.unlink(entry)
         self._forget(entry.message)
 

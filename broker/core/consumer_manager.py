@@ -72,12 +72,15 @@ class QueueConsumerList:
 class ConsumerLevel:
     """The acquiring consumers of one rank that see the same entries, those of `context`.
 
-    `members` counts them in whatever state they are.
+    `members` counts them in whatever state they are. `home` is the list that the level is in. `turn`: when
+    one of them was told of work last.
     """
 
-    def __init__(self, rank: i64, context: QueueContext) -> None:
+    def __init__(self, rank: i64, context: QueueContext, home: list[ConsumerLevel]) -> None:
         self.rank = rank
         self.context = context
+        self.home = home
+        self.turn: i64 = 0
         self.members: i64 = 0
         self.interested = QueueConsumerList()
         self.notified = QueueConsumerList()
@@ -93,12 +96,14 @@ class QueueConsumerManager:
     """Every consumer is in `all` and in exactly one of the lists of its state.
 
     Gets that wait for a message are in `gets` instead of `all`, and otherwise consumers like others.
-    `levels`: Interested and Notified per rank and context, highest rank first; browsers are in none.
+    `levels`: Interested and Notified per rank and context, highest rank first; browsers are in none, and who
+    sees one row of an index is in that.
     `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
     each has a rank of its own; else the rank is the priority. [ActiveMQ strictOrderDispatch]
     `gate`: nobody is served as long as it is shut, if there is one.
-    `interested` and `notified` count their members over all levels. `wakeups` counts how often one of them
-    was told of work since the start, `empty_wakeups` how often one that had been told found nothing.
+    `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
+    `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
+    that had been told found nothing.
     """
 
     def __init__(self) -> None:
@@ -107,6 +112,7 @@ class QueueConsumerManager:
         self.non_acquiring = QueueConsumerList()
         self.not_interested = QueueConsumerList()
         self.levels: list[ConsumerLevel] = []
+        self.acquiring: i64 = 0
         self.interested: i64 = 0
         self.notified: i64 = 0
         self.wakeups: i64 = 0
@@ -114,11 +120,13 @@ class QueueConsumerManager:
         self.strict: bool = False
         self.gate: StartGate | None = None
         self._turns: i64 = 0
+        self._rotations: i64 = 0
 
     def add(self, consumer: QueueConsumer) -> None:
         """Take in a REMOVED consumer; `move` gives it a state."""
         (self.gets if consumer.getting else self.all)[consumer] = None
         if consumer.acquires:
+            self.acquiring += 1
             consumer.rank = consumer.priority
             if self.strict:
                 self._turns += 1
@@ -138,9 +146,10 @@ class QueueConsumerManager:
         level = consumer.level
         if level is not None:
             consumer.level = None
+            self.acquiring -= 1
             level.members -= 1
             if level.members == 0:
-                self.levels.remove(level)
+                level.home.remove(level)
 
     def move(self, consumer: QueueConsumer, state: i64) -> None:
         """Put `consumer` at the tail of the list for `state`; nothing happens if it is in that state."""
@@ -180,7 +189,9 @@ class QueueConsumerManager:
 
     def rotate(self, level: ConsumerLevel) -> None:
         """Have the other levels of the same rank come before `level`, which has been asked."""
-        levels = self.levels
+        self._rotations += 1
+        level.turn = self._rotations
+        levels = level.home
         index = levels.index(level)
         last = index
         while last + 1 < len(levels) and levels[last + 1].rank == level.rank:
@@ -205,13 +216,14 @@ class QueueConsumerManager:
             self.non_acquiring.remove(consumer)
 
     def _level(self, rank: i64, context: QueueContext) -> ConsumerLevel:
+        home = self.levels if context.row is None else context.row.levels
         index = 0
-        for level in self.levels:
+        for level in home:
             if level.rank == rank and level.context is context:
                 return level
             if level.rank < rank:
                 break
             index += 1
-        level = ConsumerLevel(rank, context)
-        self.levels.insert(index, level)
+        level = ConsumerLevel(rank, context, home)
+        home.insert(index, level)
         return level

@@ -150,7 +150,7 @@ class ConsumerTarget:
         if len(self.consumers) == 1:
             consumer = self.consumers[0]
             context = consumer.context
-            if consumer.state == NON_ACQUIRING and consumer.queue.manager.levels:
+            if consumer.state == NON_ACQUIRING and consumer.queue.manager.acquiring != 0:
                 count = self._browse(consumer, quota)
             else:
                 count = self._pull(consumer, quota)

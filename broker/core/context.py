@@ -13,6 +13,7 @@ from broker.core.entry_list import QueueEntryList
 
 if TYPE_CHECKING:
     from broker.core.browsers import Browsers
+    from broker.core.index import Row
 
 SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hundred microseconds
 FILTER_COST: Final[i64] = 10  # of asking a filter about an entry, in the same unit
@@ -36,6 +37,7 @@ class QueueContext:
     `filter`: which entries these consumers see; None: all of them.
     `users`: how many consumers share it, if it has a filter.
     `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
+    `row`: of an index, which it walks over instead of the queue, if any.
     `browsers`: has to know where it stands; None unless a browser's cursor.
     `effort`: what look-ups have cost since somebody set it to 0, as if each entry passed cost 1.
     """
@@ -50,6 +52,7 @@ class QueueContext:
         self.scan_budget: i64 = SCAN_BUDGET
         self.effort: i64 = 0
         self.browsers: Browsers | None = None
+        self.row: Row | None = None
 
     def get_next_available_entry(self) -> QueueEntry | None:
         """The entry to deliver next, or None; changes nothing but the cursor."""
@@ -106,9 +109,7 @@ class QueueContext:
                 self.behind.clear()
             return
         if self.last is entry:
-            before = entry.prev
-            assert before is not None, "a cursor stands on linked entries only"
-            self.last = before
+            self.last = self.entries.before(entry)
         if self.behind:
             self.compact(depth)
 

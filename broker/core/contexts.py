@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
+from broker.core.entry_list import QueueEntryList
 from broker.core.errors import PreconditionFailed
 
 if TYPE_CHECKING:
+    from broker.core.index import Row
     from broker.core.queue import Queue
 
-FILTERS_MAX: Final = 64  # of one queue: each is asked about each message
+FILTERS_MAX: Final = 64  # of one queue, or one row of its index: each is asked about each message of that
 
 
 def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
@@ -23,20 +25,37 @@ def join(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
     """
     if entry_filter is None:
         return queue.context
-    for context in queue.filtered:
+    row = None if queue.index is None else queue.index.row_for(entry_filter)
+    contexts = queue.filtered if row is None else row.contexts
+    for context in contexts:
         assert context.filter is not None, "the context without a filter is not among them"
         if context.filter.key == entry_filter.key:
             context.users += 1
+            if row is not None and queue.index is not None:
+                queue.index.release(row)  # each context is one that looks
             return context
-    if len(queue.filtered) >= FILTERS_MAX:
+    if len(contexts) >= FILTERS_MAX:
+        if row is not None and queue.index is not None:
+            queue.index.release(row)
         raise PreconditionFailed(
             f"queue '{queue.name}' in vhost '{queue.vhost}' has consumers with {FILTERS_MAX} different "
             "selectors, and no more are allowed"
         )
-    context = QueueContext(queue.entries, entry_filter)
+    context = QueueContext(_entries(queue, row), entry_filter)
     context.users = 1
-    queue.filtered.append(context)
+    context.row = row
+    contexts.append(context)
+    if row is not None and queue.index is not None:
+        queue.index.served[row] = None
     queue.alike = False
+    return context
+
+
+def browsing(queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
+    """A cursor for somebody who looks at what a filter lets pass, from the first entry on."""
+    row = None if queue.index is None else queue.index.row_for(entry_filter)
+    context = QueueContext(_entries(queue, row), entry_filter)
+    context.row = row
     return context
 
 
@@ -45,9 +64,22 @@ def leave(queue: Queue, context: QueueContext) -> None:
     if context is queue.context:
         return
     context.users -= 1
-    if context.users == 0:
+    if context.users > 0:
+        return
+    index = queue.index
+    row = context.row
+    if row is None or index is None:
         queue.filtered.remove(context)
-        queue.alike = not queue.filtered and queue.discipline is None
+    else:
+        row.contexts.remove(context)
+        if not row.contexts:
+            del index.served[row]
+        index.release(row)
+    queue.alike = not queue.filtered and queue.discipline is None and (index is None or not index.served)
+
+
+def _entries(queue: Queue, row: Row | None) -> QueueEntryList:
+    return queue.entries if row is None or row.entries is None else row.entries
 
 
 def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
@@ -60,6 +92,13 @@ def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
         queue.browsers.offer(entry, depth)
 
 
+def has_cursors(queue: Queue) -> bool:
+    """Whether an entry that leaves may concern other cursors than the shared one, or what is behind that."""
+    if queue.browsers is not None or queue.index is not None:
+        return True
+    return bool(queue.filtered) or bool(queue.context.behind)
+
+
 def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
     """A DEQUEUED entry, no longer counted, is about to be unlinked: no cursor may stand on it."""
     depth = queue.depth
@@ -68,3 +107,5 @@ def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:
         context.forget(entry, depth)
     if queue.browsers is not None:
         queue.browsers.forget(entry, depth)
+    if queue.index is not None:
+        queue.index.remove(entry, depth)

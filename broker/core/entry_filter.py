@@ -12,10 +12,12 @@ class EntryFilter:
     """A condition that holds for an entry, or not, as long as it is in its queue.
 
     `key`: filters with the same key let the same entries pass.
+    `demands`: equalities without which it lets nothing pass; see `Selector`.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.demands: list[tuple[str, str | int]] = []
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether consumers with this filter see `entry`."""

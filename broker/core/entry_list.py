@@ -65,6 +65,12 @@ class QueueEntryList:
         """The entry after a linked one (or after `head`); None at the end."""
         return entry.next
 
+    def before(self, entry: QueueEntry) -> QueueEntry:
+        """The entry before a linked one; `head` before the first."""
+        before = entry.prev
+        assert before is not None, "only a linked entry has one before it"
+        return before
+
     def arrival(self, entry: QueueEntry) -> i64:
         """When `entry` came: those that came later have higher numbers, up to `sequence`."""
         return entry.order & ARRIVAL_MASK

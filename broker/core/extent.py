@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.context import SCAN_BUDGET, QueueContext
+from broker.core.contexts import browsing
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
@@ -54,6 +55,8 @@ class Extent:
         if self.snapshot or self.skip > 0 or self.since != NO_TIME:
             views = bare_view if queue.topology is None else queue.topology.views
             entry_filter = PartFilter(self, entries, entry_filter, views, queue.store)
+        elif self.beginning == FIRST:
+            return browsing(queue, entry_filter)
         context = QueueContext(entries, entry_filter)
         if self.beginning == NEXT:
             context.last = entries.tail

@@ -10,7 +10,8 @@ from broker.core.entry_list import QueueEntryList
 from broker.core.header_value import Headers
 from broker.core.message import Message
 
-ARGUMENTS: Final[dict[str, ArgumentRule]] = {}
+INDEX: Final = "x-index"
+ARGUMENTS: Final[dict[str, ArgumentRule]] = {INDEX: ArgumentRule("headers", high=16)}
 
 
 @final

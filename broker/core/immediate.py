@@ -14,6 +14,7 @@ from broker.core.consumer_manager import ConsumerLevel, QueueConsumerList
 from broker.core.dead_letter import EXPIRED, dead_letter
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
+from broker.core.index import all_levels, levels_for
 from broker.core.leaving import drop
 from broker.core.message import Message
 
@@ -68,7 +69,7 @@ def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
     """Who can take `entry`, which is nobody's own."""
     wanted: ConsumerLevel | None = None
     taker: QueueConsumer | None = None
-    for level in queue.manager.levels:
+    for level in levels_for(queue, entry):
         if wanted is not None and wanted.rank != level.rank:
             break
         if not level.wants_work or not level.context.sees(entry):
@@ -108,7 +109,7 @@ def hand_over(queue: Queue) -> bool:
 
     What is on disk only is not delivered so: the consumer's connection must bear it if that cannot be read.
     """
-    for level in list(queue.manager.levels):
+    for level in all_levels(queue):
         asked = _speakers(queue, level)
         for consumer in asked:
             entry = next_in_time(queue, consumer)

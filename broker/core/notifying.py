@@ -16,6 +16,7 @@ from broker.core.consumer import INTERESTED, NON_ACQUIRING, NOTIFIED, QueueConsu
 from broker.core.context import QueueContext
 from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
+from broker.core.index import all_levels, levels_for
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -58,7 +59,7 @@ def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
     """As `notify_one`, where no more than one entry can be taken: who is on the way already will do."""
     rank: i64 = 0
     wanted = False
-    for level in queue.manager.levels:
+    for level in levels_for(queue, entry):
         if wanted and level.rank != rank:
             break  # whoever comes from below is not to be waited for
         if level.wants_work and level.context.sees(entry):
@@ -141,7 +142,7 @@ def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
             return
     rank: i64 = 0
     relied = False
-    for level in queue.manager.levels:
+    for level in levels_for(queue, entry):
         if relied and level.rank != rank:
             return  # somebody is on the way who is not to be overtaken
         if not level.wants_work or not level.context.sees(entry):
@@ -158,7 +159,7 @@ def _notify_taker(queue: Queue, entry: QueueEntry) -> None:
 def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> bool:
     if queue.discipline is not None and queue.discipline.owner(entry) is not None:
         return False  # it is the consumer's own
-    for level in queue.manager.levels:
+    for level in levels_for(queue, entry):
         if level.rank <= consumer.rank:
             return False
         if level.wants_work and level.context.sees(entry):
@@ -185,7 +186,7 @@ def wake_contexts(queue: Queue) -> None:
     One for all contexts would not do: it may not see what others see.
     """
     seen: set[QueueContext] = set()
-    for level in list(queue.manager.levels):
+    for level in all_levels(queue):
         consumer = level.interested.head
         if consumer is not None and level.context not in seen:
             seen.add(level.context)

@@ -23,6 +23,8 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
             queue.context.offer(entry, depth)
     for context in queue.filtered:
         context.offer_many(back, depth)
+    if queue.index is not None:
+        queue.index.offer(back, depth)
     if queue.rules is not None:
         queue.rules.returned(back)  # some may be gone after it
     if queue.waiting:

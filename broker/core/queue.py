@@ -10,7 +10,7 @@ from broker.core.attaching import attach, detach
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
-from broker.core.contexts import forget_everywhere
+from broker.core.contexts import forget_everywhere, has_cursors
 from broker.core.counters import Counters
 from broker.core.dead_letter import REJECTED, dead_letter
 from broker.core.delivery_limit import note_delivery
@@ -30,6 +30,7 @@ from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_f
 
 if TYPE_CHECKING:
     from broker.core.browsers import Browsers
+    from broker.core.index import Index
     from broker.core.memory import Memory
     from broker.core.retry import Retry
     from broker.core.rules import Rules
@@ -100,6 +101,7 @@ class Queue:
         self.context = QueueContext(entries)
         self.filtered: list[QueueContext] = []
         self.browsers: Browsers | None = None
+        self.index: Index | None = None
         self.alike: bool = True
         self.waiting: dict[QueueConsumer, None] = {}  # whose next entry is too large for their byte window
         self.gated: dict[QueueConsumer, None] = {}  # whose next entry is left to one of higher priority
@@ -172,7 +174,7 @@ class Queue:
         if self.waiting:
             stop_waiting(self, consumer)
 
-    # ---- delivering
+    # ---- delivering and settling
 
     def deliver_single_message(self, consumer: QueueConsumer) -> bool:
         """Give `consumer` its next entry through `consumer.target.deliver`, if it may have one now.
@@ -196,7 +198,7 @@ class Queue:
         manager = self.manager
         if (
             consumer.acquires
-            and manager.levels[0] is not consumer.level
+            and (self.index is not None or manager.levels[0] is not consumer.level)
             and is_outranked(self, consumer, entry)
         ):
             found_nothing(self, consumer)
@@ -245,8 +247,6 @@ class Queue:
         if self.awaited:
             wake_waiters(self, entry)
 
-    # ---- settling
-
     def settle(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue has taken the entry back."""
         owner = entry.owner
@@ -263,7 +263,7 @@ class Queue:
             self.counters.acked += 1
         if self.logged and message.sequence != 0:
             self.store.append_settle(message, self)
-        if self.browsers is not None or self.filtered or self.context.behind or self.context.last is entry:
+        if self.context.last is entry or has_cursors(self):
             self.unlink(entry)
         else:  # no cursor needs to know
             self.entries.unlink(entry)
@@ -290,7 +290,7 @@ class Queue:
         self.ready_bytes += message.size
         if self.discipline is not None:
             self.discipline.linked(entry)
-        if not self.entries.in_order:
+        if self.index is not None or not self.entries.in_order:
             placed(self, entry)
         return entry
 

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 
 def placed(queue: Queue, entry: QueueEntry) -> None:
-    """`entry` is new, and was linked where cursors may have passed.
+    """`entry` is new, and was linked where cursors may have passed, or the queue has an index.
 
     What it replaces goes first, so that cursors stand on what is before both.
     """
+    if queue.index is not None:
+        queue.index.add(entry)
+        return  # it is the last one
     latest = queue.entries.latest
     if latest is not None and latest.displaced is not None:
         old = latest.displaced

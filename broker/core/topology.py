@@ -18,6 +18,7 @@ from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
+from broker.core.index import new_index
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
@@ -144,6 +145,7 @@ class Topology:
         queue.auto_delete = auto_delete
         queue.arguments = arguments
         queue.discipline = new_discipline(queue)
+        queue.index = new_index(queue, arguments, self.views)
         self.policies.cover_queue(queue)
         arrange_serving(queue, self.schedule)
         if number > 0 and volatile:

@@ -171,3 +171,35 @@ def test_a_snapshot_ends_and_says_so(dial: Dial, channel: BlockingChannel, name:
     assert channel.queue_declare(name, passive=True).method.consumer_count == 0
     got = channel.basic_get(name, auto_ack=True)
     assert (got[0].redelivered, got[2]) == (False, b"1"), "as if nobody had looked"
+
+
+def test_more_consumers_than_selectors_are_allowed_with_an_index(dial: Dial, name: str) -> None:
+    """Each waits for the answer with its own correlation id, and one for the rest."""
+    queue = f"{name}-indexed"
+    channel = dial()
+    channel.queue_declare(queue, arguments={"x-index": "correlation_id,kind"})
+    waiting = dial()
+    found: dict[str, list[str]] = {}
+    for number in range(100):
+        asked = f"id-{number}"
+        found[asked] = []
+
+        def on_message(
+            _: Any, __: Any, properties: pika.BasicProperties, ___: bytes, into: list[str] = found[asked]
+        ) -> None:
+            into.append(str(properties.correlation_id))
+
+        arguments = {SELECTOR: f"correlation_id = '{asked}'"}
+        waiting.basic_consume(queue, on_message, auto_ack=True, arguments=arguments)
+    for number in reversed(range(200)):
+        channel.basic_publish("", queue, b"", pika.BasicProperties(correlation_id=f"id-{number % 150}"))
+    for _ in range(30):
+        if not all(found.values()):
+            waiting.connection.process_data_events(time_limit=0.1)
+    waiting.connection.process_data_events(time_limit=0.1)
+    assert all(set(ids) == {asked} for asked, ids in found.items())
+    assert channel.queue_declare(queue, passive=True).method.message_count == 50
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+        channel.queue_declare(queue, arguments={"x-index": "kind"})
+    assert refused.value.reply_code == 406
+    dial().queue_delete(queue)

@@ -27,7 +27,7 @@ from broker.core.consumer import (
 from broker.core.entry import ACQUIRED, AVAILABLE, HELD, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
-from tests.property.queue_cursors import check_cursors
+from tests.property.queue_cursors import check_cursors, filtered
 from tests.property.queue_model import KEPT, OUT, READY, Item, Model, precedence, sees
 
 if TYPE_CHECKING:
@@ -198,12 +198,15 @@ def check_consumers(model: Model) -> None:
         for consumer in members:
             assert consumer.state == state, "I5"
             listed.append(consumer)
-    order = [level.rank for level in manager.levels]
-    assert order == sorted(order, reverse=True), "I5"
+    homes = [manager.levels, *(row.levels for row in (queue.index.served if queue.index else ()))]
+    for home in homes:
+        order = [level.rank for level in home]
+        assert order == sorted(order, reverse=True), "I5"
+    levels = [level for home in homes for level in home]
     taking = {(c.rank, c.context) for c in manager.all if c.acquires}
-    assert taking == {(level.rank, level.context) for level in manager.levels}, "I5"
-    assert len(taking) == len(manager.levels), "I5"
-    for level in manager.levels:
+    assert taking == {(level.rank, level.context) for level in levels}, "I5"
+    assert len(taking) == len(levels), "I5"
+    for level in levels:
         for state, members in ((INTERESTED, level.interested), (NOTIFIED, level.notified)):
             for consumer in members:
                 assert (consumer.state, consumer.level) == (state, level), "I5"
@@ -221,7 +224,7 @@ def check_consumers(model: Model) -> None:
         assert consumer.active == model.may_be_served(consumer), "D4"
         assert (consumer in queue.waiting or consumer in queue.gated) == (consumer.waiting_on is not None)
         if consumer.acquires:
-            assert consumer.context in ([queue.context] if consumer.filter is None else queue.filtered)
+            assert consumer.context in ([queue.context] if consumer.filter is None else filtered(queue))
         assert consumer.inflight == sum(entry.owner is consumer for entry in queue.entries), "I2"
         if consumer.state == NOTIFIED:
             assert probe.pending, "I6: relied upon, but no turn is coming"

@@ -2,23 +2,56 @@
 
 from broker.core.browsers import SWEEP
 from broker.core.context import QueueContext
-from broker.core.entry import AVAILABLE
+from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.index import Index
 from broker.core.queue import Queue
+from tests.property.queue_rules import DivisorView
 
 
 def check_cursors(queue: Queue) -> None:
     live = set(queue.entries)
+    if queue.index is not None:
+        check_index(queue, queue.index)
     browsing = check_browsers(queue)
-    for context in (queue.context, *queue.filtered, *browsing):
-        assert context.last in live or context.last is queue.entries.head, "a dead cursor"
+    for context in (queue.context, *filtered(queue), *browsing):
+        assert context.last in live or context.last is context.entries.head, "a dead cursor"
         spare = SWEEP + len(browsing) if context in browsing else 0
         assert len(context.behind) <= max(64, 2 * len(live)) + spare, "dead entries are kept"
-    for context in (queue.context, *queue.filtered):
+    for context in (queue.context, *filtered(queue)):
         behind = set(context.behind)
         for entry in live:
             passed = not context.last.precedes(entry)
             if entry.state == AVAILABLE and passed and context.sees(entry):
                 assert entry in behind, "I4: hidden behind the cursor"
+
+
+def filtered(queue: Queue) -> list[QueueContext]:
+    """The cursors of consumers that do not see everything."""
+    served = queue.index.served if queue.index is not None else {}
+    assert all(row.contexts for row in served)
+    return queue.filtered + [context for row in served for context in row.contexts]
+
+
+def check_index(queue: Queue, index: Index) -> None:
+    """X1: an entry is in the row of each of its values, in order, and a row is there while it is needed."""
+    looking = [*filtered(queue), *(queue.browsers.cursors if queue.browsers is not None else ())]
+    for header, name in enumerate(index.names):
+        rows = index.rows[header]
+        found: dict[object, list[QueueEntry]] = {value: [] for value in rows}
+        for entry in queue.entries:
+            value = DivisorView(entry.message).lookup(name)
+            if value is not None:
+                found[value].append(entry)
+        for value, row in rows.items():
+            entries = []
+            place = row.first
+            while place is not None:
+                entries.append(place.entry)
+                assert index.place(place.entry, row) is place
+                place = place.after
+            assert entries == found[value], "X1"
+            assert row.users == sum(context.row is row for context in looking), "X1"
+            assert row.users or entries, "X1: nobody needs it"
 
 
 def check_browsers(queue: Queue) -> list[QueueContext]:

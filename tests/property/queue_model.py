@@ -23,6 +23,7 @@ class Multiples(EntryFilter):
 
     def __init__(self, divisor: int) -> None:
         super().__init__(str(divisor))
+        self.demands = [(f"by {divisor}", 0)]
         self.divisor = divisor
 
     def passes(self, entry: QueueEntry) -> bool:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import QueueConsumer
+from broker.core.fifo_list import INDEX
+from broker.core.index import new_index
+from broker.core.message import Message
 from broker.core.queue import Queue
 from broker.core.strict_order import StrictOrder
+from broker.core.view import MessageView
 
 if TYPE_CHECKING:
     from tests.property.queue_model import Item, Model
@@ -30,10 +34,28 @@ class StrictRule(Rule):
         return not any(other.owner is not None or other < item for other in self.model.items)
 
 
+class DivisorView(MessageView):
+    """A message whose content is a number, with a header `by 2` for what is left if it is divided by 2."""
+
+    def __init__(self, message: Message) -> None:
+        self.number = int(message.content or b"0")
+
+    def lookup(self, name: str) -> object | None:
+        return self.number % int(name.removeprefix("by ")) if name.startswith("by ") else None
+
+
 def impose(name: str, queue: Queue) -> None:
-    """Give `queue` the discipline of this name; "": none."""
+    """Give `queue` the discipline, or the index, of this name; "": none."""
     if name == "strict":
         queue.discipline = StrictOrder(queue)
+    elif name.startswith("index"):
+        arguments: dict[str, object] = {INDEX: name.removeprefix("index ")}
+        queue.index = new_index(queue, arguments, lambda message, _: DivisorView(message))
 
 
-RULES: dict[str, type[Rule]] = {"": Rule, "strict": StrictRule}
+RULES: dict[str, type[Rule]] = {
+    "": Rule,
+    "strict": StrictRule,
+    "index by 2": Rule,
+    "index by 2, by 3": Rule,
+}

@@ -21,7 +21,7 @@ from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
 from broker.auth.terms import READ
 from broker.core import browsers
-from broker.core.context import QueueContext
+from broker.core.contexts import browsing
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.operation import is_over
@@ -111,7 +111,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
     """
     slices = Slices()
     newest = queue.entries.sequence
-    cursor = QueueContext(queue.entries, sieve)
+    cursor = browsing(queue, sieve)
     browsers.begin(queue, cursor)
     try:
         while not queue.deleted:

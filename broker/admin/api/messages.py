@@ -26,8 +26,7 @@ from broker.admin.json_values import shown
 from broker.auth.terms import READ
 from broker.core import browsers
 from broker.core.consumer import QueueConsumer
-from broker.core.context import QueueContext
-from broker.core.contexts import join, leave
+from broker.core.contexts import browsing, join, leave
 from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -115,7 +114,7 @@ def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
 async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None = None) -> list[str]:
     """The first `count` messages that are ready, each as `write` has it, for which they are browsed."""
     slices = Slices()
-    cursor = QueueContext(queue.entries, sieve)
+    cursor = browsing(queue, sieve)
     browsers.begin(queue, cursor)
     written: list[str] = []
     size, ready = 0, int(queue.ready)

@@ -73,7 +73,7 @@ MUTANTS: dict[str, Mutant] = {
     "returned entries are shown to browsers": Mutant(
         "core/offering.py",
         "    for context in queue.filtered:\n",
-        "    for context in queue.filtered + queue.browser_contexts:\n",
+        "    for context in queue.filtered + (list(queue.browsers.cursors) if queue.browsers else []):\n",
         profile="priority",
     ),
     "out-of-order arrival without an offer": Mutant(
