@@ -129,3 +129,19 @@ def test_more_body_than_announced_is_a_frame_error() -> None:
 def test_after_a_whole_content_a_method_is_next() -> None:
     assert receive([b"body"]).expecting == EXPECT_METHOD
     assert receive([]).taken[0][1] == 0
+
+
+@pytest.mark.parametrize(
+    ("headers", "traits"),
+    [
+        ({}, 0),
+        ({"a": "x-delay", "delay": 5}, content.DELAYS),  # it may be one: whoever asks decodes them
+        ({"x-delay": 5}, content.DELAYS),
+        ({"x-delivery-time": 5}, content.DELAYS),
+        ({"x-death": [], "delay": 5}, 0),
+        ({"CC": [], "x-delay": 5}, content.DELAYS | content.COPIES),
+    ],
+)
+def test_headers_that_may_matter_are_found_undecoded(headers: dict[str, object], traits: int) -> None:
+    head = pamqp_frame.marshal(header.ContentHeader(0, 0, commands.Basic.Properties(headers=headers)), 1)
+    assert content.scan(head, 0, len(head) - 8) == traits
