@@ -32,6 +32,7 @@ from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
+from broker.core.schedule import Schedule
 from broker.flavour import FLAVOUR
 from broker.net.alarm_clock import AlarmClock
 from broker.net.descriptors import for_connections, raise_limit
@@ -94,16 +95,7 @@ class Daemon:
             memory_budget=settings.memory_budget,
         )
         self.log.wants_commit = self._wants_commit
-        self.broker = Broker(
-            self.log,
-            Counters(),
-            self._unique,
-            AlarmClock(loop).schedule,
-            view_of,
-            write_letter,
-            _log.error,
-            write_receipt,
-        )
+        self.broker = self._new_broker(AlarmClock(loop).schedule)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.definitions)
@@ -141,6 +133,11 @@ class Daemon:
         self.started = False
         self.failure = ""
         self.admin: AdminServer | None = None
+
+    def _new_broker(self, schedule: Schedule) -> Broker:
+        return Broker(
+            self.log, Counters(), self._unique, schedule, view_of, write_letter, _log.error, write_receipt
+        )
 
     # -- the life of the process
 
