@@ -6,6 +6,7 @@ import pytest
 from librt.strings import BytesWriter
 from pamqp import commands, header
 from pamqp import frame as pamqp_frame
+from pamqp.common import FieldTable
 
 from protocol.amqp091 import content
 from protocol.amqp091.constants import FRAME_MIN_SIZE
@@ -142,6 +143,6 @@ def test_after_a_whole_content_a_method_is_next() -> None:
         ({"CC": [], "x-delay": 5}, content.DELAYS | content.COPIES),
     ],
 )
-def test_headers_that_may_matter_are_found_undecoded(headers: dict[str, object], traits: int) -> None:
+def test_headers_that_may_matter_are_found_undecoded(headers: FieldTable, traits: int) -> None:
     head = pamqp_frame.marshal(header.ContentHeader(0, 0, commands.Basic.Properties(headers=headers)), 1)
     assert content.scan(head, 0, len(head) - 8) == traits
