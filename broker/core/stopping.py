@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from broker.core.consumer import BLOCKED_BY_STOP
 from broker.core.errors import QueueStopped
-from broker.core.waiting import clear_blocker, set_blocker
+from broker.core.waiting import clear_blocker, suspend
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -56,7 +56,7 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
         queue.topology.epoch += 1  # routes know it
     if DEQUEUE in names and DEQUEUE not in was:
         for consumer in queue.manager.takers():
-            set_blocker(queue, consumer, BLOCKED_BY_STOP, True)
+            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over
     elif DEQUEUE in was and DEQUEUE not in names:
         clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_STOP)
 

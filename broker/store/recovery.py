@@ -24,7 +24,6 @@ def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
     try:
         log.syncer.attach(log.files.directory, log, log.files.lock_fd)
         reading.run()
-        log.segments = reading.segments  # queues may ask what their messages say as they get them
         reading.deliver(sink)
         begin(log, reading)
     except BaseException:

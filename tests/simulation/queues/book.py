@@ -94,7 +94,7 @@ class Book:
         """The log is told of `note`, if it is."""
         note.appended, note.date = self.tick(), self.time()
         for shelf in shelves:
-            if note.persistent and shelf.spec.durable:
+            if note.persistent and shelf.spec.logged:
                 self.journal.add((shelf.name, note.number))
 
     def put(self, note: Note, shelf: Shelf) -> Item:
@@ -102,7 +102,10 @@ class Book:
         shelf.fresh = None
         self.tidy(shelf)
         self.loose.append(shelf)
-        return shelf.put(note, self.tick(), self.time())
+        old = shelf.displaced(note)
+        if old is not None:
+            self.replace(shelf, old)
+        return shelf.put(note, self.tick(), self.time(), None if old is None else old.place)
 
     def refused(self, note: Note, shelves: list[Shelf]) -> bool:
         """Whether one of the queues is full; then some send on what nobody gets."""
@@ -135,6 +138,9 @@ class Book:
         """They are back in their places, but for those that may not come back."""
         if not items:
             return
+        for item in [item for item in items if shelf.is_outdated(item)]:
+            self.replace(shelf, item)
+        items = [item for item in items if item.holder is not None]
         back = [item for item in items if not shelf.is_exhausted(item)]
         for item in back:
             self.seen("entry: out to ready")
@@ -161,8 +167,15 @@ class Book:
                 self.seen("entry: held to ready")
                 item.state, item.since = READY, self.tick()
 
+    def replace(self, shelf: Shelf, item: Item) -> None:
+        """A later message of the same kind stands for it."""
+        self.seen(f"entry: {item.state} to replaced")
+        self.remove(shelf, item)
+
     def remove(self, shelf: Shelf, item: Item) -> None:
         shelf.items.remove(item)
+        if shelf.current.get(item.note.kind) is item:
+            del shelf.current[item.note.kind]
         item.holder = None
         self.journal.remove((shelf.name, item.number))
 
@@ -267,7 +280,7 @@ class Book:
     def append_letter(self, letter: Letter) -> None:
         self.append(letter.note, letter.to)
         for shelf in letter.to:
-            if letter.note.persistent and shelf.spec.durable:
+            if letter.note.persistent and shelf.spec.logged:
                 self.journal.move(letter.origin, (shelf.name, letter.note.number))
 
     def post(self, letter: Letter) -> None:

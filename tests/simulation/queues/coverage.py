@@ -55,6 +55,8 @@ TRANSITIONS = (
     "get: locked",
     "get: stopped",
     "entry: out to held",
+    "entry: ready to replaced",
+    "entry: out to replaced",
     "entry: held to ready",
     "entry: held to expired",
     "publish: the queue is stopped",

@@ -44,8 +44,15 @@ class Spec:
     strict_dispatch: bool = False
     strict_order: bool = False
     sort: bool = False
+    last_value: bool = False
+    volatile: bool = False
     gate: tuple[int, int | None] | None = None  # so many takers, or so long after the first
     retry: tuple[int, int] | None = None  # the first wait, doubled each time up to the second number
+
+    @property
+    def logged(self) -> bool:
+        """Whether persistent messages are written."""
+        return self.durable and not self.volatile
 
     @property
     def counts(self) -> bool:
@@ -142,6 +149,7 @@ class Shelf:
         self.reserved: list[int] = []  # sizes of what transactions are about to put here
         self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
         self.service = Service(self)
+        self.current: dict[int, Item] = {}  # by kind, the latest where only that is kept
 
     # ---- who may have what
 
@@ -238,14 +246,24 @@ class Shelf:
 
     # ---- what comes
 
-    def put(self, note: Note, arrival: int, now: int) -> Item:
-        """A new item at its place."""
+    def displaced(self, note: Note) -> Item | None:
+        """What a new note replaces at once, and whose place it takes: the latest if nobody has it."""
+        old = self.current.get(note.kind) if self.spec.last_value else None
+        return None if old is None or old.state == OUT else old
+
+    def is_outdated(self, item: Item) -> bool:
+        """Whether a later one has come: then it does not come back."""
+        return self.spec.last_value and self.current.get(item.note.kind) is not item
+
+    def put(self, note: Note, arrival: int, now: int, place: tuple[int, int] | None = None) -> Item:
+        """A new item at its place, or at that of another one."""
         waits = [wait for wait in (self.spec.ttl, note.expiration) if wait is not None]
         rank = (
             note.kind if self.spec.sort else self.spec.levels - 1 - min(note.priority, self.spec.levels - 1)
         )
-        item = Item(note, (rank, arrival), now + min(waits) if waits else None, arrival)
+        item = Item(note, place or (rank, arrival), now + min(waits) if waits else None, arrival)
         insort(self.items, item)
+        self.current[note.kind] = item
         self.fresh = item if waits and min(waits) == 0 else None
         return item
 

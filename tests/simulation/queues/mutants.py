@@ -82,7 +82,9 @@ MUTANTS: dict[str, Mutant] = {
         "    depth = queue.depth\n",
         profile="priority",
     ),
-    "dead cursor": Mutant("core/context.py", "            self.last = before\n", "            pass\n"),
+    "dead cursor": Mutant(
+        "core/context.py", "            self.last = self.entries.before(entry)\n", "            pass\n"
+    ),
     "cursor follows backwards": Mutant(
         "core/context.py",
         "            heappop(self.behind)\n        else:\n            self._move_to(entry)\n",
@@ -183,6 +185,54 @@ MUTANTS: dict[str, Mutant] = {
         "    while rules.over() and hand_over(rules.queue):\n",
         "    while False:\n",
         profile="ring",
+    ),
+    "strict order is overtaken": Mutant(
+        "core/strict_order.py",
+        "        if queue.unacked != 0:\n",
+        "        if False:\n",
+        profile="strict order",
+    ),
+    "nobody is told when strict order lets go": Mutant(
+        "core/strict_order.py",
+        "        if owner is not None:\n            notify_one(self.queue, first)\n",
+        "        if owner is not None:\n            pass\n",
+        profile="strict order",
+    ),
+    "a gate is never shut again": Mutant(
+        "core/start_gate.py", "            self.is_open = False\n", "            pass\n", profile="gate"
+    ),
+    "what is outdated comes back": Mutant(
+        "core/release.py",
+        "        if latest is not None and latest.is_outdated(entry):\n",
+        "        if False:\n",
+        profile="last value",
+    ),
+    "the time of what is held is forgotten": Mutant(
+        "core/retry.py", "        if due:\n            offer_again(queue, due)\n", "", profile="retry"
+    ),
+    "a sorted queue takes no notice of its header": Mutant(
+        "core/sorted_list.py",
+        "sort_key(self._headers.value(message, self._header))",
+        "sort_key(None)",
+        profile="sorted",
+    ),
+    "an equal of priority 127 does not take over": Mutant(
+        "core/exclusive.py",
+        "return newcomer.priority == PREEMPTS_EQUALS and not self._single_active",
+        "return False",
+        profile="exclusive consumers",
+    ),
+    "a queue that is stopped gives on": Mutant(
+        "core/stopping.py",
+        "            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over\n",
+        "            pass\n",
+        profile="stop",
+    ),
+    "content cannot be read while queues are restored": Mutant(
+        "store/reading.py",
+        "        self.log.segments = self.segments\n",
+        "",
+        profile="log, kinds",
     ),
     "dead letters go round in circles": Mutant(
         "core/letter.py", "            if where == queue:\n", "            if False:\n", profile="cycle"

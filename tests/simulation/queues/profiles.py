@@ -53,6 +53,8 @@ class Profile:
             "x-strict-order": spec.strict_order or None,
             "x-sort-key": "kind" if spec.sort else None,
             "x-queue-kind": "sorted" if spec.sort else None,
+            "x-last-value-key": "kind" if spec.last_value else None,
+            "x-volatile": spec.volatile or None,
             "x-consumers-before-dispatch": (spec.gate and spec.gate[0]) or None,
             "x-delay-before-dispatch": spec.gate and spec.gate[1],
             "x-retry-min": spec.retry and spec.retry[0],
@@ -137,6 +139,23 @@ PROFILES: dict[str, Profile] = {
         browsers=0.2,
         selectors=0.2,
         priorities=(0, 0, 1),
+    ),
+    "last value": replace(
+        PLAIN,
+        queues={"work": Spec(last_value=True), "more": Spec(last_value=True, ttl=40)},
+        browsers=0.2,
+        selectors=0.2,
+        priorities=(0, 0, 1),
+        weights={"publish immediate": 0},
+    ),
+    "log, last value": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, last_value=True, dead_letter=DEAD),
+            DEAD: Spec(durable=True, last_value=True),
+            "other": Spec(durable=True, volatile=True),
+        },
+        weights=RESTARTS | {"publish immediate": 0},
     ),
     "gate": replace(
         PLAIN, queues={"work": Spec(gate=(3, None)), "more": Spec(gate=(0, 20))}, browsers=0.1, several=0.2

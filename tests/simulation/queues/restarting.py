@@ -149,6 +149,8 @@ def resume(world: World) -> None:
     """What was given out too often goes, what is late or too much goes, and what was not durable is new."""
     book, life = world.book, world.life
     for shelf in book.shelves.values():
+        for item in [item for item in shelf.items if shelf.is_outdated(item)]:
+            book.replace(shelf, item)
         for item in [item for item in shelf.items if item.state == READY and shelf.is_exhausted(item)]:
             book.leave(shelf, item, LIMIT)
     life.broker.resume()
