@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from broker.core.awaited import wait_for_turn
 from broker.core.consumer import INTERESTED, NON_ACQUIRING, NOTIFIED, QueueConsumer
-from broker.core.context import QueueContext
+from broker.core.context import SCAN_BUDGET, QueueContext
 from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 from broker.core.index import all_levels, levels_for
@@ -183,11 +183,18 @@ def _look(queue: Queue, consumer: QueueConsumer) -> None:
 def wake_contexts(queue: Queue) -> None:
     """One idle consumer of each context looks whether there is something for it.
 
-    One for all contexts would not do: it may not see what others see.
+    One for all contexts would not do: it may not see what others see. When that has cost enough, the others
+    look when they have their turns.
     """
+    effort: i64 = 0
     seen: set[QueueContext] = set()
     for level in all_levels(queue):
         consumer = level.interested.head
         if consumer is not None and level.context not in seen:
             seen.add(level.context)
+            if effort >= SCAN_BUDGET:
+                notify(queue, consumer)
+                continue
+            before = level.context.effort
             _look(queue, consumer)
+            effort += level.context.effort - before
