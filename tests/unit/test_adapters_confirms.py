@@ -159,3 +159,19 @@ def test_a_lost_connection_is_told_nothing(client: Wired, house: House) -> None:
     client.frames()
     house.store.complete()
     assert client.frames() == []
+
+
+def test_a_duplicate_waits_for_what_another_channel_has_published(client: Wired, house: House) -> None:
+    client.send(Queue.Declare(queue="once", durable=True, arguments={"x-dedup-window": 60_000}), 1)
+    house.store.complete()
+    client.send(Channel.Open(), 2)
+    client.send(Confirm.Select(), 2)
+    client.frames()
+    properties = Basic.Properties(delivery_mode=2, message_id="a")
+    for channel in (1, 2):
+        command = method_bytes(Basic.Publish(routing_key="once"), channel)
+        client.connection.receive(command + header_bytes(0, properties, channel))
+    assert client.told() == []
+    assert house.broker.vhosts["/"].queues["once"].ready == 1
+    house.store.complete()
+    assert client.told() == [("Ack", 1, False), ("Ack", 1, False)]
