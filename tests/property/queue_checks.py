@@ -28,7 +28,7 @@ from broker.core.entry import ACQUIRED, AVAILABLE, HELD, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_cursors import check_cursors, filtered
-from tests.property.queue_model import KEPT, OUT, READY, Item, Model, precedence, sees
+from tests.property.queue_model import KEPT, OUT, READY, Item, Model, attached, precedence, sees
 
 if TYPE_CHECKING:
     from tests.property.queue_probe import Probe
@@ -71,13 +71,13 @@ def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
         and wants_work(probe_of(other))
         and model.may_have(other, item)
         and has_room(probe_of(other), item.size)
-        for other in consumer.queue.manager.all
+        for other in attached(consumer.queue)
     )
 
 
 def immediate_taker_exists(world: World, model: Model, item: Item) -> bool:
     """Before it is published: could anybody take `item` at this moment?"""
-    able = [c for c in model.queue.manager.all if c.acquires and not c.blockers and wants_work(probe_of(c))]
+    able = [c for c in attached(model.queue) if c.acquires and not c.blockers and wants_work(probe_of(c))]
     able = [consumer for consumer in able if model.may_have(consumer, item)]
     top = max(map(precedence, able), default=None)
     for consumer in able:
@@ -94,7 +94,7 @@ def check_delivery(
     """Called before the model knows of it, after the queue has done its part."""
     assert item.state == READY, "it is not with anybody"
     assert not item.is_late(world.clock.now), "T1: its time is over"
-    getting = consumer not in model.queue.manager.all
+    getting = consumer not in attached(model.queue)
     if not getting:
         assert not probe.closed
         assert probe.session.flow
@@ -109,6 +109,7 @@ def check_delivery(
         assert entry.delivery_count == item.sends + 1, "D9"
         assert getting or not outranking(model, consumer, item), "D3"
         assert getting or model.may_be_served(consumer), "D4"
+        assert getting or model.serving.lets_in(consumer), "D5: the gate is shut"
     else:
         assert entry.state == AVAILABLE
         assert (consumer, item.number) not in probe.seen, "D6: a browser saw it twice"
@@ -135,7 +136,7 @@ def check_nothing_available(world: World, probe: Probe, consumer: QueueConsumer)
 
 
 def outranking_at_all(consumer: QueueConsumer) -> bool:
-    others = consumer.queue.manager.all
+    others = attached(consumer.queue)
     return any(precedence(o) > precedence(consumer) and o.acquires and not o.blockers for o in others)
 
 
@@ -203,7 +204,7 @@ def check_consumers(model: Model) -> None:
         order = [level.rank for level in home]
         assert order == sorted(order, reverse=True), "I5"
     levels = [level for home in homes for level in home]
-    taking = {(c.rank, c.context) for c in manager.all if c.acquires}
+    taking = {(c.rank, c.context) for c in attached(queue) if c.acquires}
     assert taking == {(level.rank, level.context) for level in levels}, "I5"
     assert len(taking) == len(levels), "I5"
     for level in levels:
@@ -211,10 +212,10 @@ def check_consumers(model: Model) -> None:
             for consumer in members:
                 assert (consumer.state, consumer.level) == (state, level), "I5"
                 listed.append(consumer)
-    assert len(listed) == len(set(listed)) == len(manager.all), "I5: everybody is in one list"
+    assert len(listed) == len(set(listed)) == len(attached(queue)), "I5: everybody is in one list"
     assert manager.interested == sum(consumer.state == INTERESTED for consumer in listed)
     assert manager.notified == sum(consumer.state == NOTIFIED for consumer in listed)
-    for consumer in manager.all:
+    for consumer in attached(queue):
         probe = probe_of(consumer)
         assert bool(consumer.blockers) == (consumer.state == NOT_INTERESTED), "I5"
         assert probe.desired == wants_work(probe), "the target remembers what is so"
@@ -235,7 +236,7 @@ def check_reliance(queue: Queue) -> None:
     """While there is work, somebody of the highest priority that wants it is relied upon."""
     if queue.ready == 0 or not queue.alike:
         return
-    able = [consumer for consumer in queue.manager.all if consumer.acquires and not consumer.blockers]
+    able = [consumer for consumer in attached(queue) if consumer.acquires and not consumer.blockers]
     top = max(map(precedence, able), default=None)
     states = [consumer.state for consumer in able if precedence(consumer) == top]
     assert not able or NOTIFIED in states, "work is waiting and nobody is relied upon"
@@ -267,7 +268,7 @@ def check_leases(world: World) -> None:
 def check_rest(world: World) -> None:
     """Nobody waits for a turn."""
     for model in world.models:
-        for consumer in model.queue.manager.all:
+        for consumer in attached(model.queue):
             first = model.first_for(consumer)
             probe = probe_of(consumer)
             assert consumer.state != NOTIFIED, "Q2"
@@ -277,6 +278,7 @@ def check_rest(world: World) -> None:
                 able = (
                     first is not None
                     and model.may_be_served(consumer)
+                    and model.serving.lets_in(consumer)
                     and has_room(probe, first.size)
                     and not outranking(model, consumer, first)
                 )

@@ -56,6 +56,11 @@ def sees(consumer: QueueConsumer, item: Item) -> bool:
     return consumer.filter is None or item.number % consumer.filter.divisor == 0
 
 
+def attached(queue: Queue) -> list[QueueConsumer]:
+    """Everybody who is, gets that wait included."""
+    return [*queue.manager.all, *queue.manager.gets]
+
+
 def precedence(consumer: QueueConsumer) -> tuple[int, ...]:
     """Who goes first: the greatest."""
     manager = consumer.queue.manager

@@ -4,11 +4,14 @@ from broker.core.arguments import ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER
 from broker.core.consumer import QueueConsumer
 from broker.core.exclusive import Election, declared_election
 from broker.core.queue import Queue
+from broker.core.start_gate import StartGate
+from tests.clock import HandClock
 
 EVERYBODY, SINGLE, ALL, SOME = "everybody", "single active", "all exclusive", "some exclusive"
 DRAINING_ALL, DRAINING_SOME = "all exclusive, drain", "some exclusive, drain"
-IN_ORDER = "strict"
-SERVINGS = (EVERYBODY, IN_ORDER, SINGLE, ALL, SOME, DRAINING_ALL, DRAINING_SOME)
+IN_ORDER, GATED = "strict", "gated"
+WANTED = 2  # consumers that open the gate
+SERVINGS = (EVERYBODY, IN_ORDER, GATED, SINGLE, ALL, SOME, DRAINING_ALL, DRAINING_SOME)
 
 
 class Serving:
@@ -18,11 +21,14 @@ class Serving:
         self.queue = queue
         self.kind = kind
         self.active: QueueConsumer | None = None
+        self.open = kind != GATED
         self.ending = False  # nobody is to be elected, but what is out is waited for
         self.drains = kind in (SINGLE, DRAINING_ALL, DRAINING_SOME)
         queue.arguments[EXCLUSIVE_TAKEOVER] = "drain" if self.drains else "immediate"
         if kind == SINGLE:
             queue.election = Election(queue)
+        elif kind == GATED:
+            queue.manager.gate = StartGate(queue, HandClock().schedule, WANTED, -1)
         elif kind == IN_ORDER:
             queue.manager.strict = True
         elif kind in (ALL, DRAINING_ALL):
@@ -30,7 +36,7 @@ class Serving:
             queue.election = declared_election(queue)
 
     def is_candidate(self, consumer: QueueConsumer) -> bool:
-        if not consumer.acquires or self.kind in (EVERYBODY, IN_ORDER):
+        if not consumer.acquires or self.kind in (EVERYBODY, IN_ORDER, GATED):
             return False
         return consumer.candidate or self.kind not in (SOME, DRAINING_SOME)
 
@@ -48,6 +54,9 @@ class Serving:
 
     def look(self) -> None:
         """Follow what has happened since the last look: some may have gone, or given back what they had."""
+        if self.kind == GATED:
+            taking = sum(consumer.acquires for consumer in self.queue.manager.all)
+            self.open = taking >= WANTED or (self.open and taking > 0)
         if self.active is not None and self.active not in self.queue.manager.all:
             candidates = [consumer for consumer in self.queue.manager.all if self.is_candidate(consumer)]
             self.active = max(candidates, key=lambda consumer: consumer.priority, default=None)
@@ -61,6 +70,11 @@ class Serving:
         if not consumer.acquires or (self.active is None and not self.ending):
             return True
         return consumer is self.active and (not self.drains or owners <= {consumer})
+
+    def lets_in(self, consumer: QueueConsumer) -> bool:
+        """Whether the gate is open to it."""
+        self.look()
+        return self.open or consumer.getting
 
     def refuses_get(self) -> bool:
         self.look()

@@ -9,8 +9,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.errors import AccessRefused, QueueStopped, ResourceLocked
-from broker.core.getting import get_one
+from broker.core.errors import AccessRefused
 from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
 from broker.core.queue import Queue
@@ -107,7 +106,7 @@ class World:
         """
         kind %= 8
         no_ack = kind == 6
-        session, session_credit = self._session(wire)
+        session, session_credit = self.session(wire)
         credit = Credit() if no_ack else Credit(prefetch, prefetch_bytes)
         probe = Probe(self, session, credit, session_credit if shared and not no_ack else None)
         self.probes.append(probe)
@@ -153,7 +152,7 @@ class World:
         self.wires[wire % len(self.wires)].connection.set_blocked(blocked)
 
     def flow(self, wire: int, active: bool) -> None:
-        self._session(wire)[0].set_flow(active)
+        self.session(wire)[0].set_flow(active)
 
     def resize(self, which: int, shared: bool, count: int, size: int) -> None:
         """basic.qos, for one consumer or for its session."""
@@ -164,21 +163,6 @@ class World:
                 credit.resize(count, size)
 
     # ---- settling
-
-    def get(self, wire: int, queue: int) -> None:
-        model = self.models[queue % len(self.models)]
-        probe = Probe(self, self._session(wire)[0], Credit(), None)
-        self.probes.append(probe)
-        getter = QueueConsumer(probe, model.queue)
-        try:
-            entry = get_one(model.queue, getter)
-        except (QueueStopped, ResourceLocked):
-            assert model.refuses_get()
-            return
-        assert not model.refuses_get()
-        assert (entry is None) == (model.first_for(getter) is None)
-        if entry is not None:
-            self.delivered(probe, getter, entry)
 
     def settle(self, which: int, first: int, count: int, discard: bool = False) -> None:
         for probe, consumer, entry in pick(self.probes, which, first, count):
@@ -259,7 +243,7 @@ class World:
             queue.retry.apply({"x-retry-min": self.retry, "x-retry-max": 4 * self.retry})
         return Model(queue, self.order, self.serving, self.rule)
 
-    def _session(self, wire: int) -> tuple[Session, Credit]:
+    def session(self, wire: int) -> tuple[Session, Credit]:
         sessions = self.wires[wire % len(self.wires)].sessions
         return sessions[wire // len(self.wires) % len(sessions)]
 

@@ -8,8 +8,18 @@ import pytest
 
 from broker.core.message import NEVER
 from tests.property.queue_checks import check_structure
+from tests.property.queue_getting import get
 from tests.property.queue_operators import begin, end, switch
-from tests.property.queue_serving import ALL, DRAINING_ALL, DRAINING_SOME, EVERYBODY, IN_ORDER, SINGLE, SOME
+from tests.property.queue_serving import (
+    ALL,
+    DRAINING_ALL,
+    DRAINING_SOME,
+    EVERYBODY,
+    GATED,
+    IN_ORDER,
+    SINGLE,
+    SOME,
+)
 from tests.property.queue_world import World
 
 EXPIRATIONS = (NEVER, NEVER, 5, 20)
@@ -31,7 +41,9 @@ def attach(world: World, choice: random.Random, some: int) -> None:
     world.attach(
         some,
         queues=choice.randrange(6),
-        priority=choice.choice((0, 0, 1, 5) if world.serving in (EVERYBODY, IN_ORDER) else (0, 0, 5, 127)),
+        priority=choice.choice(
+            (0, 0, 1, 5) if world.serving in (EVERYBODY, GATED, IN_ORDER) else (0, 0, 5, 127)
+        ),
         prefetch=choice.choice((0, 1, 2, 5)),
         prefetch_bytes=choice.choice((0, 0, 0, 4, 10)),
         kind=choice.choice((0, 0, 4, 4, 5, 5, 6, 7)),
@@ -51,7 +63,7 @@ OPERATIONS: list[tuple[int, Operation]] = [
     (4, lambda w, c, some: w.block(some, c.random() < 0.4)),
     (2, lambda w, c, some: w.flow(some, c.random() < 0.6)),
     (3, lambda w, c, some: w.resize(some, c.random() < 0.5, c.choice((0, 1, 3)), c.choice((0, 0, 5)))),
-    (2, lambda w, c, some: w.get(some, c.randrange(6))),
+    (3, lambda w, c, some: get(w, some, c.randrange(6), c.random() < 0.5)),
     (15, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (8, lambda w, c, some: w.release(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (3, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 2)), True)),
@@ -128,6 +140,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "single active, retries": {"levels": 1, "queues": 1, "serving": SINGLE, "retry": 10},
     "all exclusive": {"levels": 1, "queues": 1, "serving": ALL},
     "all exclusive, draining": {"levels": 2, "queues": 1, "serving": DRAINING_ALL, "ttl": 15},
+    "gated": {"levels": 1, "queues": 2, "serving": GATED},
     "strict": {"levels": 1, "queues": 2, "serving": IN_ORDER},
     "strict, selectors": {"levels": 2, "queues": 1, "serving": IN_ORDER, "filtering": True},
     "some exclusive": {"levels": 1, "queues": 2, "serving": SOME},
