@@ -99,6 +99,7 @@ class Client(ConsumerTarget):
         exclusive: bool = False,
         no_ack: bool = False,
         candidate: bool = False,
+        getting: bool = False,
         entry_filter: EntryFilter | None = None,
     ) -> None:
         super().__init__(
@@ -115,6 +116,7 @@ class Client(ConsumerTarget):
         self.activities: list[tuple[bool, str]] = []  # what it was told of being served, and why
         self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack, entry_filter)
         self.consumer.candidate = candidate
+        self.consumer.getting = getting
         queue.add_consumer(self.consumer)
 
     @property

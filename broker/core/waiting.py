@@ -15,6 +15,7 @@ from broker.core.consumer import (
     INTERESTED,
     NON_ACQUIRING,
     NOT_INTERESTED,
+    NOTIFIED,
     REMOVED,
     QueueConsumer,
 )
@@ -60,11 +61,14 @@ def clear_blocker(queue: Queue, consumers: list[QueueConsumer], blocker: i64) ->
         consumer.blockers &= ~blocker
         if consumer.state == NOT_INTERESTED and consumer.blockers == 0:
             queue.manager.move(consumer, INTERESTED)
+    woken: i64 = 0  # others that are NOTIFIED already may be of a lower priority, and then do not count
     for consumer in consumers:
-        if queue.alike and queue.manager.notified >= queue.ready:
+        if queue.alike and woken >= queue.ready:
             break
         if consumer.state != REMOVED:
             notify_consumer(queue, consumer)
+            if consumer.state == NOTIFIED:
+                woken += 1
 
 
 def wait_for_size(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:

@@ -136,3 +136,13 @@ def test_the_queue_s_arguments_decide_also_after_a_restart(arguments: dict[str, 
     for change in store.changes:
         restarted.apply(change)
     assert (restarted.vhost("/").queues["q"].manager.gate is not None) == there
+
+
+def test_a_get_that_waits_does_not_keep_the_gate_s_consumers_asleep() -> None:
+    bench, _ = gated(count=1)
+    for _ in range(3):
+        assert get_one(bench.queue, bench.getter()) is not None
+    getter = bench.client(1, getting=True)
+    first = bench.client(priority=1)
+    bench.run()
+    assert (first.numbers, getter.numbers) == ([4], [])
