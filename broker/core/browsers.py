@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from broker.core.context import QueueContext
     from broker.core.queue import Queue
 
-SHARE: Final[i64] = 16  # a browser is shown one message for so many that consumers get,
+SHARE: Final[i64] = 32  # a browser is shown one message for so many that consumers get,
 LEAST: Final[i64] = 8  # and so many in a turn in which they get none
 SWEEP: Final[i64] = 64  # entries that leave before what cursors have behind them is looked through
 

@@ -92,11 +92,12 @@ def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
         queue.browsers.offer(entry, depth)
 
 
-def has_cursors(queue: Queue) -> bool:
-    """Whether an entry that leaves may concern other cursors than the shared one, or what is behind that."""
-    if queue.browsers is not None or queue.index is not None:
+def concerns_cursors(queue: Queue, entry: QueueEntry) -> bool:
+    """Whether it matters to other cursors than the shared one, or to what is behind that, if `entry` goes."""
+    if queue.context.behind or queue.filtered or queue.index is not None:
         return True
-    return bool(queue.filtered) or bool(queue.context.behind)
+    browsers = queue.browsers
+    return browsers is not None and (not queue.entries.in_order or entry in browsers.standing)
 
 
 def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:

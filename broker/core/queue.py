@@ -10,7 +10,7 @@ from broker.core.attaching import attach, detach
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
-from broker.core.contexts import forget_everywhere, has_cursors
+from broker.core.contexts import concerns_cursors, forget_everywhere
 from broker.core.counters import Counters
 from broker.core.dead_letter import REJECTED, dead_letter
 from broker.core.delivery_limit import note_delivery
@@ -263,7 +263,7 @@ class Queue:
             self.counters.acked += 1
         if self.logged and message.sequence != 0:
             self.store.append_settle(message, self)
-        if self.context.last is entry or has_cursors(self):
+        if self.context.last is entry or concerns_cursors(self, entry):
             self.unlink(entry)
         else:  # no cursor needs to know
             self.entries.unlink(entry)
