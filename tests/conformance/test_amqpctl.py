@@ -3,58 +3,16 @@
 import json
 import socket
 import stat
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pika
 import pytest
 
 from tests.api import Api, amqp
-from tests.daemon import ROOT, Address
-
-PROGRAM = "from broker.__main__ import control; control()"
-
-
-class Control:
-    """Runs the command as a user would."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def __call__(
-        self,
-        *arguments: str,
-        status: int = 0,
-        stdin: str = "",
-        user: str = "guest",
-        password: str | None = None,
-        form: str = "table",
-        more: Mapping[str, str] | None = None,
-    ) -> subprocess.CompletedProcess[str]:
-        environment = {"AMQPCTL_URL": self.url, "AMQPCTL_USER": user, "PATH": "/usr/bin:/bin"}
-        environment |= more or {}
-        if password is not None:
-            environment["AMQPCTL_PASSWORD"] = password
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, "--format", form, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-            check=False,
-        )
-        assert done.returncode == status, (done.stdout, done.stderr)
-        assert "Traceback" not in done.stderr
-        return done
-
-    def json(self, *arguments: str) -> Any:
-        """What a list says, for programs."""
-        return json.loads(self(*arguments, form="json").stdout)
+from tests.control import Control
+from tests.daemon import Address
 
 
 @pytest.fixture
@@ -80,21 +38,6 @@ def test_queues(control: Control, api: Api, vhost: str, address: Address) -> Non
     assert refused.stderr == f"amqpctl: no queue 'q/1' in vhost '{vhost}'\n"
 
 
-def test_a_queue_is_stopped_and_started(control: Control, api: Api, vhost: str) -> None:
-    control("declare_queue", "q", "-p", vhost)
-    for command, expected in (
-        (("stop_queue",), ["enqueue", "dequeue"]),
-        (("start_queue", "--dequeue"), ["enqueue"]),
-        (("stop_queue", "--dequeue"), ["enqueue", "dequeue"]),
-        (("start_queue", "--enqueue"), ["dequeue"]),
-        (("start_queue",), []),
-    ):
-        control(command[0], "q", *command[1:], "-p", vhost)
-        assert api.get("queues", vhost, "q")["stopped"] == expected
-    refused = control("stop_queue", "none", "-p", vhost, status=1)
-    assert refused.stderr == f"amqpctl: no queue 'none' in vhost '{vhost}'\n"
-
-
 def test_delayed_messages(control: Control, vhost: str, address: Address) -> None:
     control("declare_queue", "q", "-p", vhost)
     assert control.json("list_delayed", "q", "-p", vhost) == []
@@ -114,40 +57,6 @@ def test_delayed_messages(control: Control, vhost: str, address: Address) -> Non
     assert row["messages_ready"] == 1
     refused = control("cancel_delayed", "q", left["id"], "-p", vhost, status=1)
     assert f"no delayed message '{left['id']}' in queue 'q'" in refused.stderr
-
-
-def test_a_queue_is_altered(control: Control, api: Api, vhost: str) -> None:
-    control("declare_queue", "q", "-p", vhost)
-    control("alter_queue", "q", "--arguments", '{"x-max-length": 3}', "--name", "r", "-p", vhost)
-    assert api.get("queues", vhost, "r")["arguments"] == {"x-max-length": 3}
-    control("alter_queue", "r", "--arguments", "{", "-p", vhost, status=2)
-    refused = control("alter_queue", "r", "--arguments", '{"x-max-priority": 3}', "-p", vhost, status=1)
-    assert "arg 'x-max-priority' of queue 'r'" in refused.stderr
-
-
-def test_messages_in_the_middle(control: Control, vhost: str, address: Address) -> None:
-    for queue in ("q", "r"):
-        control("declare_queue", queue, "-p", vhost)
-    with amqp(address, vhost) as channel:
-        for number in range(6):
-            properties = pika.BasicProperties(headers={"n": number})
-            channel.basic_publish("", "q", b"%d" % number, properties)
-    listed = control.json("list_messages", "q", "--selector", "n >= 4", "-p", vhost)
-    assert [(each["place"], each["payload"]) for each in listed] == [(0, "4"), (1, "5")]
-    ids = [option for each in listed for option in ("--id", each["id"])]
-    assert control("delete_messages", "q", *ids, "-p", vhost).stdout == "2\n"
-    move = ("move_messages", "q", "--queue", "r", "--selector", "n < 3", "-p", vhost)
-    assert control(*move, "--limit", "2").stdout == "2\n"
-    assert control(*move).stdout == "1\n"
-    assert control("copy_messages", "r", "--exchange", "", "--all", "-p", vhost).stdout == "3\n"
-    edit = ("edit_messages", "q", "--properties", '{"headers": {"n": 7}}', "--payload", "x")
-    assert control(*edit, "--selector", "n = 3", "-p", vhost).stdout == "1\n"
-    assert control("count_messages", "q", "--selector", "n = 7", "-p", vhost).stdout == "1\n"
-    assert control("redrive_messages", "q", "--all", "-p", vhost).stdout == "0\n"
-    table = control("list_messages", "q", "--from", "2", "-p", vhost).stdout.splitlines()
-    assert [line.split()[-1] for line in table] == ["payload", "2", "x"]
-    refused = control("delete_messages", "q", "-p", vhost, status=1)
-    assert "which messages?" in refused.stderr
 
 
 def test_users(control: Control, api: Api, vhost: str, name: str) -> None:

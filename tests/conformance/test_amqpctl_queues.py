@@ -1,0 +1,62 @@
+"""What `amqpctl` does to queues that are in use, and to what they hold."""
+
+import pika
+import pytest
+
+from tests.api import Api, amqp
+from tests.control import Control
+from tests.daemon import Address
+
+
+@pytest.fixture
+def control(api: Api) -> Control:
+    return Control(api.base)
+
+
+def test_a_queue_is_stopped_and_started(control: Control, api: Api, vhost: str) -> None:
+    control("declare_queue", "q", "-p", vhost)
+    for command, expected in (
+        (("stop_queue",), ["enqueue", "dequeue"]),
+        (("start_queue", "--dequeue"), ["enqueue"]),
+        (("stop_queue", "--dequeue"), ["enqueue", "dequeue"]),
+        (("start_queue", "--enqueue"), ["dequeue"]),
+        (("start_queue",), []),
+    ):
+        control(command[0], "q", *command[1:], "-p", vhost)
+        assert api.get("queues", vhost, "q")["stopped"] == expected
+    refused = control("stop_queue", "none", "-p", vhost, status=1)
+    assert refused.stderr == f"amqpctl: no queue 'none' in vhost '{vhost}'\n"
+
+
+def test_a_queue_is_altered(control: Control, api: Api, vhost: str) -> None:
+    control("declare_queue", "q", "-p", vhost)
+    control("alter_queue", "q", "--arguments", '{"x-max-length": 3}', "--name", "r", "-p", vhost)
+    assert api.get("queues", vhost, "r")["arguments"] == {"x-max-length": 3}
+    control("alter_queue", "r", "--arguments", "{", "-p", vhost, status=2)
+    refused = control("alter_queue", "r", "--arguments", '{"x-max-priority": 3}', "-p", vhost, status=1)
+    assert "arg 'x-max-priority' of queue 'r'" in refused.stderr
+
+
+def test_messages_in_the_middle(control: Control, vhost: str, address: Address) -> None:
+    for queue in ("q", "r"):
+        control("declare_queue", queue, "-p", vhost)
+    with amqp(address, vhost) as channel:
+        for number in range(6):
+            properties = pika.BasicProperties(headers={"n": number})
+            channel.basic_publish("", "q", b"%d" % number, properties)
+    listed = control.json("list_messages", "q", "--selector", "n >= 4", "-p", vhost)
+    assert [(each["place"], each["payload"]) for each in listed] == [(0, "4"), (1, "5")]
+    ids = [option for each in listed for option in ("--id", each["id"])]
+    assert control("delete_messages", "q", *ids, "-p", vhost).stdout == "2\n"
+    move = ("move_messages", "q", "--queue", "r", "--selector", "n < 3", "-p", vhost)
+    assert control(*move, "--limit", "2").stdout == "2\n"
+    assert control(*move).stdout == "1\n"
+    assert control("copy_messages", "r", "--exchange", "", "--all", "-p", vhost).stdout == "3\n"
+    edit = ("edit_messages", "q", "--properties", '{"headers": {"n": 7}}', "--payload", "x")
+    assert control(*edit, "--selector", "n = 3", "-p", vhost).stdout == "1\n"
+    assert control("count_messages", "q", "--selector", "n = 7", "-p", vhost).stdout == "1\n"
+    assert control("redrive_messages", "q", "--all", "-p", vhost).stdout == "0\n"
+    table = control("list_messages", "q", "--from", "2", "-p", vhost).stdout.splitlines()
+    assert [line.split()[-1] for line in table] == ["payload", "2", "x"]
+    refused = control("delete_messages", "q", "-p", vhost, status=1)
+    assert "which messages?" in refused.stderr
