@@ -97,8 +97,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "one baton for all selectors": Mutant(
         "core/notifying.py",
-        "            seen.add(level.context)\n            _look(queue, consumer)\n",
-        "            seen.add(level.context)\n            _look(queue, consumer)\n            return\n",
+        "            effort += level.context.effort - before\n",
+        "            return\n",
         profile="selectors",
     ),
     "no waiting for a turn": Mutant(

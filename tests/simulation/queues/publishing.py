@@ -82,7 +82,7 @@ def publish(world: World) -> None:
 
 
 def publish_immediate(world: World) -> None:
-    """Somebody can have it at once, or nobody gets it."""
+    """Somebody can have it at once, or nobody gets it; who lacks room for something else is not asked."""
     note, shelves, route = draft(world)
     if refuses_all(shelves):
         return
@@ -90,11 +90,11 @@ def publish_immediate(world: World) -> None:
     book.append(note, shelves)
     expected = []
     for shelf in shelves:
-        item = book.put(note, shelf)
-        shelf.fresh = item
         takers = [taker for taker in shelf.takers if not taker.browses and not taker.suspended()]
         nexts = [(taker, shelf.first_for(taker, now)) for taker in takers]
         sure = all(first is None or taker.fits(first.note.size) for taker, first in nexts)
+        item = book.put(note, shelf)
+        shelf.fresh = item
         wanted = any(first is item for _, first in shelf.able(now))
         expected.append((shelf, item, sure, wanted))
     taken = send(world, route, message_of(note, route), True)
