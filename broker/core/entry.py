@@ -68,3 +68,6 @@ class QueueEntry:
 
     def __lt__(self, other: QueueEntry) -> bool:
         return self.precedes(other)
+
+    def __hash__(self) -> int:  # what compares has no hash of its own when it is compiled
+        return id(self) >> 4

@@ -10,6 +10,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from tests.api import Api
 from tests.daemon import PATIENCE_S, Address, DaemonStarter
 
 SORTED = {"x-queue-kind": "sorted", "x-sort-key": "due"}
@@ -77,6 +78,18 @@ def test_the_latest_value_is_what_consumers_get(connection: pika.BlockingConnect
         publish(channel, name, body, id=key)
     assert channel.queue_declare(name, passive=True).method.message_count == 4
     assert got(channel, name) == [b"a2", b"b2", b"c1", b"c2"]
+    channel.queue_delete(name)
+
+
+def test_what_is_replaced_is_counted(connection: pika.BlockingConnection, name: str, api: Api) -> None:
+    channel = connection.channel()
+    channel.queue_declare(name, arguments=KEPT)
+    channel.confirm_delivery()
+    for number in range(5):
+        publish(channel, name, b"%d" % number, id=number % 2)
+    shown = api.get("queues", "/", name)
+    assert (shown["message_stats"]["replaced"], shown["messages"]) == (3, 2)
+    assert shown["arguments"] == KEPT
     channel.queue_delete(name)
 
 
