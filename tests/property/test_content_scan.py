@@ -8,6 +8,9 @@ from pamqp import frame as pamqp_frame
 from protocol.amqp091 import content
 from protocol.amqp091.properties import Properties
 
+ASKING = dict.fromkeys(("CC", "BCC"), content.COPIES)
+ASKING |= {"x-receipt-to": content.RECEIPTS, "x-delay": content.DELAYS, "x-delivery-time": content.DELAYS}
+
 
 @settings(max_examples=200, deadline=None)
 @given(

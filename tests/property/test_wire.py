@@ -256,7 +256,3 @@ def test_content_survives_another_channel_and_frame_max(
         assert struct.unpack_from(">H", sent, position + 1)[0] == channel
         assert sent[position + 7 + size] == 0xCE
         position += size + 8
-
-
-ASKING = dict.fromkeys(("CC", "BCC"), content.COPIES)
-ASKING |= {"x-receipt-to": content.RECEIPTS, "x-delay": content.DELAYS, "x-delivery-time": content.DELAYS}
