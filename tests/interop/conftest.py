@@ -10,7 +10,7 @@ from tests.interop.pika_worker import Dial
 
 
 @pytest.fixture
-def dial(address: Address) -> Iterator[Dial]:
+def pika_dial(address: Address) -> Iterator[Dial]:
     """Open connections."""
     opened: list[pika.BlockingConnection] = []
 

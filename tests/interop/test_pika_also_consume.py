@@ -12,15 +12,15 @@ from tests.interop.pika_worker import Dial, Worker
 pytestmark = pytest.mark.amqpd_only("amqpd's own argument")
 
 
-def test_messages_come_from_all_of_them_by_turns(dial: Dial, name: str, api: Api) -> None:
-    channel = dial().channel()
+def test_messages_come_from_all_of_them_by_turns(pika_dial: Dial, name: str, api: Api) -> None:
+    channel = pika_dial().channel()
     channel.confirm_delivery()
     queues = [f"{name}.{n}" for n in range(3)]
     for queue in queues:
         channel.queue_declare(queue)
     for number in range(30):
         channel.basic_publish("", queues[number // 10], b"%d" % number)
-    worker = Worker(dial, queues[0], 30, also_consume=queues[1:])
+    worker = Worker(pika_dial, queues[0], 30, also_consume=queues[1:])
     received = worker.receive(30)
     assert [number // 10 for _, _, number in received] == [0, 1, 2] * 10
     for queue in queues:

@@ -12,17 +12,17 @@ SINGLE = {"x-single-active-consumer": True}
 
 
 @pytest.fixture
-def publisher(dial: Dial, name: str) -> Iterator[BlockingChannel]:
+def publisher(pika_dial: Dial, name: str) -> Iterator[BlockingChannel]:
     """A channel with confirms, and the queue `name` with a single active consumer."""
-    channel = dial().channel()
+    channel = pika_dial().channel()
     channel.confirm_delivery()
     channel.queue_declare(name, arguments=SINGLE)
     yield channel
     channel.queue_delete(name)
 
 
-def test_workers_follow_one_another_in_order(dial: Dial, publisher: BlockingChannel, name: str) -> None:
-    workers = [Worker(dial, name) for _ in range(3)]
+def test_workers_follow_one_another_in_order(pika_dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    workers = [Worker(pika_dial, name) for _ in range(3)]
     for number in range(30):
         publisher.basic_publish("", name, b"%d" % number)
     done: list[int] = []
@@ -38,8 +38,8 @@ def test_workers_follow_one_another_in_order(dial: Dial, publisher: BlockingChan
 
 
 @pytest.mark.amqpd_only("RabbitMQ's classic queues do not wait")
-def test_a_cancelled_worker_drains(dial: Dial, publisher: BlockingChannel, name: str) -> None:
-    old, new = Worker(dial, name), Worker(dial, name)
+def test_a_cancelled_worker_drains(pika_dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    old, new = Worker(pika_dial, name), Worker(pika_dial, name)
     for number in range(7):
         publisher.basic_publish("", name, b"%d" % number)
     held = old.receive(5)
@@ -54,20 +54,20 @@ def test_a_cancelled_worker_drains(dial: Dial, publisher: BlockingChannel, name:
 
 
 @pytest.mark.amqpd_only("RabbitMQ's classic queues ignore priorities here")
-def test_a_more_important_worker_takes_over(dial: Dial, publisher: BlockingChannel, name: str) -> None:
-    low = Worker(dial, name)
+def test_a_more_important_worker_takes_over(pika_dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    low = Worker(pika_dial, name)
     for number in range(6):
         publisher.basic_publish("", name, b"%d" % number)
     held = low.receive(5)
-    high = Worker(dial, name, priority=10)
+    high = Worker(pika_dial, name, priority=10)
     assert high.look() == 0
     low.channel.basic_ack(held[-1][0], multiple=True)
     assert [number for _, _, number in high.receive(1)] == [5]
 
 
 @pytest.mark.amqpd_only("RabbitMQ's classic queues allow basic.get here")
-def test_what_is_refused(dial: Dial, publisher: BlockingChannel, name: str) -> None:
-    connection = dial()
+def test_what_is_refused(pika_dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    connection = pika_dial()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as locked:
         connection.channel().basic_get(name)
     assert locked.value.reply_code == 405
@@ -77,10 +77,10 @@ def test_what_is_refused(dial: Dial, publisher: BlockingChannel, name: str) -> N
 
 
 @pytest.mark.amqpd_only("RabbitMQ closes the channel")
-def test_a_slow_worker_keeps_its_channel(dial: Dial, name: str) -> None:
-    channel = dial().channel()
+def test_a_slow_worker_keeps_its_channel(pika_dial: Dial, name: str) -> None:
+    channel = pika_dial().channel()
     channel.queue_declare(name, auto_delete=True)
-    worker = Worker(dial, name, consumer_timeout=1000)
+    worker = Worker(pika_dial, name, consumer_timeout=1000)
     for number in range(2):
         channel.basic_publish("", name, b"%d" % number)
     (late, _, _), (quick, _, _) = worker.receive(2)

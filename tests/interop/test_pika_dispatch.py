@@ -17,9 +17,9 @@ Declare = Callable[..., BlockingChannel]
 
 
 @pytest.fixture
-def declare(dial: Dial, name: str) -> Iterator[Declare]:
+def declare(pika_dial: Dial, name: str) -> Iterator[Declare]:
     """Declare the queue `name` with arguments; gives a channel with confirms."""
-    channel = dial().channel()
+    channel = pika_dial().channel()
     channel.confirm_delivery()
 
     def declared(**arguments: object) -> BlockingChannel:
@@ -36,9 +36,9 @@ def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
         channel.basic_publish("", queue, b"%d" % number)
 
 
-def test_strict_dispatch(dial: Dial, declare: Declare, name: str) -> None:
+def test_strict_dispatch(pika_dial: Dial, declare: Declare, name: str) -> None:
     channel = declare(dispatch="strict")
-    first, second = Worker(dial, name, 2), Worker(dial, name)
+    first, second = Worker(pika_dial, name, 2), Worker(pika_dial, name)
     publish(channel, name, 1, 2, 3, 4)
     held = first.receive(2)
     assert [number for _, _, number in held] == [1, 2]
@@ -50,28 +50,28 @@ def test_strict_dispatch(dial: Dial, declare: Declare, name: str) -> None:
     assert [number for _, _, number in second.receive(1)] == [6]
 
 
-def test_nobody_is_served_before_there_are_enough(dial: Dial, declare: Declare, name: str) -> None:
+def test_nobody_is_served_before_there_are_enough(pika_dial: Dial, declare: Declare, name: str) -> None:
     channel = declare(consumers_before_dispatch=2)
     publish(channel, name, 1, 2, 3)
     assert channel.basic_get(name, auto_ack=True)[2] == b"1"
-    first = Worker(dial, name, 1)
+    first = Worker(pika_dial, name, 1)
     assert first.look() == 0
-    second = Worker(dial, name, 1)
+    second = Worker(pika_dial, name, 1)
     assert sorted(number for worker in (first, second) for _, _, number in worker.receive(1)) == [2, 3]
 
 
-def test_nobody_is_served_before_a_time(dial: Dial, declare: Declare, name: str) -> None:
+def test_nobody_is_served_before_a_time(pika_dial: Dial, declare: Declare, name: str) -> None:
     channel = declare(delay_before_dispatch=300)
     publish(channel, name, 1)
     began = time.monotonic()
-    worker = Worker(dial, name)
+    worker = Worker(pika_dial, name)
     worker.receive(1)
     assert time.monotonic() - began > 0.29
 
 
-def test_a_get_waits_for_a_message(dial: Dial, declare: Declare, name: str) -> None:
+def test_a_get_waits_for_a_message(pika_dial: Dial, declare: Declare, name: str) -> None:
     declare(get_wait=60_000)
-    publisher, getter = dial(), dial().channel()
+    publisher, getter = pika_dial(), pika_dial().channel()
     publisher.call_later(0.2, lambda: publisher.channel().basic_publish("", name, b"late"))
     answers: list[bytes | None] = []
     thread = threading.Thread(target=lambda: answers.append(getter.basic_get(name, auto_ack=True)[2]))
@@ -106,7 +106,7 @@ def test_the_client_says_how_long_its_gets_wait(address: Address, declare: Decla
         {"x-delay-before-dispatch": -1},
     ],
 )
-def test_arguments_that_cannot_be(dial: Dial, name: str, arguments: dict[str, object]) -> None:
+def test_arguments_that_cannot_be(pika_dial: Dial, name: str, arguments: dict[str, object]) -> None:
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=next(iter(arguments))) as refused:
-        dial().channel().queue_declare(name, arguments=arguments)
+        pika_dial().channel().queue_declare(name, arguments=arguments)
     assert refused.value.reply_code == 406

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.amqpd_only("ActiveMQ's exclusive consumers are not in R
 
 
 @pytest.fixture
-def publisher(dial: Dial, name: str) -> Iterator[BlockingChannel]:
+def publisher(pika_dial: Dial, name: str) -> Iterator[BlockingChannel]:
     """A channel with confirms, and the queue `name`."""
-    channel = dial().channel()
+    channel = pika_dial().channel()
     channel.confirm_delivery()
     channel.queue_declare(name)
     yield channel
@@ -29,8 +29,8 @@ def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
         channel.basic_publish("", queue, b"%d" % number)
 
 
-def exclusive(dial: Dial, queue: str, prefetch: int = 5, **arguments: object) -> Worker:
-    return Worker(dial, queue, prefetch, exclusive_consumer=True, **arguments)
+def exclusive(pika_dial: Dial, queue: str, prefetch: int = 5, **arguments: object) -> Worker:
+    return Worker(pika_dial, queue, prefetch, exclusive_consumer=True, **arguments)
 
 
 def disconnect(api: Api, queue: str, worker: Worker) -> None:
@@ -46,20 +46,20 @@ def numbers(received: list[tuple[int, bool, int]]) -> list[int]:
 
 
 def test_it_takes_over_and_its_successor_begins_with_what_it_had(
-    dial: Dial, publisher: BlockingChannel, name: str, api: Api
+    pika_dial: Dial, publisher: BlockingChannel, name: str, api: Api
 ) -> None:
-    ordinary = Worker(dial, name, 2)
+    ordinary = Worker(pika_dial, name, 2)
     publish(publisher, name, 0, 1, 2, 3)
     held = ordinary.receive(2)
-    first = exclusive(dial, name, 2)
+    first = exclusive(pika_dial, name, 2)
     assert numbers(first.receive(2)) == [2, 3]
-    second = exclusive(dial, name)
+    second = exclusive(pika_dial, name)
     ordinary.channel.basic_ack(held[0][0])
     ordinary.look()
     publish(publisher, name, 4)
     assert (ordinary.look(), second.look()) == (0, 0)
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="exclusive consumer") as locked:
-        dial().channel().basic_get(name)
+        pika_dial().channel().basic_get(name)
     assert locked.value.reply_code == 405
     disconnect(api, name, first)
     assert [(again, n) for _, again, n in second.receive(3)] == [(True, 2), (True, 3), (False, 4)]
@@ -69,25 +69,25 @@ def test_it_takes_over_and_its_successor_begins_with_what_it_had(
     assert numbers(ordinary.receive(1)) == [1]
 
 
-def test_priorities(dial: Dial, publisher: BlockingChannel, name: str) -> None:
-    low = exclusive(dial, name)
-    high = exclusive(dial, name, priority=127)
+def test_priorities(pika_dial: Dial, publisher: BlockingChannel, name: str) -> None:
+    low = exclusive(pika_dial, name)
+    high = exclusive(pika_dial, name, priority=127)
     publish(publisher, name, 1)
     assert numbers(high.receive(1)) == [1]
-    highest = exclusive(dial, name, priority=127)
+    highest = exclusive(pika_dial, name, priority=127)
     publish(publisher, name, 2)
     assert numbers(highest.receive(1)) == [2]
     assert (low.look(), high.look()) == (0, 0)
 
 
-def test_a_queue_whose_consumers_are_all_exclusive_and_drain(dial: Dial, name: str, api: Api) -> None:
-    channel = dial().channel()
+def test_a_queue_whose_consumers_are_all_exclusive_and_drain(pika_dial: Dial, name: str, api: Api) -> None:
+    channel = pika_dial().channel()
     arguments = {"x-all-consumers-exclusive": True, "x-exclusive-takeover": "drain"}
     channel.queue_declare(name, arguments=arguments)
-    low = Worker(dial, name, 1)
+    low = Worker(pika_dial, name, 1)
     publish(channel, name, 1, 2)
     ((tag, _, _),) = low.receive(1)
-    high = Worker(dial, name, priority=1)
+    high = Worker(pika_dial, name, priority=1)
     assert high.look() == 0
     shown = {each["consumer_tag"]: each for each in api.get("queues", "/", name)["consumer_details"]}
     assert [shown[worker.tag]["activity_status"] for worker in (low, high)] == ["draining", "waiting"]
@@ -113,11 +113,13 @@ def told(channel: BlockingChannel, queue: str, count: int) -> list[tuple[object,
     return found
 
 
-def test_a_queue_is_told_who_is_served(dial: Dial, publisher: BlockingChannel, name: str, api: Api) -> None:
+def test_a_queue_is_told_who_is_served(
+    pika_dial: Dial, publisher: BlockingChannel, name: str, api: Api
+) -> None:
     publisher.queue_declare(name + ".told")
-    ordinary = Worker(dial, name, notify_active=name + ".told")
-    low = exclusive(dial, name, notify_active=name + ".told")
-    high = exclusive(dial, name, priority=1, notify_active=name + ".told")
+    ordinary = Worker(pika_dial, name, notify_active=name + ".told")
+    low = exclusive(pika_dial, name, notify_active=name + ".told")
+    high = exclusive(pika_dial, name, priority=1, notify_active=name + ".told")
     high.connection.close()
     assert told(publisher, name + ".told", 7) == [
         (ordinary.tag, True, "attached"),
@@ -139,11 +141,11 @@ def test_a_queue_is_told_who_is_served(dial: Dial, publisher: BlockingChannel, n
     assert numbers(ordinary.receive(1)) == [1]
 
 
-def test_a_deleted_queue_serves_nobody(dial: Dial, name: str) -> None:
-    channel = dial().channel()
+def test_a_deleted_queue_serves_nobody(pika_dial: Dial, name: str) -> None:
+    channel = pika_dial().channel()
     channel.queue_declare(name)
     channel.queue_declare(name + ".told")
-    worker = Worker(dial, name, notify_active=name + ".told")
+    worker = Worker(pika_dial, name, notify_active=name + ".told")
     channel.queue_delete(name)
     assert told(channel, name + ".told", 2) == [
         (worker.tag, True, "attached"),
@@ -176,14 +178,14 @@ def test_who_may_not_publish_may_not_have_a_queue_told(
     ],
 )
 def test_what_is_refused(
-    dial: Dial,
+    pika_dial: Dial,
     publisher: BlockingChannel,
     name: str,
     arguments: dict[str, object],
     exclusive: bool,
     other: str,
 ) -> None:
-    channel = dial().channel()
+    channel = pika_dial().channel()
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
         channel.basic_consume(name, lambda *_: None, exclusive=exclusive, arguments=arguments)
     assert refused.value.reply_code == 406

@@ -18,7 +18,7 @@ SELECTOR = "x-filter-jms-selector"
 
 
 @pytest.fixture
-def dial(address: Address) -> Iterator[Dial]:
+def pika_dial(address: Address) -> Iterator[Dial]:
     """Open a connection with a channel."""
     opened: list[pika.BlockingConnection] = []
 
@@ -33,13 +33,13 @@ def dial(address: Address) -> Iterator[Dial]:
 
 
 @pytest.fixture
-def channel(dial: Dial, name: str) -> Iterator[BlockingChannel]:
+def channel(pika_dial: Dial, name: str) -> Iterator[BlockingChannel]:
     """A channel with confirms, and the queue `name`."""
-    channel = dial()
+    channel = pika_dial()
     channel.confirm_delivery()
     channel.queue_declare(name)
     yield channel
-    dial().queue_delete(name)
+    pika_dial().queue_delete(name)
 
 
 def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
@@ -69,18 +69,18 @@ def select(selector: str) -> dict[str, str]:
 
 
 def test_each_consumer_gets_what_its_selector_is_true_for(
-    dial: Dial, channel: BlockingChannel, name: str
+    pika_dial: Dial, channel: BlockingChannel, name: str
 ) -> None:
     publish(channel, name, *range(1, 9))
-    assert received(dial(), name, **select("kind = 'even' AND n > 2")) == [4, 6, 8]
-    assert received(dial(), name, **select(" ")) == [1, 2, 3, 5, 7]
+    assert received(pika_dial(), name, **select("kind = 'even' AND n > 2")) == [4, 6, 8]
+    assert received(pika_dial(), name, **select(" ")) == [1, 2, 3, 5, 7]
 
 
 class Listener:
     """A consumer on a connection of its own, and what it has received; a callback for pika."""
 
-    def __init__(self, dial: Dial, queue: str, **arguments: object) -> None:
-        self.channel = dial()
+    def __init__(self, pika_dial: Dial, queue: str, **arguments: object) -> None:
+        self.channel = pika_dial()
         self.received: list[int] = []
         self.cancelled: list[str] = []
         self.channel.basic_qos(prefetch_count=1)
@@ -101,8 +101,8 @@ class Listener:
         return self.received
 
 
-def test_what_comes_goes_to_whom_it_suits(dial: Dial, channel: BlockingChannel, name: str) -> None:
-    even, odd = [Listener(dial, name, **select(f"kind = '{kind}'")) for kind in ("even", "odd")]
+def test_what_comes_goes_to_whom_it_suits(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
+    even, odd = [Listener(pika_dial, name, **select(f"kind = '{kind}'")) for kind in ("even", "odd")]
     publish(channel, name, *range(20))
     for _ in range(2):
         even.listen()
@@ -145,26 +145,27 @@ def test_arguments_that_cannot_be(
     ],
 )
 def test_where_a_browser_begins(
-    dial: Dial, channel: BlockingChannel, name: str, beginning: object, seen: list[int]
+    pika_dial: Dial, channel: BlockingChannel, name: str, beginning: object, seen: list[int]
 ) -> None:
     publish(channel, name, *range(1, 6))
-    assert received(dial(), name, browse="snapshot", browse_from=beginning) == seen
+    assert received(pika_dial(), name, browse="snapshot", browse_from=beginning) == seen
     assert channel.queue_declare(name, passive=True).method.message_count == 5
 
 
-def test_a_browser_sees_what_comes(dial: Dial, channel: BlockingChannel, name: str) -> None:
+def test_a_browser_sees_what_comes(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
     publish(channel, name, 1, 2)
     first, last, following = [
-        Listener(dial, name, browse="true", browse_from=beginning) for beginning in ("first", "last", "next")
+        Listener(pika_dial, name, browse="true", browse_from=beginning)
+        for beginning in ("first", "last", "next")
     ]
     publish(channel, name, 3, 4)
     assert (first.listen(), last.listen(), following.listen()) == ([1, 2, 3, 4], [2, 3, 4], [3, 4])
     assert not first.cancelled
 
 
-def test_a_snapshot_ends_and_says_so(dial: Dial, channel: BlockingChannel, name: str) -> None:
+def test_a_snapshot_ends_and_says_so(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
     publish(channel, name, *range(1, 7))
-    browser = Listener(dial, name, browse="snapshot", **select("kind = 'odd'"))
+    browser = Listener(pika_dial, name, browse="snapshot", **select("kind = 'odd'"))
     publish(channel, name, 7, 9)
     assert browser.listen() == [1, 3, 5]
     assert browser.cancelled == [browser.tag]
@@ -173,12 +174,12 @@ def test_a_snapshot_ends_and_says_so(dial: Dial, channel: BlockingChannel, name:
     assert (got[0].redelivered, got[2]) == (False, b"1"), "as if nobody had looked"
 
 
-def test_more_consumers_than_selectors_are_allowed_with_an_index(dial: Dial, name: str) -> None:
+def test_more_consumers_than_selectors_are_allowed_with_an_index(pika_dial: Dial, name: str) -> None:
     """Each waits for the answer with its own correlation id, and one for the rest."""
     queue = f"{name}-indexed"
-    channel = dial()
+    channel = pika_dial()
     channel.queue_declare(queue, arguments={"x-index": "correlation_id,kind"})
-    waiting = dial()
+    waiting = pika_dial()
     found: dict[str, list[str]] = {}
     for number in range(100):
         asked = f"id-{number}"
@@ -202,4 +203,4 @@ def test_more_consumers_than_selectors_are_allowed_with_an_index(dial: Dial, nam
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
         channel.queue_declare(queue, arguments={"x-index": "kind"})
     assert refused.value.reply_code == 406
-    dial().queue_delete(queue)
+    pika_dial().queue_delete(queue)

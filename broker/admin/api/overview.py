@@ -49,7 +49,7 @@ class _Sums:
         self.ready = 0
         self.unacked = 0
         self.held = 0
-        self.counters = {"publish": 0, "deliver_get": 0, "redeliver": 0, "ack": 0}
+        self.counters = {"publish": 0, "deliver_get": 0, "redeliver": 0, "ack": 0, "replaced": 0}
 
     @property
     def messages(self) -> dict[str, int]:
