@@ -82,3 +82,27 @@ def log_on_bad_disk() -> tuple[BadDisk, Log, Deferred]:
     log, _ = open_log(FOLDER, disk, deferred=deferred)
     deferred.run_all()
     return disk, log, deferred
+
+
+def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
+    """After its process was killed: what the log holds, and for which queues."""
+    disk.kill()
+    sink = Sink()
+    log, _ = open_log(FOLDER, disk, sink)
+    found = [(log.load(message), queues) for message, queues, _ in sink.messages]
+    log.let_go()
+    return found
+
+
+def durable(log: Log, deferred: Deferred) -> None:
+    """Everything so far is on the disk, if it takes it."""
+    log.commit()
+    deferred.run_all()
+
+
+def fill_disk(disk: BadDisk, log: Log) -> None:
+    """The batch being filled does not fit, nor does anything but what is in the reserve."""
+    disk.write_errors = [errno.ENOSPC]
+    disk.capacity = disk.used()
+    log.commit()
+    assert log.full

@@ -1,14 +1,12 @@
 """Dead letters in the log: in exactly one place whatever happens, and nothing is let go too early."""
 
-import errno
 import gc
 
 import pytest
 
 from broker.core.message import Message, piece_of
-from broker.store.log import Log
-from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk
-from tests.storing import Deferred, Sink, content_of, logged_queue, new_message, open_log, publish
+from tests.bad_disk import FOLDER, BadDisk, durable, fill_disk, log_on_bad_disk, places
+from tests.storing import Deferred, content_of, logged_queue, new_message, open_log, publish
 
 A, B, C, D = (logged_queue(number) for number in (1, 2, 3, 4))
 
@@ -17,29 +15,6 @@ def letter_of(message: Message) -> Message:
     letter = new_message(b"dead " + (message.content or b""), date=1)
     letter.died = True
     return letter
-
-
-def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
-    """After its process was killed: what the log holds, and for which queues."""
-    disk.kill()
-    sink = Sink()
-    log, _ = open_log(FOLDER, disk, sink)
-    found = [(log.load(message), queues) for message, queues, _ in sink.messages]
-    log.let_go()
-    return found
-
-
-def durable(log: Log, deferred: Deferred) -> None:
-    log.commit()
-    deferred.run_all()
-
-
-def fill_disk(disk: BadDisk, log: Log) -> None:
-    """The batch being filled does not fit, nor does anything but what is in the reserve."""
-    disk.write_errors = [errno.ENOSPC]
-    disk.capacity = disk.used()
-    log.commit()
-    assert log.full
 
 
 @pytest.mark.parametrize("synced", [False, True])

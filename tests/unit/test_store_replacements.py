@@ -1,37 +1,11 @@
 """Messages that replace others: after a crash one of the two is there, and never neither."""
 
-import errno
-
 import pytest
 
-from broker.store.log import Log
-from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk
-from tests.storing import Deferred, Sink, logged_queue, new_message, open_log, publish
+from tests.bad_disk import durable, fill_disk, log_on_bad_disk, places
+from tests.storing import logged_queue, new_message, publish
 
 A, B = (logged_queue(number) for number in (1, 2))
-
-
-def places(disk: BadDisk) -> list[tuple[bytes, list[int]]]:
-    """After its process was killed: what the log holds, and for which queues."""
-    disk.kill()
-    sink = Sink()
-    log, _ = open_log(FOLDER, disk, sink)
-    found = [(log.load(message), queues) for message, queues, _ in sink.messages]
-    log.let_go()
-    return found
-
-
-def durable(log: Log, deferred: Deferred) -> None:
-    log.commit()
-    deferred.run_all()
-
-
-def fill_disk(disk: BadDisk, log: Log) -> None:
-    """The batch being filled does not fit, nor does anything but what is in the reserve."""
-    disk.write_errors = [errno.ENOSPC]
-    disk.capacity = disk.used()
-    log.commit()
-    assert log.full
 
 
 @pytest.mark.parametrize("synced", [False, True])
