@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.daemon import Address
-from tests.interop.pika_worker import Dial
+from tests.interop.pika_connection import Dial, connected
 
 
 @pytest.fixture
@@ -15,10 +16,24 @@ def pika_dial(address: Address) -> Iterator[Dial]:
     opened: list[pika.BlockingConnection] = []
 
     def connect() -> pika.BlockingConnection:
-        opened.append(pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)))
+        opened.append(connected(address))
         return opened[-1]
 
     yield connect
     for connection in opened:
         if connection.is_open:
             connection.close()
+
+
+@pytest.fixture
+def connection(pika_dial: Dial) -> pika.BlockingConnection:
+    """A connection."""
+    return pika_dial()
+
+
+@pytest.fixture
+def channel(connection: pika.BlockingConnection) -> BlockingChannel:
+    """A channel that wants confirms."""
+    channel = connection.channel()
+    channel.confirm_delivery()
+    return channel

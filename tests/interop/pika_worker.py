@@ -1,14 +1,11 @@
 """A consumer by pika, step by step."""
 
-from collections.abc import Callable
 from typing import Any
 
-import pika
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.daemon import PATIENCE_S
-
-Dial = Callable[[], pika.BlockingConnection]
+from tests.interop.pika_connection import Dial
 
 
 class Worker:

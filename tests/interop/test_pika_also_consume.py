@@ -6,8 +6,9 @@ import pika.exceptions
 import pytest
 
 from tests.api import Api, amqp
-from tests.daemon import Daemon
-from tests.interop.pika_worker import Dial, Worker
+from tests.daemon import PATIENCE_S, Daemon
+from tests.interop.pika_connection import Dial
+from tests.interop.pika_worker import Worker
 
 pytestmark = pytest.mark.amqpd_only("amqpd's own argument")
 
@@ -67,6 +68,6 @@ def test_what_may_not_be_read_any_more_is_left_out(
         api.put("permissions", vhost, f"{vhost}.0", configure=".*", write=".*", read="^mine$", status=204)
         for queue in ("theirs", "mine"):
             channel.basic_publish("", queue, queue.encode())
-        channel.connection.process_data_events(time_limit=5) if not received else None
+        channel.connection.process_data_events(PATIENCE_S)
         assert received == [b"mine"]
         assert api.get("queues", vhost, "theirs")["consumers"] == 0

@@ -6,7 +6,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.interop.pika_worker import Dial, Worker
+from tests.interop.pika_connection import Dial
+from tests.interop.pika_worker import Worker
 
 SINGLE = {"x-single-active-consumer": True}
 

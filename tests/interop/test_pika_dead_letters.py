@@ -1,7 +1,6 @@
 """Dead letters, expiration and limits with pika's BlockingConnection, unmodified."""
 
 import datetime
-from collections.abc import Iterator
 from typing import Any
 
 import pika
@@ -9,18 +8,13 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S, Address
+from tests.daemon import PATIENCE_S
 
 
 @pytest.fixture
-def channel(address: Address) -> Iterator[BlockingChannel]:
-    """A channel of a connection."""
-    connection = pika.BlockingConnection(
-        pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    )
-    yield connection.channel()
-    if connection.is_open:
-        connection.close()
+def channel(connection: pika.BlockingConnection) -> BlockingChannel:
+    """A channel without confirms."""
+    return connection.channel()
 
 
 def declare(channel: BlockingChannel, **arguments: Any) -> str:

@@ -6,14 +6,14 @@ import pika
 import pytest
 
 from tests.daemon import PATIENCE_S, Address
+from tests.interop.pika_connection import connected
 
 
 @pytest.mark.parametrize("kind", ["direct", "topic", "fanout"])
 def test_the_later_published_comes_first_with_the_shorter_delay(
     address: Address, name: str, kind: str
 ) -> None:
-    parameters = pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    connection = pika.BlockingConnection(parameters)
+    connection = connected(address)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.exchange_declare(name, "x-delayed-message", durable=True, arguments={"x-delayed-type": kind})

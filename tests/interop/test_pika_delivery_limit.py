@@ -1,26 +1,14 @@
 """Quorum queues and delivery limits as a pika user sees them."""
 
-from collections.abc import Iterator
-
 import pika
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S, Address
+from tests.daemon import PATIENCE_S
 
 QUORUM = {"x-queue-type": "quorum", "x-delivery-limit": 3}
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
-
-
-@pytest.fixture
-def connection(address: Address) -> Iterator[pika.BlockingConnection]:
-    """A connection."""
-    parameters = pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    connection = pika.BlockingConnection(parameters)
-    yield connection
-    if connection.is_open:
-        connection.close()
 
 
 def test_a_consumer_that_always_fails_sees_a_message_four_times(

@@ -10,7 +10,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.daemon import PATIENCE_S, Address
-from tests.interop.pika_worker import Dial, Worker
+from tests.interop.pika_connection import Dial, connected
+from tests.interop.pika_worker import Worker
 
 pytestmark = pytest.mark.amqpd_only("amqpd's own arguments")
 Declare = Callable[..., BlockingChannel]
@@ -90,8 +91,7 @@ def test_a_get_waits_no_longer_than_it_is_to(declare: Declare, name: str) -> Non
 
 def test_the_client_says_how_long_its_gets_wait(address: Address, declare: Declare, name: str) -> None:
     declare(get_wait=60_000)
-    parameters = pika.ConnectionParameters(address.host, address.port, client_properties={"x-get-wait": 0})
-    with pika.BlockingConnection(parameters) as connection:
+    with connected(address, client_properties={"x-get-wait": 0}) as connection:
         assert connection.channel().basic_get(name)[0] is None
 
 

@@ -8,15 +8,11 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.api import Api
-from tests.daemon import PATIENCE_S, Address, Daemon, DaemonStarter
+from tests.daemon import Address, Daemon, DaemonStarter
+from tests.interop.pika_connection import connected
 
 WINDOW = {"x-dedup-window": 600_000, "x-dedup-producers": 10}
 Returned = list[tuple[int, str, bytes]]
-
-
-def connect(address: Address) -> pika.BlockingConnection:
-    parameters = pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    return pika.BlockingConnection(parameters)
 
 
 def who(message_id: str | None = None, sequence: object = None) -> pika.BasicProperties:
@@ -44,7 +40,7 @@ def bodies(channel: BlockingChannel, queue: str) -> list[bytes]:
 
 
 def test_a_duplicate_is_acked_and_comes_back_to_who_wants_that(daemon: Daemon, name: str) -> None:
-    connection = connect(daemon.address)
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.queue_declare(name, durable=True, arguments=WINDOW)
@@ -75,7 +71,7 @@ def test_a_duplicate_is_acked_and_comes_back_to_who_wants_that(daemon: Daemon, n
 
 
 def test_a_number_that_is_none_ends_the_channel(address: Address, name: str) -> None:
-    connection = connect(address)
+    connection = connected(address)
     channel = connection.channel()
     channel.queue_declare(name, arguments={"x-dedup-producers": 5})
     channel.basic_publish("", name, b"", who(sequence="seven"))
@@ -88,7 +84,7 @@ def test_a_number_that_is_none_ends_the_channel(address: Address, name: str) -> 
 
 
 def test_what_is_rolled_back_is_not_remembered(address: Address, name: str) -> None:
-    connection = connect(address)
+    connection = connected(address)
     channel = connection.channel()
     back: list[bytes] = []
     channel.add_on_return_callback(lambda *returned: back.append(returned[3]))
@@ -114,7 +110,7 @@ def test_what_is_rolled_back_is_not_remembered(address: Address, name: str) -> N
 @pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
 def test_what_was_confirmed_stays_known(start_daemon: DaemonStarter, end: Callable[[Daemon], None]) -> None:
     daemon = start_daemon("--segment-bytes", "64KiB")
-    connection = connect(daemon.address)
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.queue_declare("q", durable=True, arguments=WINDOW)
@@ -126,7 +122,7 @@ def test_what_was_confirmed_stays_known(start_daemon: DaemonStarter, end: Callab
     connection.close()
     end(daemon)
     daemon = start_daemon()
-    connection = connect(daemon.address)
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.confirm_delivery()
     for number in range(50):

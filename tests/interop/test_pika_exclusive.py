@@ -9,7 +9,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.api import Api, amqp
 from tests.daemon import PATIENCE_S, Daemon
-from tests.interop.pika_worker import Dial, Worker
+from tests.interop.pika_connection import Dial
+from tests.interop.pika_worker import Worker
 
 pytestmark = pytest.mark.amqpd_only("ActiveMQ's exclusive consumers are not in RabbitMQ")
 

@@ -1,7 +1,6 @@
 """Sorted, last-value and non-destructive queues as a pika user sees them."""
 
 import contextlib
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -11,25 +10,12 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.api import Api
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.daemon import PATIENCE_S, DaemonStarter
+from tests.interop.pika_connection import connected
 
 SORTED = {"x-queue-kind": "sorted", "x-sort-key": "due"}
 LAST = {"x-queue-kind": "last-value", "x-last-value-key": "id"}
 KEPT = LAST | {"x-non-destructive": True}
-
-
-def connect(address: Address) -> pika.BlockingConnection:
-    parameters = pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    return pika.BlockingConnection(parameters)
-
-
-@pytest.fixture
-def connection(address: Address) -> Iterator[pika.BlockingConnection]:
-    """A connection."""
-    connection = connect(address)
-    yield connection
-    if connection.is_open:
-        connection.close()
 
 
 def publish(channel: BlockingChannel, queue: str, body: bytes, **headers: Any) -> None:
@@ -47,7 +33,7 @@ def got(channel: BlockingChannel, queue: str) -> list[bytes]:
 
 
 def consumed(channel: BlockingChannel, queue: str, count: int, **options: Any) -> list[bytes]:
-    """The next so many messages of a new consumer, acknowledged, and that there are no more."""
+    """The next so many messages of a new consumer, acknowledged."""
     bodies: list[bytes] = []
     for method, _, body in channel.consume(queue, inactivity_timeout=PATIENCE_S, **options):
         assert method is not None, f"nothing came after {bodies}"
@@ -179,7 +165,7 @@ def test_a_kind_that_is_none(connection: pika.BlockingConnection, name: str) -> 
 @pytest.mark.parametrize("crash", [False, True])
 def test_kinds_over_a_restart(start_daemon: DaemonStarter, crash: bool) -> None:
     daemon = start_daemon()
-    connection = connect(daemon.address)
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.queue_declare("sorted", durable=True, arguments=SORTED)
@@ -197,7 +183,7 @@ def test_kinds_over_a_restart(start_daemon: DaemonStarter, crash: bool) -> None:
     with contextlib.suppress(pika.exceptions.AMQPError):
         connection.close()
 
-    with connect(start_daemon().address) as connection:
+    with connected(start_daemon().address) as connection:
         channel = connection.channel()
         channel.queue_declare("last", durable=True, arguments=LAST)
         assert got(channel, "sorted") == [b"1", b"3", b"0", b"2"]

@@ -11,19 +11,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.api import Api
 from tests.daemon import PATIENCE_S, Address, Daemon, DaemonStarter
-
-
-def connect(
-    address: Address, user: str = "guest", password: str = "guest", vhost: str = "/"
-) -> pika.BlockingConnection:
-    parameters = pika.ConnectionParameters(
-        address.host,
-        address.port,
-        vhost,
-        pika.PlainCredentials(user, password),
-        blocked_connection_timeout=PATIENCE_S,
-    )
-    return pika.BlockingConnection(parameters)
+from tests.interop.pika_connection import connected
 
 
 def asking(
@@ -64,7 +52,7 @@ def told(what: str, queue: str, key: str, message_id: str = "", exchange: str = 
 def test_a_publisher_learns_of_arrival_in_each_queue_and_of_consumption(
     address: Address, name: str, durable: bool
 ) -> None:
-    connection = connect(address)
+    connection = connected(address)
     channel = connection.channel()
     channel.confirm_delivery()
     one, two, back = f"{name}-1", f"{name}-2", f"{name}-back"
@@ -99,7 +87,7 @@ def test_what_is_consumed_after_a_restart_is_told(
     start_daemon: DaemonStarter, end: Callable[[Daemon], None]
 ) -> None:
     daemon = start_daemon()
-    connection = connect(daemon.address)
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.confirm_delivery()
     for queue in ("q", "back"):
@@ -108,7 +96,7 @@ def test_what_is_consumed_after_a_restart_is_told(
     connection.close()
     end(daemon)
     daemon = start_daemon()
-    connection = connect(daemon.address)
+    connection = connected(daemon.address)
     channel = connection.channel()
     method, _, _ = channel.basic_get("q")
     channel.tx_select()
@@ -119,7 +107,7 @@ def test_what_is_consumed_after_a_restart_is_told(
 
 
 def test_what_is_delayed_arrives_when_its_time_has_come(address: Address, name: str) -> None:
-    connection = connect(address)
+    connection = connected(address)
     channel = connection.channel()
     for queue in (name, f"{name}-back"):
         channel.queue_declare(queue, durable=True)
@@ -143,7 +131,7 @@ def test_receipts_that_cannot_be_sent_are_dropped_and_counted(daemon: Daemon, na
         return next(line.split()[1] for line in lines if line.startswith("amqpd_receipts_dropped_total"))
 
     before = float(dropped())
-    connection = connect(daemon.address)
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.confirm_delivery()
     channel.queue_declare(name)
@@ -164,7 +152,7 @@ def test_receipts_that_cannot_be_sent_are_dropped_and_counted(daemon: Daemon, na
     ],
 )
 def test_what_makes_no_sense_ends_the_channel(address: Address, headers: dict[str, Any], wrong: str) -> None:
-    connection = connect(address)
+    connection = connected(address)
     channel = connection.channel()
     channel.basic_publish("amq.fanout", "", b"", pika.BasicProperties(headers=headers))
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
@@ -178,7 +166,9 @@ def test_who_may_not_publish_there_may_not_have_it_done(
     daemon: Daemon, api: Api, vhost: str, user: Callable[..., Api]
 ) -> None:
     user("", write="^amq[.]fanout$")
-    connection = connect(daemon.address, f"{vhost}.0", "secret", vhost)
+    connection = connected(
+        daemon.address, virtual_host=vhost, credentials=pika.PlainCredentials(f"{vhost}.0", "secret")
+    )
     channel = connection.channel()
     channel.basic_publish("amq.fanout", "", b"", asking("back", "arrival"))
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:

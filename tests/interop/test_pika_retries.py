@@ -11,27 +11,11 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.api import Api
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.daemon import PATIENCE_S, DaemonStarter
+from tests.interop.pika_connection import connected
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 Came = tuple[Any, pika.BasicProperties, bytes, float]
-
-
-def connected(address: Address) -> pika.BlockingConnection:
-    return pika.BlockingConnection(
-        pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    )
-
-
-@pytest.fixture
-def channel(address: Address) -> Iterator[BlockingChannel]:
-    """A channel that wants confirms."""
-    connection = connected(address)
-    channel = connection.channel()
-    channel.confirm_delivery()
-    yield channel
-    if connection.is_open:
-        connection.close()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """pika's consumers with selectors, and its browsers. Unmodified."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,37 +9,21 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import Address
+from tests.interop.pika_connection import Dial
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ's queues have neither selectors nor browsers")
 
-Dial = Callable[[], BlockingChannel]
 SELECTOR = "x-filter-jms-selector"
-
-
-@pytest.fixture
-def pika_dial(address: Address) -> Iterator[Dial]:
-    """Open a connection with a channel."""
-    opened: list[pika.BlockingConnection] = []
-
-    def connect() -> BlockingChannel:
-        opened.append(pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port)))
-        return opened[-1].channel()
-
-    yield connect
-    for connection in opened:
-        if connection.is_open:
-            connection.close()
 
 
 @pytest.fixture
 def channel(pika_dial: Dial, name: str) -> Iterator[BlockingChannel]:
     """A channel with confirms, and the queue `name`."""
-    channel = pika_dial()
+    channel = pika_dial().channel()
     channel.confirm_delivery()
     channel.queue_declare(name)
     yield channel
-    pika_dial().queue_delete(name)
+    pika_dial().channel().queue_delete(name)
 
 
 def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
@@ -72,15 +56,15 @@ def test_each_consumer_gets_what_its_selector_is_true_for(
     pika_dial: Dial, channel: BlockingChannel, name: str
 ) -> None:
     publish(channel, name, *range(1, 9))
-    assert received(pika_dial(), name, **select("kind = 'even' AND n > 2")) == [4, 6, 8]
-    assert received(pika_dial(), name, **select(" ")) == [1, 2, 3, 5, 7]
+    assert received(pika_dial().channel(), name, **select("kind = 'even' AND n > 2")) == [4, 6, 8]
+    assert received(pika_dial().channel(), name, **select(" ")) == [1, 2, 3, 5, 7]
 
 
 class Listener:
     """A consumer on a connection of its own, and what it has received; a callback for pika."""
 
     def __init__(self, pika_dial: Dial, queue: str, **arguments: object) -> None:
-        self.channel = pika_dial()
+        self.channel = pika_dial().channel()
         self.received: list[int] = []
         self.cancelled: list[str] = []
         self.channel.basic_qos(prefetch_count=1)
@@ -148,7 +132,7 @@ def test_where_a_browser_begins(
     pika_dial: Dial, channel: BlockingChannel, name: str, beginning: object, seen: list[int]
 ) -> None:
     publish(channel, name, *range(1, 6))
-    assert received(pika_dial(), name, browse="snapshot", browse_from=beginning) == seen
+    assert received(pika_dial().channel(), name, browse="snapshot", browse_from=beginning) == seen
     assert channel.queue_declare(name, passive=True).method.message_count == 5
 
 
@@ -177,9 +161,9 @@ def test_a_snapshot_ends_and_says_so(pika_dial: Dial, channel: BlockingChannel, 
 def test_more_consumers_than_selectors_are_allowed_with_an_index(pika_dial: Dial, name: str) -> None:
     """Each waits for the answer with its own correlation id, and one for the rest."""
     queue = f"{name}-indexed"
-    channel = pika_dial()
+    channel = pika_dial().channel()
     channel.queue_declare(queue, arguments={"x-index": "correlation_id,kind"})
-    waiting = pika_dial()
+    waiting = pika_dial().channel()
     found: dict[str, list[str]] = {}
     for number in range(100):
         asked = f"id-{number}"
@@ -203,4 +187,4 @@ def test_more_consumers_than_selectors_are_allowed_with_an_index(pika_dial: Dial
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
         channel.queue_declare(queue, arguments={"x-index": "kind"})
     assert refused.value.reply_code == 406
-    pika_dial().queue_delete(queue)
+    pika_dial().channel().queue_delete(queue)

@@ -8,19 +8,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.api import Api
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.daemon import PATIENCE_S, DaemonStarter
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
-
-
-@pytest.fixture
-def connection(address: Address) -> Iterator[pika.BlockingConnection]:
-    """A connection."""
-    parameters = pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    connection = pika.BlockingConnection(parameters)
-    yield connection
-    if connection.is_open:
-        connection.close()
 
 
 @pytest.fixture
@@ -99,6 +89,7 @@ def test_consumers_wait_and_get_is_refused(api: Api, connection: pika.BlockingCo
     for number in range(3):
         publisher.basic_publish("", queue, b"%d" % number)
     assert ready(publisher, queue) == 3
+    connection.process_data_events(0)
     assert got == []
     with pytest.raises(
         pika.exceptions.ChannelClosedByBroker, match=f"queue '{queue}'.* is stopped"

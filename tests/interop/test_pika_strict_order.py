@@ -1,25 +1,19 @@
 """x-strict-order as a pika user sees it."""
 
-from collections.abc import Iterator
-
 import pika
 import pika.exceptions
 import pytest
 
-from tests.daemon import PATIENCE_S, Address
+from tests.daemon import PATIENCE_S
+from tests.interop.pika_connection import Dial
 
 STRICT = {"x-strict-order": True}
 
 
 @pytest.fixture
-def connections(address: Address) -> Iterator[list[pika.BlockingConnection]]:
+def connections(pika_dial: Dial) -> list[pika.BlockingConnection]:
     """Two connections."""
-    parameters = pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    connections = [pika.BlockingConnection(parameters) for _ in range(2)]
-    yield connections
-    for connection in connections:
-        if connection.is_open:
-            connection.close()
+    return [pika_dial(), pika_dial()]
 
 
 def test_a_message_that_is_lost_with_its_consumer_comes_before_anything_later(

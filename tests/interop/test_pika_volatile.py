@@ -4,14 +4,8 @@ import pika
 import pytest
 
 from tests.api import Api
-from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
-
-
-def connect(daemon: Daemon) -> pika.BlockingConnection:
-    host, port = daemon.address
-    return pika.BlockingConnection(
-        pika.ConnectionParameters(host, port, blocked_connection_timeout=PATIENCE_S)
-    )
+from tests.daemon import Daemon, DaemonStarter
+from tests.interop.pika_connection import connected
 
 
 def told(daemon: Daemon) -> tuple[object, str]:
@@ -26,7 +20,7 @@ def told(daemon: Daemon) -> tuple[object, str]:
 @pytest.mark.parametrize("clean", [True, False])
 def test_the_queue_survives_and_says_what_it_has_lost(start_daemon: DaemonStarter, clean: bool) -> None:
     daemon = start_daemon()
-    connection = connect(daemon)
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.queue_declare("q", durable=True, arguments={"x-volatile": True})
     channel.confirm_delivery()
@@ -39,7 +33,7 @@ def test_the_queue_survives_and_says_what_it_has_lost(start_daemon: DaemonStarte
     else:
         daemon.kill()
     daemon = start_daemon()
-    connection = connect(daemon)
+    connection = connected(daemon.address)
     declared = connection.channel().queue_declare("q", durable=True, arguments={"x-volatile": True})
     assert declared.method.message_count == 0
     shown, metric = told(daemon)
