@@ -14,13 +14,14 @@ Selector = Annotated[
 ]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Those with an id of the list.")]
 All = Annotated[bool, typer.Option("--all", help="All that are ready.")]
-Limit = Annotated[int, typer.Option(help="At most so many; 0: as many as there are.")]
+Limit = Annotated[int, typer.Option(min=0, help="At most so many; 0: as many as there are.")]
+AT_ONCE: Final = 2000  # of one operation; each is all or nothing
+LimitOfOne = Annotated[int, typer.Option(min=1, max=AT_ONCE, help="At most so many.")]
 ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="To the end of this queue.")]
 ToExchange = Annotated[str | None, typer.Option("--exchange", metavar="NAME", help="Through this exchange,")]
 Key = Annotated[str | None, typer.Option("--routing-key", metavar="KEY", help="with this key for its own.")]
 
 COLUMNS: Final = ("place", "id", "exchange", "routing_key", "payload_bytes", "redelivered", "payload")
-AT_ONCE: Final = 2000  # of one operation; each is all or nothing
 
 
 def list_messages(
@@ -89,12 +90,12 @@ def copy_messages(
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = AT_ONCE,
+    limit: LimitOfOne = AT_ONCE,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Copy the first messages to another queue, or through an exchange."""
+    """Copy the first messages to another queue, or through an exchange, in one operation."""
     body = _which(selector, ids, everything) | _to(to_queue, to_exchange, key)
-    _operate(context, vhost, queue, "copy", body, limit)
+    _operate_once(context, vhost, queue, "copy", body, limit)
 
 
 def edit_messages(
@@ -107,13 +108,13 @@ def edit_messages(
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
-    limit: Annotated[int, typer.Option(help="At most so many.")] = AT_ONCE,
+    limit: LimitOfOne = AT_ONCE,
     vhost: VirtualHost = "/",
 ) -> None:
-    """Edit messages, which then have their turn as new ones have."""
+    """Edit messages, which then have their turn as new ones have, in one operation."""
     body = _which(selector, ids, everything) | {"properties": from_json(properties)}
     body |= {} if payload is None else {"payload": payload}
-    _operate(context, vhost, queue, "edit", body, limit)
+    _operate_once(context, vhost, queue, "edit", body, limit)
 
 
 def redrive_messages(
@@ -148,16 +149,32 @@ def _to(queue: str, exchange: str | None, key: str | None) -> dict[str, Any]:
 def _operate(
     context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
 ) -> None:
-    """Do it, again and again until the limit is reached or nothing is left; tell how many there were."""
+    """Do it, again and again until the limit is reached or nothing is left; tell how many there were.
+
+    No more than are there when it begins: what is moved may come back to the queue.
+    """
     done = 0
     with session(context) as found:
+        limit = limit or found.client.get("queues", vhost, queue, "messages", "count")["count"]
         more = True
-        while more and (limit == 0 or done < limit):
-            step = min(AT_ONCE, limit - done) if limit else AT_ONCE
-            answer = found.client.post("queues", vhost, queue, "messages", what, body=body | {"limit": step})
+        while more:
+            step = {"limit": max(1, min(AT_ONCE, limit - done))}
+            answer = found.client.post("queues", vhost, queue, "messages", what, body=body | step)
             done += answer["done"]
-            more = answer["more"]
+            more = answer["more"] and done < limit
         typer.echo(done)
+
+
+def _operate_once(
+    context: typer.Context, vhost: str, queue: str, what: str, body: dict[str, Any], limit: int
+) -> None:
+    """Do it once, as the same messages would be found again; tell how many there were."""
+    with session(context) as found:
+        step = {"limit": limit}
+        answer = found.client.post("queues", vhost, queue, "messages", what, body=body | step)
+        typer.echo(answer["done"])
+        if answer["more"] and answer["done"] < limit:
+            typer.echo("amqpctl: there are more, but no more content is taken at once", err=True)
 
 
 COMMANDS: Final = (

@@ -60,3 +60,21 @@ def test_messages_in_the_middle(control: Control, vhost: str, address: Address) 
     assert [line.split()[-1] for line in table] == ["payload", "2", "x"]
     refused = control("delete_messages", "q", "-p", vhost, status=1)
     assert "which messages?" in refused.stderr
+
+
+def test_what_one_operation_does_not_hold(control: Control, vhost: str, address: Address) -> None:
+    for queue in ("q", "r"):
+        control("declare_queue", queue, "-p", vhost)
+    with amqp(address, vhost) as channel:
+        for _ in range(10):
+            channel.basic_publish("", "q", b"x" * 1_000_000)
+    edit = ("edit_messages", "q", "--properties", '{"priority": 1}')
+    for command in (("copy_messages", "q", "--queue", "r"), edit):
+        once = control(*command, "--all", "-p", vhost)
+        assert once.stdout == "9\n"
+        assert "there are more" in once.stderr
+    assert control("count_messages", "r", "-p", vhost).stdout == "9\n"
+    assert control("move_messages", "r", "--queue", "r", "--all", "-p", vhost).stdout == "9\n"
+    control("copy_messages", "q", "--queue", "r", "--all", "--limit", "2001", "-p", vhost, status=2)
+    assert control("delete_messages", "r", "--all", "-p", vhost).stdout == "9\n"
+    assert control("count_messages", "r", "-p", vhost).stdout == "0\n"
