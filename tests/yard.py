@@ -85,3 +85,13 @@ def numbers(queue: Queue) -> list[int]:
 def entry_of(queue: Queue, number: int) -> QueueEntry:
     """The entry with a message."""
     return next(entry for entry in queue.entries if number_of(entry) == number)
+
+
+def delivered(count: int = 1, prefetch: int = 0, **arguments: object) -> tuple[Yard, Queue, Client]:
+    """A yard, a queue with these arguments, and its client, which has got what was published."""
+    yard = Yard()
+    queue = yard.queue(**arguments)  # type: ignore[arg-type]
+    client = yard.client(queue, prefetch)
+    yard.publish(count=count)
+    yard.run()
+    return yard, queue, client

@@ -8,7 +8,7 @@ from broker.core.restoring import restore
 from broker.core.rules import SLICE
 from tests.dispatch import ADDRESS
 from tests.topology import RecordingStore
-from tests.yard import Yard, numbers
+from tests.yard import Yard, delivered, numbers
 
 
 def test_a_message_is_gone_when_its_time_is_over() -> None:
@@ -87,11 +87,7 @@ def test_a_late_alarm_lets_get_have_nothing_late() -> None:
 
 
 def test_what_is_with_a_client_stays_there_and_expires_when_it_returns() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=100)
-    client = yard.client(queue, prefetch=2)
-    yard.publish(count=3)
-    yard.run()
+    yard, queue, client = delivered(count=3, prefetch=2, message_ttl=100)
     yard.clock.advance(150)
     assert numbers(queue) == [1, 2], "only the third was still to be had"
     client.ack(1)
@@ -102,11 +98,7 @@ def test_what_is_with_a_client_stays_there_and_expires_when_it_returns() -> None
 
 
 def test_what_returns_in_time_has_only_the_rest_of_it() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=100)
-    client = yard.client(queue, prefetch=1)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(prefetch=1, message_ttl=100)
     yard.clock.advance(60)
     client.close()
     client.nack()
@@ -117,11 +109,7 @@ def test_what_returns_in_time_has_only_the_rest_of_it() -> None:
 
 
 def test_a_settled_message_never_expires() -> None:
-    yard = Yard()
-    queue = yard.queue(message_ttl=100)
-    client = yard.client(queue)
-    yard.publish(count=2)
-    yard.run()
+    yard, queue, client = delivered(count=2, message_ttl=100)
     client.ack()
     assert queue.rules is not None
     assert queue.rules.timers.count == 0

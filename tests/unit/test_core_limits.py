@@ -12,7 +12,7 @@ from broker.core.restoring import restore
 from broker.core.rules import SLICE, apply_rules
 from tests.dispatch import number_of
 from tests.topology import RecordingStore
-from tests.yard import Yard, numbers
+from tests.yard import Yard, delivered, numbers
 
 
 def levels(queue: Queue) -> list[tuple[int, int]]:
@@ -88,11 +88,7 @@ def test_a_length_of_0_is_delivery_at_once_or_none() -> None:
 
 
 def test_what_returns_may_be_too_much() -> None:
-    yard = Yard()
-    queue = yard.queue(max_length=3)
-    client = yard.client(queue, prefetch=3)
-    yard.publish(count=3)
-    yard.run()
+    yard, queue, client = delivered(count=3, prefetch=3, max_length=3)
     yard.publish(count=2)
     client.close()
     client.nack()
@@ -199,11 +195,7 @@ def test_with_reject_publish_even_waiting_consumers_do_not_get_a_message_too_man
 
 
 def test_what_returns_is_not_refused() -> None:
-    yard = Yard()
-    queue = yard.queue(max_length=2, overflow="reject-publish")
-    client = yard.client(queue, prefetch=2)
-    yard.publish(count=2)
-    yard.run()
+    yard, queue, client = delivered(count=2, prefetch=2, max_length=2, overflow="reject-publish")
     yard.publish(count=2)
     client.close()
     client.nack()

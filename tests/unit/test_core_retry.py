@@ -11,7 +11,7 @@ from broker.core.policy import Policy
 from broker.core.queue import Queue
 from broker.core.release import deliver_again
 from tests.retrying import waits
-from tests.yard import Yard, entry_of, numbers
+from tests.yard import Yard, delivered, entry_of, numbers
 
 
 def state(queue: Queue) -> tuple[int, int, int]:
@@ -19,11 +19,7 @@ def state(queue: Queue) -> tuple[int, int, int]:
 
 
 def test_what_comes_back_keeps_its_place_and_waits_while_others_pass() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=100)
-    client = yard.client(queue, prefetch=1)
-    yard.publish(count=3)
-    yard.run()
+    yard, queue, client = delivered(count=3, prefetch=1, retry_min=100)
     client.nack(1)
     assert (numbers(queue), state(queue), queue.held_bytes) == ([1, 2, 3], (2, 0, 1), 1)
     assert entry_of(queue, 1).state == HELD
@@ -40,11 +36,7 @@ def test_what_comes_back_keeps_its_place_and_waits_while_others_pass() -> None:
 
 
 def test_somebody_who_waits_is_told_when_its_time_has_come() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=100)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, _, client = delivered(retry_min=100)
     client.nack(outcome=CRASH)
     yard.run()
     assert client.numbers == [1]
@@ -54,29 +46,17 @@ def test_somebody_who_waits_is_told_when_its_time_has_come() -> None:
 
 
 def test_waits_grow_with_every_return_up_to_the_longest() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10, retry_max=60)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=10, retry_max=60)
     assert [waits(yard, queue, client) for _ in range(5)] == [10, 20, 40, 60, 60]
 
 
 def test_the_multiplier_says_how_they_grow() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10, retry_multiplier=1.5)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=10, retry_multiplier=1.5)
     assert [waits(yard, queue, client) for _ in range(4)] == [10, 15, 22, 33]
 
 
 def test_chance_adds_up_to_its_share() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=100, retry_multiplier=1, retry_jitter=0.5)
     found = [waits(yard, queue, client) for _ in range(200)]
     assert min(found) >= 100
     assert max(found) <= 150
@@ -86,20 +66,12 @@ def test_chance_adds_up_to_its_share() -> None:
 
 @pytest.mark.parametrize("outcome", [NACK, REJECT, RECOVER, TIMEOUT, CRASH])
 def test_everything_that_was_tried_waits(outcome: int) -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=10)
     assert waits(yard, queue, client, outcome) == 10
 
 
 def test_what_was_not_even_tried_does_not() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=10)
     assert waits(yard, queue, client, RELEASED) == 0
 
 
@@ -114,21 +86,13 @@ def test_what_was_not_even_tried_does_not() -> None:
 )
 def test_rabbitmqs_delayed_retries_are_linear_and_for_some(kind: str, waiting: set[int]) -> None:
     for outcome in (NACK, REJECT, RECOVER, TIMEOUT, CRASH, RELEASED):
-        yard = Yard()
-        queue = yard.queue(delayed_retry_type=kind, delayed_retry_min=10, delayed_retry_max=25)
-        client = yard.client(queue)
-        yard.publish()
-        yard.run()
+        yard, queue, client = delivered(delayed_retry_type=kind, delayed_retry_min=10, delayed_retry_max=25)
         expected = [10, 20, 25, 25] if outcome in waiting else [0, 0, 0, 0]
         assert [waits(yard, queue, client, outcome) for _ in range(4)] == expected
 
 
 def test_sending_again_to_the_same_consumer_is_a_retry_too() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=10)
     assert not deliver_again(queue, client.held[0])
     assert state(queue) == (0, 0, 1)
     yard.clock.advance(10)
@@ -136,11 +100,7 @@ def test_sending_again_to_the_same_consumer_is_a_retry_too() -> None:
 
 
 def test_many_come_back_together_and_are_in_order_again() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10)
-    client = yard.client(queue)
-    yard.publish(count=2000)
-    yard.run()
+    yard, queue, client = delivered(count=2000, retry_min=10)
     client.vanish()
     assert state(queue) == (0, 0, 2000)
     other = yard.client(queue)
@@ -170,11 +130,7 @@ def test_browsers_are_not_shown_it_again() -> None:
 
 
 def test_its_time_to_live_goes_on() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=100, message_ttl=30)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=100, message_ttl=30)
     client.nack()
     yard.clock.advance(29)
     assert state(queue) == (0, 0, 1)
@@ -186,11 +142,7 @@ def test_its_time_to_live_goes_on() -> None:
 
 
 def test_its_time_is_counted_once_it_is_available_again() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10, message_ttl=30)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=10, message_ttl=30)
     client.nack()
     client.cancel()
     yard.clock.advance(10)
@@ -200,11 +152,7 @@ def test_its_time_is_counted_once_it_is_available_again() -> None:
 
 
 def test_it_does_not_count_towards_the_length_until_it_is_available() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10, max_length=1)
-    client = yard.client(queue, prefetch=1)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(prefetch=1, retry_min=10, max_length=1)
     client.nack()
     client.cancel()
     yard.publish()
@@ -215,11 +163,7 @@ def test_it_does_not_count_towards_the_length_until_it_is_available() -> None:
 
 
 def test_purging_and_deleting_drop_it() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10)
-    client = yard.client(queue)
-    yard.publish(count=3)
-    yard.run()
+    yard, queue, client = delivered(count=3, retry_min=10)
     client.nack(1, 2)
     with pytest.raises(PreconditionFailed, match="not empty"):
         yard.vhost.delete_queue("q", False, True, None)
@@ -233,11 +177,7 @@ def test_purging_and_deleting_drop_it() -> None:
 
 
 def test_beyond_the_limit_nothing_waits() -> None:
-    yard = Yard()
-    queue = yard.queue(retry_min=10, delivery_limit=1)
-    client = yard.client(queue)
-    yard.publish()
-    yard.run()
+    yard, queue, client = delivered(retry_min=10, delivery_limit=1)
     assert waits(yard, queue, client) == 10
     client.nack()
     assert (numbers(queue), yard.died()) == ([], {"delivery_limit": 1})

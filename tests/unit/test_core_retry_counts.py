@@ -12,7 +12,7 @@ from broker.core.release import deliver_again
 from broker.core.restoring import restore
 from tests.dispatch import MemoryStore, message
 from tests.retrying import waits
-from tests.yard import Yard, entry_of, numbers
+from tests.yard import Yard, delivered, entry_of, numbers
 
 
 def lasts(counted: str, outcome: int) -> bool:
@@ -47,11 +47,7 @@ def test_only_what_was_chosen_counts(name: str, outcome: int) -> None:
 
 def test_sending_again_counts_if_recovering_does() -> None:
     for counted, limit in (("nack", 9), ("recover", 1)):
-        yard = Yard()
-        queue = yard.queue(delivery_limit=1, delivery_count_on=counted)
-        client = yard.client(queue)
-        yard.publish()
-        yard.run()
+        _, queue, client = delivered(delivery_limit=1, delivery_count_on=counted)
         again = [deliver_again(queue, client.held[0]) for _ in range(9)]
         assert again.count(True) == limit
 
