@@ -137,7 +137,7 @@ class QueueConsumerManager:
 
     def takers(self) -> list[QueueConsumer]:
         """Those that acquire: in the order in which they were attached, gets last."""
-        return [consumer for consumer in self.all if consumer.acquires] + list(self.gets)
+        return [consumer for consumer in [*self.all, *self.gets] if consumer.acquires]
 
     def remove(self, consumer: QueueConsumer) -> None:
         """Let `consumer` go from its list, from its level and from `all`."""

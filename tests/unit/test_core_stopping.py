@@ -157,6 +157,18 @@ def test_browsers_go_on_looking() -> None:
     assert pull(browser) == 1
 
 
+def test_a_get_that_waits_where_nothing_is_consumed_is_a_browser() -> None:
+    vhost = new_vhost()
+    queue = vhost.declare_queue("q", False, None, False, {"x-non-destructive": True})
+    waiting = QueueConsumer(Taker(), queue, acquires=False)
+    waiting.getting = True
+    queue.add_consumer(waiting)
+    for names in ([DEQUEUE], []):
+        stop_queue(vhost, queue, names)
+        publish(vhost, "", "q")
+        assert pull(waiting) == 1
+
+
 def test_other_reasons_to_wait_outlast_a_start() -> None:
     vhost = new_vhost()
     queue = vhost.declare_queue("q", False, None, False, {"x-single-active-consumer": True})
