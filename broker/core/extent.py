@@ -100,7 +100,7 @@ class PartFilter(EntryFilter):
         self._views = views
         self._store = store
         self._skip = extent.skip
-        self._since = extent.since
+        self._since: int = extent.since  # no i64, as the property `timestamp` may be more than one holds
         self._snapshot = extent.snapshot
         self._newest: i64 = entries.sequence
 
@@ -118,7 +118,7 @@ class PartFilter(EntryFilter):
             self._since = NO_TIME
         return self._filter is None or self._filter.passes(entry)
 
-    def _time(self, entry: QueueEntry) -> i64:
+    def _time(self, entry: QueueEntry) -> int:
         message = entry.message
         if message.date > 0:
             return message.date

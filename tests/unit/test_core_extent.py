@@ -170,3 +170,20 @@ def test_the_time_of_messages() -> None:
     bench.run()
     seen = [[int(entry.message.size) for entry in viewer.deliveries] for viewer in viewers]
     assert seen == [[2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7], [4, 5, 6, 7], [7]]
+
+
+def test_a_time_beyond_all_dates() -> None:
+    """Nanoseconds, say, where seconds belong."""
+    vhost = new_vhost()
+    queue = vhost.declare_queue("q", False, None, False, {})
+    bench = Bench()
+    bench.queue = queue
+    for stamp in (b"\x17" + bytes(7), b"\xff" * 8):
+        (message,) = bench.messages()
+        content = content_of(timestamp=datetime.fromtimestamp(7, UTC))
+        message.content = content.replace((7).to_bytes(8, "big"), stamp)
+        assert message.content != content
+        queue.enqueue(message)
+    viewers = [Viewer(bench, Extent(since=since)) for since in (7001, 2**63 - 1)]
+    bench.run()
+    assert [len(viewer.deliveries) for viewer in viewers] == [2, 2]
