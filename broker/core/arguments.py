@@ -12,6 +12,13 @@ from typing import Final
 from mypy_extensions import i64
 
 from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
+from broker.core.discipline_arguments import (
+    GROUP_KEY,
+    GROUP_KIND,
+    STRICT_ORDER,
+    check_discipline,
+    discipline_rules,
+)
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
 from broker.core.queue_kinds import NON_DESTRUCTIVE, check_kind, is_non_destructive, kind_rules
@@ -56,7 +63,6 @@ VOLATILE: Final = "x-volatile"
 DEDUP_WINDOW: Final = "x-dedup-window"
 DEDUP_LIMIT: Final = "x-dedup-limit"
 DEDUP_PRODUCERS: Final = "x-dedup-producers"
-STRICT_ORDER: Final = "x-strict-order"
 
 _LEADER_LOCATORS: Final[tuple[str, ...]] = (
     "client-local",
@@ -107,7 +113,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         DEDUP_WINDOW: ArgumentRule("int", 1, MILLISECONDS_MAX),
         DEDUP_LIMIT: ArgumentRule("int", 1, ANY_SIZE),
         DEDUP_PRODUCERS: ArgumentRule("int", 1, ANY_SIZE),
-        STRICT_ORDER: ArgumentRule("bool"),
+        **discipline_rules(),
     }
 
 
@@ -139,9 +145,17 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
             DEAD_LETTER_REASONS, queue, reasons, f"does not go with {OVERFLOW}, {REJECT_PUBLISH_DLX}"
         )
     check_kind(arguments, queue)
+    check_discipline(arguments, queue)
     check_retry(arguments, queue)
     if is_non_destructive(arguments):
-        for name in (SINGLE_ACTIVE_CONSUMER, ALL_CONSUMERS_EXCLUSIVE, EXCLUSIVE_TAKEOVER, STRICT_ORDER):
+        for name in (
+            SINGLE_ACTIVE_CONSUMER,
+            ALL_CONSUMERS_EXCLUSIVE,
+            EXCLUSIVE_TAKEOVER,
+            STRICT_ORDER,
+            GROUP_KIND,
+            GROUP_KEY,
+        ):
             if arguments.get(name, False) is not False:
                 why = f"does not go with {NON_DESTRUCTIVE}: everybody sees everything"
                 raise invalid(name, queue, arguments[name], why)

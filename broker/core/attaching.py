@@ -58,8 +58,6 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if gate is not None and not gate.is_open and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_GATE
     queue.manager.add(consumer)
-    if queue.discipline is not None and consumer.acquires:
-        queue.discipline.attached(consumer)
     consumer.target.consumers.append(consumer)
     if consumer.blockers != 0:
         queue.manager.move(consumer, NOT_INTERESTED)
@@ -72,6 +70,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         election.attached(consumer)
     if gate is not None and consumer.acquires:
         gate.attached()
+    if queue.discipline is not None and consumer.acquires:
+        queue.discipline.attached(consumer)
 
 
 def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> None:

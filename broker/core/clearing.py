@@ -101,6 +101,7 @@ class Remains(Alarm):
             queue.retry.let_go(entry)
         entry.state = DEQUEUED
         entry.owner = None
+        entry.group = None
         if self._rules is not None and entry.timer is not None:
             self._rules.timers.stop(entry.timer)
         if queue.index is not None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from broker.core.consumer_target import ConsumerTarget
     from broker.core.context import QueueContext
     from broker.core.extent import Extent
+    from broker.core.group import Holding
     from broker.core.lease import Lease
     from broker.core.queue import Queue
 
@@ -95,6 +96,7 @@ class QueueConsumer:
         self.inflight: i64 = 0
         self.context: QueueContext = queue.context
         self.waiting_on: QueueEntry | None = None
+        self.holding: Holding | None = None  # the groups that it owns, once it has had one
         # set and read by the queue's QueueConsumerManager only
         self.level: ConsumerLevel | None = None
         self.prev: QueueConsumer | None = None

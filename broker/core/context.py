@@ -60,7 +60,7 @@ class QueueContext:
         limit = self.effort + self.scan_budget
         while self.behind:
             entry = self.behind[0]
-            if entry.state == AVAILABLE and (self.filter is None or self._passes(entry)):
+            if entry.state == AVAILABLE and (self.filter is None or self.passes(entry)):
                 return entry
             heappop(self.behind)  # gone, or with somebody: it is offered again if it comes back
             if self.filter is not None:
@@ -76,6 +76,15 @@ class QueueContext:
     def sees(self, entry: QueueEntry) -> bool:
         """Whether these consumers see `entry`, as far as it is up to the filter."""
         return self.filter is None or self.filter.passes(entry)
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Ask the filter, which there is, in a look-up: what that costs is noted."""
+        assert self.filter is not None, "only contexts with a filter ask it"
+        message = entry.message
+        self.effort += FILTER_COST
+        if message.content is None:
+            self.effort += LOAD_COST + (message.length >> LOAD_SHIFT)
+        return self.filter.passes(entry)
 
     def passed(self, entry: QueueEntry) -> None:
         """`entry`, the result of the latest look-up, is being delivered."""
@@ -119,21 +128,12 @@ class QueueContext:
             live = dict.fromkeys([entry for entry in self.behind if entry.state != DEQUEUED])
             self.behind = sorted(live)
 
-    def _passes(self, entry: QueueEntry) -> bool:
-        """Ask the filter, which there is, and note what that costs."""
-        assert self.filter is not None, "only contexts with a filter ask it"
-        message = entry.message
-        self.effort += FILTER_COST
-        if message.content is None:
-            self.effort += LOAD_COST + (message.length >> LOAD_SHIFT)
-        return self.filter.passes(entry)
-
     def _scan(self, entry: QueueEntry, limit: i64) -> QueueEntry | None:
         """Walk on from the successor of `last`; None at the end, or with `more` where the effort ends."""
         passed = self.last
         following: QueueEntry | None = entry
         while following is not None:
-            if following.state == AVAILABLE and (self.filter is None or self._passes(following)):
+            if following.state == AVAILABLE and (self.filter is None or self.passes(following)):
                 break
             passed = following
             following = self.entries.next(following)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import QueueConsumer
+from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class Discipline:
         """The only one who may have `entry`, None: whoever sees it."""
         return None
 
+    def parked_in(self, context: QueueContext) -> list[QueueEntry]:
+        """AVAILABLE entries that the cursor of `context` has passed, and that are not in its `behind`."""
+        return []
+
     # ---- what is told
 
     def linked(self, entry: QueueEntry) -> None:
@@ -66,8 +71,8 @@ class Discipline:
     def detached(self, consumer: QueueConsumer) -> None:
         """`consumer` has gone, and what it gives back with that is back."""
 
-    def stood_by(self, consumer: QueueConsumer) -> None:
-        """The queue serves one consumer at a time, and now `consumer` is not it any more."""
+    def served_alone(self, consumer: QueueConsumer) -> None:
+        """From now on the queue serves `consumer` alone."""
 
 
 def next_entry(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:

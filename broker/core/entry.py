@@ -17,6 +17,7 @@ from broker.core.timers import Timer
 
 if TYPE_CHECKING:
     from broker.core.consumer import QueueConsumer
+    from broker.core.group import Group
 
 AVAILABLE: Final = 0
 ACQUIRED: Final = 1
@@ -42,6 +43,7 @@ class QueueEntry:
     `delivery_count`: how often it was acquired for delivery; browsing does not count.
     `uncounted`: how many of these came back in a way that does not count.
     `timer`: when its time is over; None: never. `own_time`: it is the message that says so, not the queue.
+    `group`: the one that it is in, in a queue that has groups.
     """
 
     def __init__(self, message: Message, order: i64) -> None:
@@ -56,6 +58,7 @@ class QueueEntry:
         self.prev: QueueEntry | None = None
         self.next: QueueEntry | None = None
         self.timer: Timer | None = None
+        self.group: Group | None = None
 
     @property
     def counted(self) -> i64:

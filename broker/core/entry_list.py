@@ -82,15 +82,15 @@ class QueueEntryList:
             yield entry
             entry = self.next(entry)
 
-    # ---- where there are ranks
+    # ---- where there are ranks; here there is one
 
     def rank_before(self, rank: i64) -> i64:
         """The last rank before this one that has entries, -1 if none has."""
-        raise NotImplementedError
+        return 0 if rank > 0 and self.head.next is not None else -1
 
     def first_of(self, rank: i64) -> QueueEntry | None:
         """The first entry of a rank that has entries."""
-        raise NotImplementedError
+        return self.head.next
 
     # ---- for subclasses
 

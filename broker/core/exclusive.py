@@ -148,6 +148,8 @@ class Election:
             self._stop_serving(old)
         if not had_begun:
             self._stop_all()
+        if successor is not None and self.queue.discipline is not None:
+            self.queue.discipline.served_alone(successor)
         self.draining = self._drains() and self._others_hold()
         if not self.draining:
             self._start()

@@ -61,9 +61,9 @@ def _oldest(queue: Queue) -> QueueEntry | None:
 class Victims:
     """Finds the oldest AVAILABLE entry of the last rank, where entries have ranks.
 
-    Behind the cursor that consumers share, entries are AVAILABLE only if they were given back or came late;
-    those are in a heap for each rank. Everything after the cursor is AVAILABLE. O(log n), and O(ranks whose
-    entries are all with consumers).
+    Behind the cursor that consumers share, entries are AVAILABLE only if they were given back, came late or
+    were passed by; those are in a heap for each rank. Everything after the cursor is AVAILABLE. O(log n), and
+    O(ranks whose entries are all with consumers).
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -75,12 +75,17 @@ class Victims:
 
     @staticmethod
     def of(queue: Queue) -> Victims | None:
-        """What is needed for a queue: nothing if all its entries are of one rank."""
-        if queue.entries.ranks == 1:
+        """What is needed for a queue: nothing if the cursor that consumers share finds the oldest."""
+        discipline = queue.discipline
+        passes_by = discipline is not None and discipline.personal
+        if queue.entries.ranks == 1 and not passes_by:
             return None
         victims = Victims(queue)
         for entry in queue.context.behind:
             victims.offer(entry)
+        if discipline is not None:
+            for entry in discipline.parked_in(queue.context):
+                victims.offer(entry)
         return victims
 
     def offer(self, entry: QueueEntry) -> None:

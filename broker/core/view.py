@@ -29,6 +29,10 @@ PROPERTIES: Final = (
 )
 """The names of the properties, AMQP 0-9-1's. [amqp-0-9-1 1.8]"""
 
+GROUP_ID: Final = "x-group-id"
+GROUP_SEQUENCE: Final = "x-group-seq"
+_JMS_GROUP_ID: Final = "JMSXGroupID"
+_JMS_GROUP_SEQUENCE: Final = "JMSXGroupSeq"
 PREFIX: Final = "properties."
 JMS_FIELDS: Final = {
     "JMSPriority": "priority",
@@ -50,6 +54,18 @@ class MessageView:
     def headers(self) -> dict[str, object]:
         """The headers with their decoded values. They are not to be changed."""
         return {}
+
+    def group_id(self) -> object | None:
+        """The group that the message says it is in; None: in none. [JMSXGroupID]"""
+        headers = self.headers()
+        value = headers.get(GROUP_ID)
+        return headers.get(_JMS_GROUP_ID) if value is None else value
+
+    def group_sequence(self) -> object | None:
+        """Its place in the group, -1: it is the last one; None: it does not say. [JMSXGroupSeq]"""
+        headers = self.headers()
+        value = headers.get(GROUP_SEQUENCE)
+        return headers.get(_JMS_GROUP_SEQUENCE) if value is None else value
 
     def further_keys(self) -> list[str]:
         """The routing keys that the message has besides the one it was published with."""

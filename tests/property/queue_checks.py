@@ -28,6 +28,7 @@ from broker.core.entry import ACQUIRED, AVAILABLE, HELD, QueueEntry
 from broker.core.queue import Queue
 from tests.dispatch import number_of
 from tests.property.queue_cursors import check_cursors, filtered
+from tests.property.queue_group_checks import check_groups
 from tests.property.queue_model import KEPT, OUT, READY, Item, Model, attached, precedence, sees
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def probe_of(consumer: QueueConsumer) -> Probe:
 
 
 def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
-    """Whether a consumer of higher priority wants `item` and has room for it."""
+    """Whether a consumer of higher priority wants `item`: it does not wait for room for what is before it."""
     return any(
         precedence(other) > precedence(consumer)
         and other.acquires
@@ -71,6 +72,7 @@ def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
         and wants_work(probe_of(other))
         and model.may_have(other, item)
         and has_room(probe_of(other), item.size)
+        and has_room(probe_of(other), (model.first_for(other) or item).size)
         for other in attached(consumer.queue)
     )
 
@@ -152,6 +154,7 @@ def check_structure(world: World) -> None:
         check_entries(model, held)
         check_consumers(model)
         check_cursors(model.queue)
+        check_groups(model.queue)
         check_reliance(model.queue)
     check_windows(world)
     check_leases(world)

@@ -22,7 +22,8 @@ def check_cursors(queue: Queue) -> None:
         for entry in live:
             passed = not context.last.precedes(entry)
             if entry.state == AVAILABLE and passed and context.sees(entry):
-                assert entry in behind, "I4: hidden behind the cursor"
+                parked = entry.group is not None and entry in entry.group.parked.get(context, ())
+                assert entry in behind or parked, "I4: hidden behind the cursor"
 
 
 def filtered(queue: Queue) -> list[QueueContext]:

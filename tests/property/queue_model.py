@@ -105,6 +105,10 @@ class Model:
         alone = consumer.exclusive or any(other.exclusive for other in others)
         return (bool(others) and alone) or (consumer.exclusive and self.serving.refuses_exclusive())
 
+    def attached(self, consumer: QueueConsumer) -> None:
+        self.serving.attached(consumer)
+        self.rule.attached(consumer)
+
     def may_be_served(self, consumer: QueueConsumer) -> bool:
         """Where one is served at a time: it is elected, and nobody else has anything to be waited for."""
         return self.serving.may_be_served(consumer, {item.owner for item in self.items if item.owner})
@@ -117,6 +121,7 @@ class Model:
         item.state = GONE
         item.owner = None
         self.items.remove(item)
+        self.rule.look()
 
     def add(self, item: Item) -> None:
         """It takes the place of one that it replaces; one that somebody has dies when it is back."""
@@ -127,6 +132,7 @@ class Model:
                 item.rank = other.rank
                 self.drop(other)
         insort(self.items, item)
+        self.rule.look()
 
     def back(self, item: Item, now: int, retry: int) -> None:
         """`item` comes back. It waits: `retry` ms, the second time twice as long, then four times."""

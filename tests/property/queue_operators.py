@@ -52,6 +52,7 @@ def begin(world: World, queue: int, first: int, count: int) -> None:
     for item in ready[first % max(1, len(ready)) :][:count]:
         operator.remove(entries[item.number])
         item.state, item.owner, item.was_out = OUT, operator.taker, True
+        model.rule.taken(operator.taker, item)
 
 
 def end(world: World, which: int, done: bool) -> None:

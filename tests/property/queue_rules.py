@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import QueueConsumer
 from broker.core.fifo_list import INDEX
+from broker.core.group_key import GroupKeys
+from broker.core.groups import Groups
 from broker.core.index import new_index
 from broker.core.message import Message
+from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.strict_order import StrictOrder
 from broker.core.view import MessageView
@@ -25,6 +29,15 @@ class Rule:
     def allows(self, consumer: QueueConsumer, item: Item) -> bool:
         """Whether `consumer` may have `item`, which is ready or about to come, as far as the rule goes."""
         return True
+
+    def taken(self, consumer: QueueConsumer, item: Item) -> None:
+        """`consumer` has just been given `item`, and the model knows it."""
+
+    def attached(self, consumer: QueueConsumer) -> None:
+        """`consumer` is new."""
+
+    def look(self) -> None:
+        """Follow what has happened since the last look."""
 
 
 class StrictRule(Rule):
@@ -44,18 +57,144 @@ class DivisorView(MessageView):
         return self.number % int(name.removeprefix("by ")) if name.startswith("by ") else None
 
 
-def impose(name: str, queue: Queue) -> None:
-    """Give `queue` the discipline, or the index, of this name; "": none."""
-    if name == "strict":
-        queue.discipline = StrictOrder(queue)
-    elif name.startswith("index"):
-        arguments: dict[str, object] = {INDEX: name.removeprefix("index ")}
-        queue.index = new_index(queue, arguments, lambda message, _: DivisorView(message))
+def key_of(number: int) -> str:
+    """The group of the message with this number; "": none."""
+    return "" if number % 5 == 0 else str(number // 2 % 3)
+
+
+def closes(number: int) -> bool:
+    """Whether the message closes its group."""
+    return number % 11 == 0
+
+
+@dataclass
+class Holder:
+    """Who has a group, and whether he gets no more of it."""
+
+    owner: QueueConsumer
+    shut: bool = False
+
+
+class GroupRule(Rule):
+    """What `Groups` promises, from a look at everything whenever something has happened."""
+
+    sticky, strict, rebalances, idle_max = True, False, False, 1000
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.holders: dict[str, Holder] = {}
+        self.idle: list[str] = []
+
+    def allows(self, consumer: QueueConsumer, item: Item) -> bool:
+        self.look()
+        key = key_of(item.number)
+        if not key:
+            return True
+        if self.strict and any(other.owner is not None or other < item for other in self._of(key)):
+            return False
+        holder = self.holders.get(key)
+        return holder is None or (holder.owner is consumer and not holder.shut)
+
+    def taken(self, consumer: QueueConsumer, item: Item) -> None:
+        key = key_of(item.number)
+        if key:
+            holder = self.holders.setdefault(key, Holder(consumer))
+            holder.shut = holder.shut or closes(item.number)
+        self.look()
+
+    def attached(self, consumer: QueueConsumer) -> None:
+        self.look()
+        if self.rebalances and consumer.acquires:
+            for holder in self.holders.values():
+                holder.shut = True
+        self.look()
+
+    def look(self) -> None:
+        serving = self.model.serving
+        serving.look()
+        for key, holder in list(self.holders.items()):
+            if serving.active is not None and holder.owner is not serving.active:
+                holder.shut = True
+            items = self._of(key)
+            if items and key in self.idle:
+                self.idle.remove(key)
+            if any(item.owner is not None for item in items):
+                continue
+            if not self.sticky or holder.shut or holder.owner not in self.model.queue.manager.all:
+                self._free(key)
+            elif not items and key not in self.idle:
+                self.idle.append(key)
+        while len(self.idle) > self.idle_max:
+            self._free(self.idle[0])
+
+    def _of(self, key: str) -> list[Item]:
+        return [item for item in self.model.items if key_of(item.number) == key]
+
+    def _free(self, key: str) -> None:
+        del self.holders[key]
+        if key in self.idle:
+            self.idle.remove(key)
+
+
+class ForgetfulRule(GroupRule):
+    idle_max = 1
+
+
+class SharedRule(GroupRule):
+    sticky = False
+
+
+class StrictStickyRule(GroupRule):
+    strict = True
+
+
+class StrictSharedRule(GroupRule):
+    sticky, strict = False, True
+
+
+class RebalancingRule(GroupRule):
+    rebalances = True
 
 
 RULES: dict[str, type[Rule]] = {
     "": Rule,
     "strict": StrictRule,
+    "sticky": GroupRule,
+    "sticky, forgetful": ForgetfulRule,
+    "shared": SharedRule,
+    "rebalancing": RebalancingRule,
+    "strict, sticky": StrictStickyRule,
+    "strict, shared": StrictSharedRule,
     "index by 2": Rule,
     "index by 2, by 3": Rule,
 }
+
+
+class NumberView(MessageView):
+    """A message whose number says which group it is in."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def headers(self) -> dict[str, object]:
+        headers: dict[str, object] = {"x-group-id": key_of(self.number)}
+        return headers | {"x-group-seq": -1} if closes(self.number) else headers
+
+
+def view_of_number(message: Message, store: MessageStore) -> MessageView:
+    """The view of a message that tests.dispatch has made."""
+    assert message.content is not None
+    return NumberView(int(message.content))
+
+
+def impose(name: str, queue: Queue) -> None:
+    """Give `queue` the discipline, or the index, of this name."""
+    rule = RULES[name]
+    if rule is StrictRule:
+        queue.discipline = StrictOrder(queue)
+    elif issubclass(rule, GroupRule):
+        keys = GroupKeys(view_of_number, queue.store, "")
+        queue.discipline = Groups(queue, keys, rule.sticky, rule.strict, rule.rebalances, rule.idle_max)
+    elif name.startswith("index"):
+        arguments: dict[str, object] = {INDEX: name.removeprefix("index ")}
+        queue.index = new_index(queue, arguments, lambda message, _: DivisorView(message))

@@ -123,7 +123,7 @@ class World:
             try:
                 model.queue.add_consumer(consumer)
                 assert not refused
-                model.serving.attached(consumer)
+                model.attached(consumer)
             except AccessRefused:
                 assert refused
             consumer.context.scan_budget = self.scan_budget
@@ -222,6 +222,7 @@ class World:
         if consumer.acquires:
             item.sends += 1
             item.state, item.owner, item.was_out = OUT, consumer, True
+            model.rule.taken(consumer, item)
         if consumer.no_ack and consumer.acquires:
             model.drop(item)
         elif not consumer.no_ack:

@@ -1,0 +1,135 @@
+"""One message group of a queue, and what its owner needs to find its entries."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
+
+if TYPE_CHECKING:
+    from broker.core.consumer import QueueConsumer
+    from broker.core.context import QueueContext
+
+_STALE_MIN: Final = 8
+_STALE_HEADS_MIN: Final = 64
+
+
+@final
+class Group:
+    """The entries of a queue with one key.
+
+    `owner`: the only one who may have them, None: the group is free, for whoever takes one first.
+    `entries`: how many there are, in whatever state; `inflight`: how many of them are with clients.
+    `shut`: nobody gets any more of it until nothing is in flight, and then it is free.
+    `parked`: of each context, the entries that its cursor has passed although they are AVAILABLE, because
+    they were not for who looked; and some that are not AVAILABLE any more.
+    `closers`: the entries that shut the group when they are given out; None: there are none.
+    `line`: all its entries, the first one first, where only that one may be given out; else it is empty.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.owner: QueueConsumer | None = None
+        self.entries: i64 = 0
+        self.inflight: i64 = 0
+        self.shut: bool = False
+        self.parked: dict[QueueContext, list[QueueEntry]] = {}
+        self.closers: dict[QueueEntry, None] | None = None
+        self.line: list[QueueEntry] = []
+
+    def first(self) -> QueueEntry | None:
+        """The first of all its entries, where it keeps a line."""
+        line = self.line
+        while line and line[0].state == DEQUEUED:
+            heappop(line)
+        return line[0] if line else None
+
+    def park(self, context: QueueContext, entry: QueueEntry) -> bool:
+        """Keep an entry that the cursor of `context` passes; true if it is the first of them."""
+        heap = self.parked.get(context)
+        if heap is None:
+            heap = self.parked[context] = []
+        heappush(heap, entry)
+        return heap[0] is entry
+
+    def first_parked(self, context: QueueContext) -> QueueEntry | None:
+        """The first that `context` has parked; none that are out, which are offered again if they return."""
+        heap = self.parked.get(context)
+        if heap is None:
+            return None
+        while heap:
+            if heap[0].state == AVAILABLE:
+                return heap[0]
+            heappop(heap)
+        del self.parked[context]
+        return None
+
+    def take_parked(self, context: QueueContext) -> None:
+        """Let go of the first that is parked, which there is."""
+        heap = self.parked[context]
+        heappop(heap)
+        if not heap:
+            del self.parked[context]
+
+    def forget_left(self) -> None:
+        """An entry has left: let go of those that have, once they may outnumber the others."""
+        if self.entries == 0:
+            self.parked.clear()
+            self.line.clear()
+            return
+        most = 2 * self.entries + _STALE_MIN
+        if len(self.line) > most:
+            self.line = sorted([entry for entry in self.line if entry.state != DEQUEUED])
+        for heap in self.parked.values():
+            if len(heap) > most:
+                heap[:] = dict.fromkeys([entry for entry in heap if entry.state == AVAILABLE])
+                heapify(heap)
+
+
+@final
+class Head:
+    """The first entry of `group` that was parked when its owner was told of it."""
+
+    def __init__(self, entry: QueueEntry, group: Group) -> None:
+        self.entry = entry
+        self.group = group
+
+    def __lt__(self, other: Head) -> bool:
+        return self.entry.precedes(other.entry)
+
+
+@final
+class Holding:
+    """The groups that one consumer owns, and a heap of what is parked of them in its context.
+
+    For every group of it that is not shut and has something parked there is a head that is not after that;
+    there may be others, which mean nothing.
+    """
+
+    def __init__(self, context: QueueContext) -> None:
+        self.context = context
+        self.groups: dict[Group, None] = {}
+        self.heads: list[Head] = []
+
+    def take_first(self) -> None:
+        """Let go of the entry that the first of `heads` is about; it was found to be what is parked first."""
+        group = heappop(self.heads).group
+        group.take_parked(self.context)
+        self.add_head(group)
+
+    def add_head(self, group: Group) -> None:
+        """What is parked of `group` has a new first one, or may be given out again."""
+        entry = group.first_parked(self.context)
+        if entry is None:
+            return
+        heappush(self.heads, Head(entry, group))
+        if len(self.heads) > 2 * len(self.groups) + _STALE_HEADS_MIN:
+            self.heads.clear()
+            for each in self.groups:
+                entry = each.first_parked(self.context)
+                if entry is not None:
+                    self.heads.append(Head(entry, each))
+            heapify(self.heads)

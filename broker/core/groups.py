@@ -1,0 +1,278 @@
+"""Message groups: the entries of one key go to one consumer at a time, in their order.
+
+[ActiveMQ message groups; Qpid's two kinds of them; JMSXGroupID]
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.consumer import REMOVED, QueueConsumer
+from broker.core.context import QueueContext
+from broker.core.discipline import Discipline
+from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.group import Group, Holding
+from broker.core.group_key import GroupKeys
+from broker.core.group_search import next_for
+from broker.core.notifying import notify_one, wake_contexts
+from broker.core.waiting import wake_for_earlier, wake_waiters
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+IDLE_MAX: Final = 1024  # groups without entries whose owners are remembered, unless a queue says otherwise
+
+
+@final
+class Groups(Discipline):
+    """The message groups of a queue. Entries without a key are in none, and for everybody.
+
+    A free group is taken with one of its entries, by whoever gets that as anything else. From then on it has
+    an owner, and its entries go to nobody else, whatever the priorities. A group that is not `sticky` is free
+    again when nothing of it is in flight; a sticky one when its owner has gone too, or has been closed by one
+    of its messages, or is to move. Where consumers have filters a group may be held up by entries that its
+    owner does not see.
+
+    What is in flight when a group is to be free is waited for, and until then the group is shut: so at no
+    time two consumers have entries of it, and none is delivered before one that precedes it has been settled
+    or is back.
+
+    `strict`: of each group only the first entry is given out, and only while nothing of it is in flight.
+    `rebalances`: sticky groups move when a consumer comes. `idle_max`: how many sticky groups are remembered
+    without having entries; the one goes that has had none for longest.
+
+    A cursor passes what is not for who looks, once: it is parked with its group. When the group is free, the
+    first that is parked goes to `behind`, where everybody finds it; when it has an owner, the owner is told.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        keys: GroupKeys,
+        sticky: bool,
+        strict: bool = False,
+        rebalances: bool = False,
+        idle_max: i64 = IDLE_MAX,
+    ) -> None:
+        super().__init__(queue, True)
+        self.sticky = sticky
+        self.strict = strict
+        self.rebalances = rebalances
+        self.idle_max = idle_max
+        self.by_key: dict[str, Group] = {}
+        self.idle: dict[Group, None] = {}
+        self._keys = keys
+        # what consumers are to be told by `wake`
+        self._freed: bool = False
+        self._opened: list[QueueEntry] = []
+
+    # ---- what is asked
+
+    def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
+        """The first that it sees of what is free, its own, or in no group (Discipline)."""
+        return next_for(self, consumer)
+
+    def is_open(self, entry: QueueEntry) -> bool:
+        """Whether its group is not shut, and it is its turn if that is strict (Discipline)."""
+        group = entry.group
+        if group is None:
+            return True
+        if group.shut:
+            return False
+        return not self.strict or (group.inflight == 0 and group.first() is entry)
+
+    def owner(self, entry: QueueEntry) -> QueueConsumer | None:
+        """The owner of its group (Discipline)."""
+        group = entry.group
+        return None if group is None else group.owner
+
+    def parked_in(self, context: QueueContext) -> list[QueueEntry]:
+        """What the cursor of `context` has passed (Discipline)."""
+        found: list[QueueEntry] = []
+        for group in self.by_key.values():
+            found += group.parked.get(context, [])
+        return found
+
+    # ---- what is told
+
+    def linked(self, entry: QueueEntry) -> None:
+        """Find its group, or make it (Discipline)."""
+        key = self._keys.key(entry.message)
+        if not key:
+            return
+        group = self.by_key.get(key)
+        if group is None:
+            group = self.by_key[key] = Group(key)
+        elif group.entries == 0:
+            self.idle.pop(group, None)
+        group.entries += 1
+        if self._keys.closes:
+            if group.closers is None:
+                group.closers = {}
+            group.closers[entry] = None
+        if self.strict:
+            heappush(group.line, entry)
+        entry.group = group
+
+    def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """Its group is the consumer's, and shut if this entry closes it (Discipline)."""
+        group = entry.group
+        if group is None:
+            return
+        hidden = self.strict
+        if group.owner is None:
+            self._take(group, consumer)
+            hidden = True
+        group.inflight += 1
+        if group.closers is not None and entry in group.closers and not group.shut:
+            group.shut = True
+            hidden = True
+        if hidden:
+            self._look_again([group])
+
+    def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
+        """Its group may be free now, or what follows be given out (Discipline)."""
+        group = entry.group
+        if group is None:
+            return
+        entry.group = None
+        group.entries -= 1
+        group.forget_left()
+        if group.closers is not None:
+            group.closers.pop(entry, None)
+        if owner is not None:
+            group.inflight -= 1
+        if group.inflight == 0:
+            self._rest(group)
+            self.wake()
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """Nothing of their groups may be in flight any more (Discipline)."""
+        touched: dict[Group, None] = {}
+        for entry in entries:
+            group = entry.group
+            if group is not None:
+                group.inflight -= 1
+                touched[group] = None
+        for group in touched:
+            if group.inflight == 0:
+                self._rest(group)
+
+    def wake(self) -> None:
+        """Have somebody of each context look, if a group is free now (Discipline)."""
+        queue = self.queue
+        opened = self._opened
+        if not opened and not self._freed:
+            return
+        freed = self._freed
+        self._freed = False
+        self._opened = []
+        if queue.waiting:
+            for entry in opened:
+                if entry.state == AVAILABLE:
+                    wake_for_earlier(queue, entry)
+        if freed and queue.ready != 0:
+            wake_contexts(queue)
+        for entry in opened:
+            if entry.state == AVAILABLE and self.owner(entry) is not None:
+                notify_one(queue, entry)
+
+    def attached(self, consumer: QueueConsumer) -> None:
+        """Have sticky groups move, if they are to (Discipline)."""
+        if self.rebalances:
+            self._shut([group for group in self.by_key.values() if group.owner is not None])
+
+    def detached(self, consumer: QueueConsumer) -> None:
+        """Free its groups, but for those of which it has something in flight (Discipline)."""
+        holding = consumer.holding
+        if holding is not None and consumer.state == REMOVED:
+            self._shut(list(holding.groups))
+
+    def served_alone(self, consumer: QueueConsumer) -> None:
+        """Have the groups of all others be free as soon as nothing of them is in flight (Discipline)."""
+        groups: list[Group] = []
+        for other in self.queue.manager.takers():
+            if other is not consumer and other.holding is not None:
+                groups += other.holding.groups
+        self._shut(groups)
+
+    # ---- ownership
+
+    def _take(self, group: Group, consumer: QueueConsumer) -> None:
+        group.owner = consumer
+        holding = consumer.holding
+        if holding is None:
+            holding = consumer.holding = Holding(consumer.context)
+        holding.groups[group] = None
+        holding.add_head(group)
+
+    def _shut(self, groups: list[Group]) -> None:
+        """Free these, which have owners, each as soon as nothing of it is in flight."""
+        for group in groups:
+            if group.inflight == 0:
+                self._free(group)
+            else:
+                group.shut = True
+        self._look_again(groups)
+        self.wake()
+
+    def _look_again(self, groups: list[Group]) -> None:
+        """Who waits on an entry of these, which may not be for it any more, may have something else next."""
+        awaited = self.queue.awaited
+        if awaited:
+            changed = set(groups)
+            for entry in [entry for entry in awaited if entry.group in changed]:
+                wake_waiters(self.queue, entry)
+
+    def _rest(self, group: Group) -> None:
+        """Nothing of `group` is in flight, and something was, or one of its entries has left."""
+        owner = group.owner
+        if owner is None:
+            self._open(group)
+        elif not self.sticky or group.shut or owner.state == REMOVED or owner.getting:
+            self._free(group)
+        elif group.entries == 0:
+            self.idle[group] = None
+            if len(self.idle) > self.idle_max:
+                self._free(next(iter(self.idle)))
+        elif self.strict:
+            self._open_to(group, owner)
+
+    def _free(self, group: Group) -> None:
+        """Nobody owns `group` any more, of which nothing is in flight."""
+        owner = group.owner
+        assert owner is not None, "only a group with an owner is freed"
+        assert owner.holding is not None, "it knows its groups"
+        del owner.holding.groups[group]
+        group.owner = None
+        group.shut = False
+        self._freed = True
+        self._open(group)
+
+    def _open(self, group: Group) -> None:
+        """Have everybody find what is next of a free group; let go of a group without entries."""
+        if group.entries == 0:
+            self.by_key.pop(group.key, None)
+            self.idle.pop(group, None)
+            return
+        for context in list(group.parked):
+            entry = group.first_parked(context)
+            if entry is None:
+                continue
+            if context.users == 0 and context.filter is not None:
+                del group.parked[context]  # all its consumers have gone
+            elif not self.strict or entry is group.first():
+                group.take_parked(context)
+                heappush(context.behind, entry)
+                self._opened.append(entry)
+
+    def _open_to(self, group: Group, owner: QueueConsumer) -> None:
+        """Have the owner find what is next of a group that is strict."""
+        if owner.holding is not None:
+            owner.holding.add_head(group)
+        entry = group.first()
+        if entry is not None and entry.state == AVAILABLE:
+            self._opened.append(entry)

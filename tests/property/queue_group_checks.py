@@ -1,0 +1,73 @@
+"""What must hold of message groups after every operation, besides what the model says of deliveries.
+
+G1 counts, G2 who owns what knows it, G3 what is parked is found by the owner, or by everybody if the group is
+free, G4 nothing is kept that is not needed.
+"""
+
+from broker.core.consumer import REMOVED
+from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.group import Group
+from broker.core.groups import Groups
+from broker.core.queue import Queue
+from tests.dispatch import number_of
+from tests.property.queue_rules import key_of
+
+
+def check_groups(queue: Queue) -> None:
+    groups = queue.discipline
+    if not isinstance(groups, Groups):
+        assert not any(entry.group for entry in queue.entries)
+        return
+    members: dict[str, list[QueueEntry]] = {}
+    for entry in queue.entries:
+        key = key_of(number_of(entry))
+        assert (entry.group is not None) == bool(key)
+        if entry.group is not None:
+            assert groups.by_key[key] is entry.group, "G1"
+            members.setdefault(key, []).append(entry)
+    assert len(groups.idle) <= groups.idle_max
+    for key, group in groups.by_key.items():
+        entries = members.get(key, [])
+        assert group.entries == len(entries), "G1"
+        assert group.inflight == sum(entry.owner is not None for entry in entries), "G1"
+        assert (group in groups.idle) == (group.entries == 0), "G4"
+        assert group.entries or group.owner, "G4"
+        assert not (group.shut and group.inflight == 0), "G4: nothing is waited for"
+        owners = {entry.owner for entry in entries if entry.owner and not entry.owner.no_ack}
+        assert owners <= {group.owner}, "D5: one has all, but for operators"
+        check_owner(groups, group)
+        check_parked(groups, group)
+    assert not groups._freed, "G4: everybody has been told"
+    assert not groups._opened, "G4: everybody has been told"
+
+
+def check_owner(groups: Groups, group: Group) -> None:
+    owner = group.owner
+    if owner is None:
+        return
+    assert owner.holding is not None, "G2"
+    assert group in owner.holding.groups, "G2"
+    assert owner.holding.context is owner.context, "G2"
+    if group.inflight == 0:
+        assert groups.sticky, "G4"
+        assert owner.state != REMOVED, "G4"
+
+
+def check_parked(groups: Groups, group: Group) -> None:
+    for context, heap in group.parked.items():
+        assert len(heap) <= 2 * group.entries + 8, "G4"
+        parked = [entry for entry in heap if entry.state == AVAILABLE]
+        if not parked or (context.filter is not None and context.users == 0):
+            continue
+        first = min(parked)
+        if not groups.is_open(first):
+            continue
+        owner = group.owner
+        if owner is None:
+            behind = [entry for entry in context.behind if entry.group is group and entry.state == AVAILABLE]
+            assert behind, "G3: a free group is parked where nobody finds it"
+        elif owner.context is context:
+            assert owner.holding is not None
+            heads = [head.entry for head in owner.holding.heads if head.group is group]
+            behind = [entry for entry in context.behind if entry.group is group and entry.state == AVAILABLE]
+            assert any(not first.precedes(head) for head in heads + behind), "G3: the owner is not told"

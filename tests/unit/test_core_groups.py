@@ -1,0 +1,252 @@
+"""Message groups. Cases of Broker-J's MessageGroupTest and of ActiveMQ's message groups."""
+
+import pytest
+
+from broker.core.getting import get_one
+from broker.core.immediate import enqueue_immediate
+from broker.core.priority_list import PriorityEntryList
+from tests.dispatch import Client, message, number_of
+from tests.grouping import GroupBench, Numbers
+from tests.property.queue_model import Multiples
+
+both = pytest.mark.parametrize("sticky", [True, False])
+
+
+def settle_one(client: Client) -> None:
+    client.ack(number_of(client.held[0]))
+
+
+@both
+def test_two_groups_and_two_consumers(sticky: bool) -> None:
+    """[Broker-J simpleGroupAssignment]"""
+    yard = GroupBench(sticky=sticky)
+    first, second = yard.client(1), yard.client(1)
+    yard.send("a", "b", "a", "b")
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [2])
+    second.ack()
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [2, 4]), "3 is of a group that is with the first"
+    first.ack()
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1, 3], [2, 4])
+
+
+@both
+def test_a_consumer_that_is_cancelled_keeps_its_group_until_it_has_settled(sticky: bool) -> None:
+    """[Broker-J consumerCloseGroupAssignment]"""
+    yard = GroupBench(sticky=sticky)
+    first = yard.client(1)
+    yard.send("a", "b", "a", "a", "b")
+    yard.run()
+    second = yard.client(1)
+    yard.run()
+    first.cancel()
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [2])
+    second.ack()
+    yard.run()
+    assert second.numbers == [2, 5]
+    second.ack()
+    yard.run()
+    assert second.numbers == [2, 5], "the rest of the first group waits"
+    first.ack()
+    yard.run()
+    assert second.numbers == [2, 5, 3]
+
+
+@both
+def test_the_successor_of_a_lost_consumer_gets_everything_in_order(sticky: bool) -> None:
+    """[Broker-J consumerCloseWithRelease]"""
+    yard = GroupBench(sticky=sticky)
+    first = yard.client(1)
+    yard.send("a", "a", "b", "a")
+    yard.run()
+    second = yard.client(3)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [3])
+    first.vanish()
+    yard.run()
+    assert second.numbers == [3, 1, 2]
+    assert second.flags == [False, True, False]
+    second.ack(3)
+    yard.run()
+    assert second.numbers == [3, 1, 2, 4]
+
+
+@both
+def test_what_an_empty_group_remembers(sticky: bool) -> None:
+    """[Broker-J groupAssignmentSurvivesEmpty, sharedGroupAssignmentDoesNotSurviveEmpty]"""
+    yard = GroupBench(sticky=sticky)
+    first, second = yard.client(1), yard.client(1)
+    yard.send("a")
+    yard.run()
+    assert first.numbers == [1]
+    first.ack()
+    yard.run()
+    yard.send("a")
+    yard.run()
+    assert (first.numbers, second.numbers) == (([1, 2], []) if sticky else ([1], [2]))
+
+
+def test_a_shared_group_with_many_consumers() -> None:
+    """[Broker-J singleSharedGroupWithMultipleConsumers]"""
+    yard = GroupBench(sticky=False)
+    clients = [yard.client(1) for _ in range(4)]
+    yard.send(*["a"] * 100)
+    served: list[int] = []
+    for _ in range(100):
+        yard.run()
+        holders = [client for client in clients if client.held]
+        assert len(holders) == 1, "one at a time"
+        served.append(number_of(holders[0].held[0]))
+        holders[0].ack()
+    yard.run()
+    assert served == list(range(1, 101))
+    assert all(client.numbers for client in clients), "they share it"
+
+
+def test_a_new_consumer_gets_new_groups_and_none_that_has_an_owner() -> None:
+    """[ActiveMQ MessageGroupNewConsumerTest]"""
+    yard = GroupBench()
+    first = yard.client(1)
+    yard.send("a", "b", "a", "b")
+    yard.run()
+    settle_one(first)
+    yard.run()
+    second = yard.client(2)
+    yard.send("c", "a")
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1, 2], [5])
+
+
+def test_messages_without_a_group_are_for_everybody() -> None:
+    yard = GroupBench()
+    first, second = yard.client(1), yard.client(1)
+    yard.send("", "", "a", "")
+    yard.run()
+    assert sorted(first.numbers + second.numbers) == [1, 2]
+    assert yard.groups.by_key["a"].owner is None
+
+
+@both
+def test_a_closing_message_lets_the_group_go_when_all_is_settled(sticky: bool) -> None:
+    """[ActiveMQ MessageGroupCloseTest: never past an unfinished close]"""
+    yard = GroupBench(sticky=sticky)
+    first = yard.client(5)
+    yard.send("a", "a", "a-", "a", "a")
+    yard.run()
+    second = yard.client(5)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1, 2, 3], [])
+    first.ack(3)
+    first.ack(1)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1, 2, 3], []), "2 is still out"
+    first.ack(2)
+    yard.run()
+    assert sorted([first.numbers, second.numbers], key=len) in ([[4, 5], [1, 2, 3]], [[], [1, 2, 3, 4, 5]])
+
+
+def test_a_free_group_goes_to_the_highest_priority_and_an_owned_one_to_its_owner() -> None:
+    yard = GroupBench()
+    low = yard.client(10)
+    yard.send("a")
+    yard.run()
+    high = yard.client(10, priority=5)
+    yard.send("a", "b", "a", "b")
+    yard.run()
+    assert (low.numbers, high.numbers) == ([1, 2, 4], [3, 5])
+
+
+def test_a_filter_owns_the_group_and_what_it_does_not_see_waits() -> None:
+    yard = GroupBench()
+    even = yard.client(10, entry_filter=Multiples(2))
+    yard.send("a", "a", "a", "a")
+    yard.run()
+    everything = yard.client(10)
+    yard.run()
+    assert (even.numbers, everything.numbers) == ([2, 4], [])
+    even.vanish()
+    yard.run()
+    assert everything.numbers == [1, 2, 3, 4]
+
+
+def test_get_takes_from_free_groups_and_owns_them_meanwhile() -> None:
+    yard = GroupBench()
+    client = yard.client(1)
+    yard.send("a", "a", "b", "b")
+    yard.run()
+    getter = yard.getter()
+    entry = get_one(yard.queue, getter)
+    assert entry is not None
+    assert number_of(entry) == 3
+    assert get_one(yard.queue, yard.getter()) is None
+    client.ack()
+    yard.run()
+    client.ack()
+    yard.run()
+    assert client.numbers == [1, 2], "b is with who got it"
+    yard.queue.settle(entry)
+    yard.run()
+    assert client.numbers == [1, 2, 4]
+
+
+def test_a_consumer_whose_next_entry_comes_to_be_anothers_looks_again() -> None:
+    """A low one waits on an entry that is left to a higher one; then its group gets an owner."""
+    yard = GroupBench()
+    low = yard.client(1)
+    even = yard.client(priority=5, entry_filter=Numbers(lambda number: number % 2 == 0))
+    eight = yard.client(priority=5, entry_filter=Numbers(lambda number: number == 8))
+    for number, group in ((4, "a"), (3, ""), (8, "a")):
+        yard.names[number] = group
+        yard.queue.enqueue(message(number))
+    for client in (low, eight, even):
+        connection = client.session.connection
+        assert connection.scheduled
+        yard.scheduler.prefer(connection)
+        yard.scheduler.step()
+        assert client is not low or client.consumer.waiting_on is not None
+    yard.run()
+    assert low.numbers == [3]
+
+
+def test_strict_groups_have_one_message_out_each() -> None:
+    yard = GroupBench(strict=True)
+    client = yard.client(10)
+    yard.send("a", "a", "b", "", "b", "")
+    yard.run()
+    assert client.numbers == [1, 3, 4, 6]
+    client.nack(1)
+    yard.run()
+    assert client.numbers == [1, 3, 4, 6, 1]
+    client.ack(1)
+    yard.run()
+    assert client.numbers == [1, 3, 4, 6, 1, 2]
+
+
+def test_immediate_goes_to_the_owner() -> None:
+    yard = GroupBench()
+    low, high = yard.client(5), yard.client(5, priority=5)
+    yard.send("a")
+    yard.run()
+    high.cancel()
+    assert (low.numbers, high.numbers) == ([], [1])
+    assert not enqueue_immediate(yard.queue, yard.next("a")), "its owner has gone, but not settled"
+    high.ack()
+    assert enqueue_immediate(yard.queue, yard.next("a"))
+    assert low.numbers == [3]
+
+
+def test_an_arrival_of_higher_priority_is_found_by_the_owner() -> None:
+    yard = GroupBench(PriorityEntryList(3))
+    first, second = yard.client(1), yard.client(1)
+    yard.send("a", "a", "a")
+    yard.run()
+    yard.send("a", priority=1)
+    yard.send("a", priority=2)
+    yard.run()
+    for _ in range(4):
+        first.ack()
+        yard.run()
+    assert (first.numbers, second.numbers) == ([1, 5, 4, 2, 3], [])
