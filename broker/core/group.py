@@ -53,7 +53,10 @@ class Group:
         if heap is None:
             heap = self.parked[context] = []
         heappush(heap, entry)
-        return heap[0] is entry
+        is_first = heap[0] is entry
+        if len(heap) > 2 * self.entries + _STALE_MIN:
+            _sweep(heap)
+        return is_first
 
     def first_parked(self, context: QueueContext) -> QueueEntry | None:
         """The first that `context` has parked; none that are out, which are offered again if they return."""
@@ -85,8 +88,13 @@ class Group:
             self.line = sorted([entry for entry in self.line if entry.state != DEQUEUED])
         for heap in self.parked.values():
             if len(heap) > most:
-                heap[:] = dict.fromkeys([entry for entry in heap if entry.state == AVAILABLE])
-                heapify(heap)
+                _sweep(heap)
+
+
+def _sweep(heap: list[QueueEntry]) -> None:
+    """Let go of what is not AVAILABLE any more, or twice in `heap`."""
+    heap[:] = dict.fromkeys([entry for entry in heap if entry.state == AVAILABLE])
+    heapify(heap)
 
 
 @final

@@ -181,8 +181,8 @@ class Groups(Discipline):
                 notify_one(queue, entry)
 
     def attached(self, consumer: QueueConsumer) -> None:
-        """Have sticky groups move, if they are to (Discipline)."""
-        if self.rebalances:
+        """Have sticky groups move, if they are to; not to a basic.get that waits (Discipline)."""
+        if self.rebalances and not consumer.getting:
             self._shut([group for group in self.by_key.values() if group.owner is not None])
 
     def detached(self, consumer: QueueConsumer) -> None:

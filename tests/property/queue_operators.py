@@ -72,6 +72,7 @@ def end(world: World, which: int, done: bool) -> None:
             operator.model.drop(item)
         else:
             item.state, item.owner = READY, None
+    operator.model.rule.look()
     if done:
         try:
             operator.commit()
