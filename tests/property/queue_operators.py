@@ -49,6 +49,7 @@ def begin(world: World, queue: int, first: int, count: int) -> None:
     operator = Operator(world, model)
     world.operators.append(operator)
     entries = {number_of(entry): entry for entry in model.queue.entries}
+    model.rule.look()
     for item in ready[first % max(1, len(ready)) :][:count]:
         operator.remove(entries[item.number])
         item.state, item.owner, item.was_out = OUT, operator.taker, True
