@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from broker.adapters.access import EXCHANGE
 from broker.auth.terms import WRITE
+from broker.core.admission import is_refused
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import PreconditionFailed
-from broker.core.message import Message
+from broker.core.message import Address, Message
 from broker.core.names import DEFAULT_EXCHANGE
-from broker.core.publishing import BY_MESSAGE
+from broker.core.passage import Passage
 from broker.core.schedule import Alarm, Schedule
 from protocol.amqp091.composing import compose
 
@@ -34,7 +35,10 @@ class _Change:
 
 @final
 class ActivityNotices(Alarm):
-    """What is to be told, in the order in which it happened, when the step in which it happened is over."""
+    """What is to be told, in the order in which it happened, when the step in which it happened is over.
+
+    The messages are the broker's own: a queue that is stopped takes them.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
@@ -65,17 +69,16 @@ class ActivityNotices(Alarm):
 
 
 def _publish(change: _Change) -> None:
-    """Publish one message; it is lost if the queue is gone, or full and refuses it."""
+    """Put one message into its queue; it is lost if the queue is gone, or full and refuses it."""
     virtual_host = change.virtual_host
-    if change.to not in virtual_host.queues:
+    queue = virtual_host.queues.get(change.to)
+    if queue is None:
         return
     body = json.dumps(change.told, ensure_ascii=False).encode()
-    route = virtual_host.route(DEFAULT_EXCHANGE, change.to)
     content = compose(change.told, body, "application/json")
-    message = Message(route.address, content, len(body), False, 0)
-    if virtual_host.publish(route, message) == BY_MESSAGE:
-        view = virtual_host.views(message, virtual_host.store)
-        virtual_host.publish_by_message(route, message, [change.to], view)
+    message = Message(Address(DEFAULT_EXCHANGE, change.to), content, len(body), False, 0)
+    if not is_refused(virtual_host, message, [queue]):
+        Passage(message, [queue], []).put(virtual_host)
 
 
 def check_notified(channel: Channel, name: str, consumed: str) -> None:

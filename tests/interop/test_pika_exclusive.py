@@ -155,6 +155,23 @@ def test_a_deleted_queue_serves_nobody(pika_dial: Dial, name: str) -> None:
     channel.queue_delete(name + ".told")
 
 
+def test_a_queue_that_is_stopped_is_told(pika_dial: Dial, name: str, api: Api) -> None:
+    channel = pika_dial().channel()
+    for queue in (name, name + ".told", name + ".stopped"):
+        channel.queue_declare(queue)
+    stop = {"action": "stop-enqueue"}
+    api.post("queues", "/", name + ".stopped", "actions", status=204, body=stop)
+    workers = pika_dial().channel()
+    for to in (".stopped", ".told"):
+        arguments = {"x-notify-active": name + to}
+        workers.basic_consume(name, lambda *_: None, consumer_tag=to, arguments=arguments)
+    workers.connection.close()
+    for to in (".stopped", ".told"):
+        assert told(channel, name + to, 2) == [(to, True, "attached"), (to, False, "detached")]
+        channel.queue_delete(name + to)
+    channel.queue_delete(name)
+
+
 def test_who_may_not_publish_may_not_have_a_queue_told(
     vhost: str, user: Callable[..., Api], api: Api, daemon: Daemon
 ) -> None:
