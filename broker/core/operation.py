@@ -19,6 +19,7 @@ from broker.core.errors import NotFound
 from broker.core.expiry import stop_timer
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.offering import offer_again
+from broker.core.replacing import replace_outdated
 from broker.core.route import Route
 from broker.core.transaction import REMOVE, HeldPublish, HeldSettlement, Transaction
 from broker.core.waiting import wake_waiters
@@ -55,12 +56,21 @@ def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
 
 
 def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> None:
-    """ACQUIRED → AVAILABLE of those that `taker` still has, in place, as they were before."""
+    """ACQUIRED → AVAILABLE of those that `taker` still has, in place, as they were before.
+
+    Those that have been replaced meanwhile leave the queue instead.
+    """
+    latest = queue.entries.latest
     back: list[QueueEntry] = []
+    outdated: list[QueueEntry] = []
     for entry in entries:
         if entry.state != ACQUIRED or entry.owner is not taker:
             continue  # the queue has taken it back meanwhile
         size = entry.message.size
+        if latest is not None and latest.is_outdated(entry):
+            taker.target.restore_credit(size)
+            outdated.append(entry)
+            continue
         entry.state = AVAILABLE
         entry.owner = None
         taker.inflight -= 1
@@ -70,14 +80,16 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
         queue.ready += 1
         queue.ready_bytes += size
         back.append(entry)
-    if not back:
-        return
     discipline = queue.discipline
-    if discipline is not None:
-        discipline.returned(back)
-    offer_again(queue, back)
-    if discipline is not None:
-        discipline.wake()
+    if back:
+        if discipline is not None:
+            discipline.returned(back)
+        offer_again(queue, back)
+        if discipline is not None:
+            discipline.wake()
+    for entry in outdated:
+        if entry.state == ACQUIRED and entry.owner is taker:  # it was not taken back for one of those
+            replace_outdated(queue, entry)
 
 
 class OperatorPublish(HeldPublish):

@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.altering import stop_queue
 from broker.core.consumer import QueueConsumer
-from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
 from broker.core.operation import Operation
@@ -84,6 +84,25 @@ def test_what_is_marked_is_passed_by_and_what_is_aborted_is_back_in_place() -> N
     assert pull(consumer) == 2  # it was told of them
     assert taker.taken[2:] == [before[0], before[2]]
     assert [(entry.redelivered, entry.delivery_count) for entry in taker.taken] == [(False, 1)] * 4
+
+
+def test_what_is_replaced_while_it_is_marked_is_not_back_in_place() -> None:
+    vhost = new_vhost()
+    queue = vhost.declare_queue("q", False, None, False, {"x-last-value-key": "k"})
+    for key in ("a", "b", "c"):
+        publish(vhost, "", "q", headers={"k": key})
+    first, second, third = entries_of(queue)
+    operation = Told(vhost, queue)
+    operation.remove(first)
+    operation.remove(second)
+    publish(vhost, "", "q", headers={"k": "b"})
+    operation.abort()
+    assert (queue.ready, queue.unacked) == (3, 0)
+    assert entries_of(queue)[:2] == [first, third]
+    assert second.state == DEQUEUED
+    assert queue.entries.latest is not None
+    assert queue.entries.latest.replaced == 1
+    assert operation.taker.inflight == 0
 
 
 def test_nothing_is_seen_before_it_is_durable() -> None:
