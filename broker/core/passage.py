@@ -62,6 +62,16 @@ class Passage:
         self.queues = left
         self.identity = identity
 
+    def identify_again(self, topology: Topology) -> None:
+        """The same of what was published before: what it says that cannot be counts for nothing.
+
+        Nobody is there to be told: its publisher went by queues that did not ask.
+        """
+        try:
+            self.identify(topology)
+        except Exception:
+            self.identity = None
+
     def append(self, topology: Topology) -> bool:
         """Append the message for those queues; false if there is none. The log accepts appends."""
         logged = self.logged

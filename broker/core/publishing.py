@@ -188,10 +188,7 @@ class Publishing(Declarations):
                 return False
         if not passage.queues:
             self.counters.unroutable += 1
-        try:
-            passage.identify(self)
-        except Exception:  # it says what cannot be, and nobody is there to be told
-            passage.identity = None
+        passage.identify_again(self)
         set_date(self, message, passage.queues)
         self.dead_letters.pass_on(passage, held if held.sequence != 0 else None, holder)
         return True
@@ -220,7 +217,7 @@ class Publishing(Declarations):
         set_date(self, message, queues)
         found.delay_message(message, self.schedule)
         passage = Passage(message, queues, found.keepers)
-        passage.identify(self)
+        passage.identify_again(self)
         self._append_to(passage)
         passage.put(self)
 

@@ -75,3 +75,14 @@ def test_the_time_of_a_message_begins_anew_where_it_goes() -> None:
     assert dates == {clock.date()}, "after a restart it has the rest of a second left"
     clock.advance(999)
     assert vhost.queues["q"].ready == 9
+
+
+def test_a_number_that_cannot_be_does_not_keep_a_queue_that_asks_from_being_bound() -> None:
+    vhost = new_vhost(RecordingStore())
+    add_exchange(vhost, "x", "x-recent-history", durable=True)
+    for headers in ({"x-producer": "p"}, {"x-producer": "p", "x-sequence": 1}, {"x-sequence": -1}):
+        publish(vhost, "x", "k", persistent=True, message_id=str(headers), headers=dict(headers))
+    assert len(bound(vhost, dedup_producers=9)) == 3
+    memory = vhost.queues["q"].memory
+    assert memory is not None
+    assert memory.knows_sequence("p", 1)
