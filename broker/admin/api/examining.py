@@ -4,30 +4,22 @@ A list shows what is ready, in order, and leaves everything as it is. What comes
 """
 
 import json
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
-from broker.adapters.access import QUEUE
 from broker.admin.api.errors import not_found
 from broker.admin.api.management import Managed
 from broker.admin.api.messages import BYTES_MAX, COUNT_MAX, shown_message, sieve_of
 from broker.admin.api.paths import Name
-from broker.admin.api.queues import existing_queue
-from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker, Visitor
-from broker.auth.terms import READ
-from broker.core import browsers
-from broker.core.contexts import browsing
+from broker.admin.api.queues import readable
+from broker.admin.api.ready import ready_entries
+from broker.admin.api.visitor import Asker
 from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
-from broker.core.operation import is_over
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
-from broker.core.vhost import VirtualHost
 
 USUAL_COUNT: Final = 100
 USUAL_BYTES: Final = 50_000  # of a body that are shown
@@ -104,32 +96,6 @@ async def get_message(
     raise not_found(f"no message '{number}' is ready in queue '{name}' in vhost '{vhost}'")
 
 
-async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerator[QueueEntry]:
-    """The entries that are ready now, one after the other, others having their turn in between.
-
-    To be closed. It ends where the queue is deleted.
-    """
-    slices = Slices()
-    newest = queue.entries.sequence
-    cursor = browsing(queue, sieve)
-    browsers.begin(queue, cursor)
-    try:
-        while not queue.deleted:
-            entry = cursor.get_next_available_entry()
-            if entry is not None:
-                cursor.passed(entry)
-                if queue.entries.arrival(entry) > newest:
-                    if queue.entries.in_order:
-                        break
-                elif not is_over(queue, entry):
-                    yield entry
-            elif not cursor.more:
-                break
-            await slices.breathe()
-    finally:
-        browsers.end(queue, cursor)
-
-
 def id_of(queue: Queue, entry: QueueEntry) -> str:
     """What tells a message of a queue from all others, as long as it is there.
 
@@ -144,12 +110,3 @@ def described(store: MessageStore, queue: Queue, entry: QueueEntry, truncate: in
     found = shown_message(store, entry, 0, "auto", truncate)
     del found["message_count"]
     return {"id": id_of(queue, entry), "delivery_count": int(entry.delivery_count)} | found
-
-
-def readable(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queue]:
-    """A queue that the visitor may read, and where it is. Raises ApiError and what the core raises."""
-    found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
-    visitor.rights(found).require(READ, QUEUE, name)
-    found.check_owner(queue, None)
-    return found, queue

@@ -1,15 +1,14 @@
 """Messages over HTTP, for tools and tests: looked at, taken, published. Not a way to move many of them."""
 
 import base64
-import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from broker.adapters.access import QUEUE
 from broker.adapters.selecting091 import SelectorFilter
 from broker.adapters.view091 import view_of
 from broker.admin.api.body import Body
@@ -18,15 +17,14 @@ from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
-from broker.admin.api.queues import existing_queue
+from broker.admin.api.queues import readable
+from broker.admin.api.ready import ready_entries
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, text
 from broker.admin.json_values import shown
-from broker.auth.terms import READ
-from broker.core import browsers
 from broker.core.consumer import QueueConsumer
-from broker.core.contexts import browsing, join, leave
+from broker.core.contexts import join, leave
 from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -65,10 +63,7 @@ async def get_messages(
     is answered. Instead of ackmode there may be `requeue`, true or false, as in RabbitMQ up to 3.6. With a
     `selector`, all this is about those messages only for which it is true.
     """
-    found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
-    visitor.rights(found).require(READ, QUEUE, name)
-    found.check_owner(queue, None)
+    _, queue = readable(visitor, vhost, name)
     mode = _ackmode(body)
     if mode not in SETTLES + LEAVES:
         raise bad_request(f"ackmode '{mode}' is not known, allowed: {', '.join(LEAVES + SETTLES)}")
@@ -113,25 +108,16 @@ def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:
 
 async def look(queue: Queue, count: int, write: Write, sieve: EntryFilter | None = None) -> list[str]:
     """The first `count` messages that are ready, each as `write` has it, for which they are browsed."""
-    slices = Slices()
-    cursor = browsing(queue, sieve)
-    browsers.begin(queue, cursor)
     written: list[str] = []
     size, ready = 0, int(queue.ready)
-    try:
-        while len(written) < count:
-            entry = cursor.get_next_available_entry()
-            if entry is not None:
-                size += int(entry.message.size)
-                if written and size > BYTES_MAX:
-                    break
-                cursor.passed(entry)
-                written.append(write(entry, max(0, ready - len(written) - 1)))
-            elif not cursor.more:
+    async with aclosing(ready_entries(queue, sieve)) as entries:
+        async for entry in entries:
+            size += int(entry.message.size)
+            if written and size > BYTES_MAX:
                 break
-            await slices.breathe()
-    finally:
-        browsers.end(queue, cursor)
+            written.append(write(entry, max(0, ready - len(written) - 1)))
+            if len(written) == count:
+                break
     return written
 
 
@@ -198,7 +184,7 @@ def shown_message(
     payload = _payload(store, message, limit)
     how, what = "base64", base64.b64encode(payload).decode()
     if encoding == "auto":
-        with contextlib.suppress(UnicodeDecodeError):
+        with suppress(UnicodeDecodeError):
             how, what = "string", payload.decode()
     return {
         "payload_bytes": int(message.size),

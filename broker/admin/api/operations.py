@@ -16,10 +16,12 @@ from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.admin.api.body import Body, MessageBody
 from broker.admin.api.clientless import taker_of
 from broker.admin.api.errors import ApiError, bad_request, not_found
-from broker.admin.api.examining import id_of, readable, ready_entries
+from broker.admin.api.examining import id_of
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.messages import sieve_of
 from broker.admin.api.paths import Name
+from broker.admin.api.queues import readable
+from broker.admin.api.ready import ready_entries
 from broker.admin.api.rewriting import Edit, check_user, loaded, revived
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text

@@ -14,7 +14,7 @@ from broker.admin.api.lists import Options, answer_list, reduced
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker
+from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import (
@@ -211,6 +211,15 @@ def existing_queue(vhost: VirtualHost, name: str) -> Queue:
     if queue is None:
         raise not_found(f"no queue '{name}' in vhost '{vhost.name}'")
     return queue
+
+
+def readable(visitor: Visitor, vhost: str, name: str) -> tuple[VirtualHost, Queue]:
+    """A queue that the visitor may read, and where it is. Raises ApiError and what the core raises."""
+    found = visitor.vhost(vhost)
+    queue = existing_queue(found, name)
+    visitor.rights(found).require(READ, QUEUE, name)
+    found.check_owner(queue, None)
+    return found, queue
 
 
 def declare_queue(vhost: VirtualHost, rights: Rights, name: str, fields: Fields) -> Queue:
