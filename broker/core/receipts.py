@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.admission import set_date
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
@@ -140,6 +141,7 @@ class Receipts(Alarm):
         receipt = Message(address, content, len(body), message.persistent, 0)
         if target.rules is not None and target.rules.refuses(receipt):
             return None
+        set_date(topology, receipt, [target])
         return Passage(receipt, [target], [])
 
     def now_due(self, passages: list[Passage]) -> None:

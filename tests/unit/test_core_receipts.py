@@ -107,6 +107,13 @@ def test_each_waits_for_what_it_tells() -> None:
     assert office.counters.receipts_sent == 2
 
 
+def test_the_time_of_a_receipt_goes_on_after_a_restart() -> None:
+    office = Office(message_ttl=50)
+    office.send(TELLS_ARRIVAL)
+    receipt = office.slow.enqueued[-1][0]
+    assert receipt.date == office.clock.schedule.date()
+
+
 def test_without_the_log_there_is_nothing_to_wait_for() -> None:
     office = Office()
     office.send(persistent=False)
