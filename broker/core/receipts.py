@@ -1,7 +1,8 @@
 """Receipts: a publisher learns when its message has arrived in a queue, and when that has been done with it.
 
 A message asks for them by its headers, and its marks say so, so that others pay one test. A receipt is
-appended in the batch of what it tells, and put into its queue when that is on disk.
+appended in the batch of what it tells, and put into its queue when that is on disk. That of a transaction is
+appended when its batch is on disk, in the next one: a crash in between loses the receipt, nothing else.
 """
 
 from __future__ import annotations
