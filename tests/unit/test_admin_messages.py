@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from broker.adapters.selecting091 import SelectorFilter
 from broker.admin.api import slices
 from broker.admin.api.messages import BYTES_MAX, look, take
 from broker.core.clearing import purge
@@ -11,6 +12,7 @@ from broker.core.context import SCAN_BUDGET
 from broker.core.entry import QueueEntry
 from broker.core.message import Address, Message
 from broker.core.queue import Queue
+from broker.core.selector.selector import Selector
 from broker.core.vhost import VirtualHost
 from tests.topology import add_queue, consume, new_vhost, publish
 
@@ -75,6 +77,18 @@ async def test_what_leaves_the_queue_meanwhile_is_not_looked_for(queue: Queue) -
 async def test_a_queue_that_is_deleted_meanwhile_has_no_more(vhost: VirtualHost, queue: Queue) -> None:
     turns = Turns(lambda: vhost.delete_queue("q", False, False) if not queue.deleted else None)
     seen = await look(queue, 10, write)
+    turns.stop()
+    assert 0 < len(seen) < 10
+
+
+async def test_an_indexed_queue_that_is_deleted_meanwhile_has_no_more(
+    vhost: VirtualHost, queue: Queue
+) -> None:
+    indexed = vhost.declare_queue("indexed", False, None, False, {"x-index": "k"})
+    for _ in range(10):
+        publish(vhost, "", "indexed", headers={"k": "a"})
+    turns = Turns(lambda: vhost.delete_queue("indexed", False, False))
+    seen = await look(indexed, 10, write, SelectorFilter(Selector("k = 'a'"), queue.store))
     turns.stop()
     assert 0 < len(seen) < 10
 
