@@ -22,7 +22,6 @@ from broker.core.consumer import (
     DRAINING,
     ELECTED,
     ELECTION_OVER,
-    NOT_INTERESTED,
     OUTRANKED,
     REMOVED,
     SINGLE_ACTIVE,
@@ -32,7 +31,7 @@ from broker.core.consumer import (
 )
 from broker.core.errors import AccessRefused, ResourceLocked
 from broker.core.policy_keys import type_of
-from broker.core.waiting import clear_blocker, set_blocker
+from broker.core.waiting import clear_blocker, set_blocker, suspend
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -183,11 +182,9 @@ class Election:
 
     def _stop_all(self) -> None:
         """All who are no candidates stand by, at once: none of them is to take over from another."""
-        manager = self.queue.manager
         stopped = [each for each in self._bystanders() if each.blockers & BLOCKED_BY_STANDBY == 0]
         for consumer in stopped:
-            consumer.blockers |= BLOCKED_BY_STANDBY
-            manager.move(consumer, NOT_INTERESTED)
+            suspend(self.queue, consumer, BLOCKED_BY_STANDBY)
         for consumer in stopped:
             consumer.target.activity_changed(consumer, False, OUTRANKED)
 
