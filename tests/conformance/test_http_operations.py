@@ -244,7 +244,7 @@ def test_publishers_are_told_once_of_what_was_moved(api: Api, vhost: str, addres
         operate(api, vhost, "q", "move", all=True, to={"queue": "moved"})
         for name in ("copied", "moved"):
             channel.basic_ack(channel.basic_get(name)[0].delivery_tag)
-        channel.queue_declare("moved", passive=True)
+        channel.queue_declare("moved", durable=True)  # answered when what was before is on disk
     told = [each["properties"]["headers"] for each in messages(api, vhost, "receipts")]
     assert [(each["what"], each["queue"]) for each in told] == [("arrival", "q"), ("consumed", "moved")]
 
