@@ -157,8 +157,6 @@ class _Routes:
             self._rights.require(WRITE, EXCHANGE, exchange)
             route = self._vhost.route(exchange, key)
             self._rights.require_topic(WRITE, route.exchange, key)
-            if len(self._found) >= MESSAGES_MAX:
-                self._found.clear()
             self._found[exchange, key] = route
         return route
 
