@@ -103,6 +103,8 @@ def test_they_are_listed_cancelled_and_moved(channel: BlockingChannel, queue: st
         api.refused(400, "PUT", "queues", "/", queue, "delayed", second["id"], body=body)
     api.refused(404, "GET", "queues", "/", "nobody's", "delayed")
     api.refused(400, "GET", "queues", "/", queue, "delayed", page="2")
+    own = channel.queue_declare("", exclusive=True).method.queue
+    assert "locked" in api.refused(400, "GET", "queues", "/", own, "delayed")["reason"]
 
 
 def test_they_survive_kill_9_and_what_was_done_by_hand_too(start_daemon: DaemonStarter) -> None:

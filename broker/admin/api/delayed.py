@@ -5,20 +5,18 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from broker.adapters.access import QUEUE
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.lists import Options, reduced
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
-from broker.admin.api.queues import existing_queue
+from broker.admin.api.queues import readable
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, number
 from broker.admin.json_values import shown
 from broker.admin.shapes import Shown
-from broker.auth.terms import READ
 from broker.core.argument_rule import MILLISECONDS_MAX
 from broker.core.delaying import QueueDelays
 from broker.core.message import Message
@@ -34,9 +32,7 @@ router = APIRouter(tags=["queues"])
 @router.get("/queues/{vhost}/{name}/delayed")
 async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name) -> JSONResponse:
     """A page of them, soonest first; the first page if none is asked for."""
-    found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
-    visitor.rights(found).require(READ, QUEUE, name)
+    _, queue = readable(visitor, vhost, name)
     delays = _delays(queue)
     total = 0 if delays is None else len(delays)
     page = options.page or 1
@@ -70,9 +66,7 @@ async def cancel_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name
 ) -> Response:
     """Cancel one: it is never put into the queue."""
-    found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
-    visitor.rights(found).require(READ, QUEUE, name)
+    _, queue = readable(visitor, vhost, name)
     delays, held = await _find(queue, place)
     delays.drop(held)
     await durable(management.store)
@@ -84,9 +78,7 @@ async def move_delayed(
     management: Managed, visitor: Asker, vhost: Name, name: Name, place: Name, body: Body
 ) -> JSONResponse:
     """Have one wait for another date; answers with it as it is then, perhaps under another id."""
-    found = visitor.vhost(vhost)
-    queue = existing_queue(found, name)
-    visitor.rights(found).require(READ, QUEUE, name)
+    found, queue = readable(visitor, vhost, name)
     date = _date(body, found.schedule.date())
     delays, held = await _find(queue, place)
     moved = delays.move(held, date)
@@ -114,12 +106,16 @@ def _delays(queue: Queue) -> QueueDelays | None:
 async def _find(queue: Queue, place: str) -> tuple[QueueDelays, Held]:
     """The place with this id, with a message that waits there still. Raises ApiError."""
     delays = _delays(queue)
+    if delays is None:
+        raise _absent(queue, place)
     slices = Slices()
-    places = [] if delays is None else delays.places()
+    places = delays.places()
     for start in range(0, len(places), LOOKED_AT_ONCE):
+        if queue.deleted:
+            break
         for held in places[start : start + LOOKED_AT_ONCE]:
             message = held.message
-            if message is not None and _id(held, message) == place and delays is not None:
+            if message is not None and _id(held, message) == place:
                 return delays, held
         await slices.breathe()
     raise _absent(queue, place)
