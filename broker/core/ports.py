@@ -92,7 +92,8 @@ class MessageStore:
         """Append that `queue` no longer holds `replaced`, because it has `message` in its place.
 
         If `message` has only just been appended, then both or neither: should it turn out that it did not
-        reach the disk, the log goes on holding `replaced` until all queues have let go of `message`.
+        reach the disk, the log goes on holding `replaced` until all queues have let go of `message`. If that
+        has turned out before, until the first of them has.
         """
         self.append_settle(replaced, queue)
 

@@ -69,7 +69,9 @@ class StandIns:
         """Append that `queue` has `message` in the place of `replaced`."""
         if replaced.sequence > 0 and message.sequence >= self.log.filling.first_sequence:
             self._append_removal(message, replaced, queue)
-        else:  # what replaces it is durable, or not logged at all
+        elif replaced.sequence > 0 and message.sequence <= 0 and message.persistent:  # its batch has failed
+            self._add(message, max(message.references, 1), [Origin(replaced, queue)])
+        else:  # what replaces it is durable, or is not to be
             self.log.append_settle(replaced, queue)
 
     def _append_removal(self, letter: Message, message: Message, queue: Queue) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from broker.core.message import Message
 from tests.bad_disk import durable, fill_disk, log_on_bad_disk, places
-from tests.storing import logged_queue, new_message, publish
+from tests.storing import ADDRESS, logged_queue, publish
 
 A, B = (logged_queue(number) for number in (1, 2))
 
@@ -45,7 +46,7 @@ def test_what_replaces_may_not_be_logged() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
     durable(log, deferred)
-    log.append_replacement(new_message(b"transient"), old, A)
+    log.append_replacement(Message(ADDRESS, b"transient", 9, False, 0), old, A)
     durable(log, deferred)
     assert places(disk) == []
 
@@ -56,6 +57,35 @@ def test_a_batch_that_does_not_fit_leaves_what_was_replaced() -> None:
     durable(log, deferred)
     log.append_replacement(publish(log, [A], b"new"), old, A)
     fill_disk(disk, log)
+    durable(log, deferred)
+    assert places(disk) == [(b"old", [1])]
+
+
+def test_what_replaces_may_not_have_reached_the_disk_before() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old, older = publish(log, [A], b"old"), publish(log, [A], b"older")
+    durable(log, deferred)
+    new = publish(log, [A], b"new")
+    fill_disk(disk, log)
+    durable(log, deferred)
+    assert new.sequence == 0
+    for replaced in (older, old):
+        log.append_replacement(new, replaced, A)
+    durable(log, deferred)
+    assert (old.references, older.references) == (1, 1)
+    log.append_settle(new, A)
+    assert (old.references, older.references) == (0, 0)
+    durable(log, deferred)
+    assert places(disk) == []
+
+
+def test_until_then_what_was_replaced_is_there_after_a_crash() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    new = publish(log, [A], b"new")
+    fill_disk(disk, log)
+    log.append_replacement(new, old, A)
     durable(log, deferred)
     assert places(disk) == [(b"old", [1])]
 
