@@ -19,7 +19,6 @@ from broker.core.arguments import CONSUMER_TIMEOUT
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import (
     ALSO_CONSUME,
-    BROWSE,
     EXCLUSIVE_CONSUMER,
     NOTIFY_ACTIVE,
     PRIORITY,
@@ -29,7 +28,7 @@ from broker.core.consumer_arguments import (
 )
 from broker.core.consumer_combinations import check_together
 from broker.core.credit import Credit
-from broker.core.errors import NotAllowed, PreconditionFailed
+from broker.core.errors import NotAllowed
 from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
 from broker.core.queue_kinds import is_non_destructive
@@ -111,14 +110,10 @@ def _consumer(
     frame: commands.Basic.Consume,
     arguments: dict[str, object],
 ) -> QueueConsumer:
-    """The consumer that is asked for. Raises PreconditionFailed for arguments that do not go together."""
+    """The consumer that is asked for, by arguments that have been checked."""
     priority = arguments.get(PRIORITY, 0)
     assert isinstance(priority, int), "arguments have been checked"
     browse = browses(arguments) or is_non_destructive(queue.arguments)
-    if browse and frame.exclusive:
-        raise PreconditionFailed(
-            f"invalid arg '{BROWSE}' for queue '{queue.name}': a browser cannot be exclusive"
-        )
     selector = selector_argument(arguments, queue.name)
     sieve = None if selector is None else SelectorFilter(selector, queue.store)
     consumer = QueueConsumer(

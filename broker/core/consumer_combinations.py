@@ -24,7 +24,10 @@ def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
     keeps = is_non_destructive(queue.arguments)
     if keeps and exclusive:
         raise PreconditionFailed(f"{where} has {NON_DESTRUCTIVE}: no consumer can be exclusive")
-    if keeps or browses(arguments):
+    browse = browses(arguments)
+    if browse and exclusive:
+        raise invalid(BROWSE, where, arguments[BROWSE], "does not go with exclusive")
+    if keeps or browse:
         other = f"the queue's {NON_DESTRUCTIVE}" if keeps else BROWSE
         for name in (EXCLUSIVE_CONSUMER, NOTIFY_ACTIVE):
             if arguments.get(name, False) is not False:

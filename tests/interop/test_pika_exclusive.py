@@ -189,6 +189,7 @@ def test_who_may_not_publish_may_not_have_a_queue_told(
     [
         ({"x-exclusive-consumer": True, "x-browse": True}, False, "x-browse"),
         ({"x-exclusive-consumer": True}, True, "exclusive"),
+        ({"x-browse": True}, True, "exclusive"),
         ({"x-exclusive-consumer": "yes"}, False, "a boolean"),
         ({"x-notify-active": "nowhere"}, False, "there is no queue 'nowhere'"),
         ({"x-notify-active": ""}, False, "at least one octet"),
