@@ -1,6 +1,7 @@
 """What the tests of the topology share: a broker on a store that remembers, and consumers that take."""
 
 import itertools
+import json
 from typing import Any
 
 from pamqp.commands import Basic
@@ -71,6 +72,16 @@ def new_broker(store: MessageStore | None = None, clock: HandClock | None = None
         view_of_message,
         write_letter,
     )
+
+
+def rebuilt(changes: list[dict[str, object]]) -> Broker:
+    """A new broker that got the changes through JSON."""
+    store = RecordingStore()
+    broker = new_broker(store)
+    for change in changes:
+        broker.apply(json.loads(json.dumps(change)))
+    assert store.changes == [], "what is applied is not appended again"
+    return broker
 
 
 def new_vhost(store: MessageStore | None = None, clock: HandClock | None = None) -> VirtualHost:
@@ -152,3 +163,11 @@ def consume(queue: Queue, no_ack: bool = False) -> tuple[Taker, QueueConsumer]:
     consumer = QueueConsumer(taker, queue, no_ack=no_ack)
     queue.add_consumer(consumer)
     return taker, consumer
+
+
+def pull(consumer: QueueConsumer) -> int:
+    """Give a consumer its turn; returns how many messages it got."""
+    count = 0
+    while consumer.queue.deliver_single_message(consumer):
+        count += 1
+    return count

@@ -1,31 +1,20 @@
 """Message groups as a pika user sees them."""
 
-from collections.abc import Iterator
-
 import pika
 import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.daemon import PATIENCE_S, DaemonStarter
+from tests.interop.pika_connection import Dial, connected
 
 STICKY = {"x-group-kind": "sticky"}
 
 
-def opened(address: Address) -> pika.BlockingConnection:
-    return pika.BlockingConnection(
-        pika.ConnectionParameters(address.host, address.port, blocked_connection_timeout=PATIENCE_S)
-    )
-
-
 @pytest.fixture
-def connections(address: Address) -> Iterator[list[pika.BlockingConnection]]:
+def connections(pika_dial: Dial) -> list[pika.BlockingConnection]:
     """Three connections."""
-    connections = [opened(address) for _ in range(3)]
-    yield connections
-    for connection in connections:
-        if connection.is_open:
-            connection.close()
+    return [pika_dial() for _ in range(3)]
 
 
 def in_group(group: str | int, **headers: object) -> pika.BasicProperties:
@@ -109,7 +98,7 @@ def test_refusals(
 
 def test_groups_hold_after_a_crash(start_daemon: DaemonStarter, name: str) -> None:
     daemon = start_daemon()
-    with opened(daemon.address) as connection:
+    with connected(daemon.address) as connection:
         channel = connection.channel()
         channel.queue_declare(name, durable=True, arguments=STICKY)
         channel.confirm_delivery()
@@ -117,7 +106,7 @@ def test_groups_hold_after_a_crash(start_daemon: DaemonStarter, name: str) -> No
             channel.basic_publish("", name, b"%d" % number, in_group("ab"[number % 2]))
     daemon.kill()
     daemon = start_daemon()
-    connections = [opened(daemon.address) for _ in range(2)]
+    connections = [connected(daemon.address) for _ in range(2)]
     first, second = (connection.channel() for connection in connections)
     for channel in (first, second):
         channel.basic_qos(prefetch_count=1)

@@ -1,14 +1,13 @@
 """Random histories of a broker: what the log would hold makes the same broker again."""
 
 import contextlib
-import json
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.core.broker import Broker
 from broker.core.errors import BrokerError
-from tests.topology import RecordingStore, new_broker
+from tests.topology import RecordingStore, new_broker, rebuilt
 
 VHOSTS = ["/", "other"]
 QUEUES = ["p", "q", "r"]
@@ -66,14 +65,6 @@ def follow(broker: Broker, step: Step) -> None:
         vhost.delete_queue(queue, durable, auto_delete, OWNER)
     else:
         vhost.delete_exchange(exchange, durable)
-
-
-def rebuilt(changes: list[dict[str, object]]) -> Broker:
-    """A new broker that got the changes through JSON."""
-    broker = new_broker()
-    for change in changes:
-        broker.apply(json.loads(json.dumps(change)))
-    return broker
 
 
 def routes(broker: Broker) -> dict[tuple[str, str, str], tuple[bool, list[int]]]:

@@ -12,7 +12,7 @@ from tests.storing import Sink, content_of, new_message
 Time = tuple[int, int, int]
 """Date, expiration and marks; 1: it has been dead-lettered."""
 
-NO_TIME: Final[Time] = (0, NEVER, False)
+NO_TIME: Final[Time] = (0, NEVER, 0)
 
 
 def time_of(message: Message) -> Time:

@@ -3,8 +3,6 @@
 import pytest
 
 from broker.core.altering import alter_queue, altered_arguments
-from broker.core.broker import Broker
-from broker.core.consumer import QueueConsumer
 from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, StoreFailed
 from broker.core.policy import checked_policy
 from broker.core.queue import Queue
@@ -18,6 +16,8 @@ from tests.topology import (
     new_broker,
     new_vhost,
     publish,
+    pull,
+    rebuilt,
     routed,
 )
 
@@ -28,22 +28,6 @@ def alter(
     """Alter a queue; underscores stand for dashes."""
     changes = {key.replace("_", "-"): value for key, value in arguments.items()}
     alter_queue(vhost, queue, name or queue.name, altered_arguments(queue, changes), shared)
-
-
-def pull(consumer: QueueConsumer) -> int:
-    """Give a consumer its turn; returns how many messages it got."""
-    count = 0
-    while consumer.queue.deliver_single_message(consumer):
-        count += 1
-    return count
-
-
-def recovered(changes: list[dict[str, object]]) -> VirtualHost:
-    """The virtual host of a new broker to which these have happened."""
-    broker: Broker = new_broker()
-    for change in changes:
-        broker.apply(change)
-    return broker.vhosts["/"]
 
 
 def test_arguments_hold_at_once_and_for_redeclarations() -> None:
@@ -160,7 +144,7 @@ def test_both_are_one_change_of_the_log_and_come_back() -> None:
     assert len(store.changes) == before + 1
     add_queue(vhost, "old", durable=True)
     vhost.bind_queue("old", "x", "", {})
-    for again in (recovered(store.changes), recovered(store.changes + store.changes)):
+    for again in (rebuilt(store.changes).vhosts["/"], rebuilt(store.changes + store.changes).vhosts["/"]):
         assert set(again.queues) == {"old", "new"}
         assert again.queues["new"].number == queue.number
         assert again.queues["new"].arguments == {"x-max-length": 7}
@@ -168,7 +152,7 @@ def test_both_are_one_change_of_the_log_and_come_back() -> None:
         assert routed(again, "x") == ["new", "old"]
     alter(vhost, vhost.queues["old"], "older")
     alter(vhost, queue, "old")  # names go round
-    again = recovered(store.changes)
+    again = rebuilt(store.changes).vhosts["/"]
     assert {name: int(each.number) for name, each in again.queues.items()} == {
         name: int(each.number) for name, each in vhost.queues.items()
     }

@@ -12,7 +12,7 @@ from broker.core.immediate import enqueue_immediate
 from broker.core.session import Session
 from tests.clock import HandClock
 from tests.dispatch import Bench, Client
-from tests.topology import RecordingStore, new_broker
+from tests.topology import RecordingStore, new_broker, rebuilt
 
 ARGUMENT = "x-single-active-consumer"
 
@@ -171,9 +171,7 @@ def test_the_queue_s_argument_decides_also_after_a_restart(
     store = RecordingStore()
     queue = new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
     assert (queue.election is not None) == single
-    restarted = new_broker()
-    for change in store.changes:
-        restarted.apply(change)
+    restarted = rebuilt(store.changes)
     assert (restarted.vhost("/").queues["q"].election is not None) == single
 
 

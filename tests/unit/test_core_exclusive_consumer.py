@@ -18,7 +18,7 @@ from broker.core.errors import AccessRefused, PreconditionFailed, ResourceLocked
 from broker.core.exclusive import declared_election
 from broker.core.getting import get_one
 from tests.dispatch import Bench, Client
-from tests.topology import RecordingStore, new_broker, new_vhost
+from tests.topology import RecordingStore, new_broker, new_vhost, rebuilt
 
 
 @pytest.fixture
@@ -228,9 +228,7 @@ def test_the_argument_of_the_queue_holds_after_a_restart() -> None:
     store = RecordingStore()
     arguments: dict[str, object] = {"x-all-consumers-exclusive": True, "x-exclusive-takeover": "drain"}
     new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
-    restarted = new_broker()
-    for change in store.changes:
-        restarted.apply(change)
+    restarted = rebuilt(store.changes)
     queue = restarted.vhost("/").queues["q"]
     assert queue.election is not None
     assert queue.effective == arguments

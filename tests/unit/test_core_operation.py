@@ -13,7 +13,7 @@ from broker.core.queue import Queue
 from broker.core.stopping import ENQUEUE
 from broker.core.vhost import VirtualHost
 from tests.clock import HandClock
-from tests.topology import RecordingStore, Taker, add_queue, consume, content_of, new_vhost, publish
+from tests.topology import RecordingStore, Taker, add_queue, consume, content_of, new_vhost, publish, pull
 
 
 class SlowStore(RecordingStore):
@@ -48,14 +48,6 @@ class Told(Operation):
 def entries_of(queue: Queue) -> list[QueueEntry]:
     """What the queue holds, in order."""
     return list(queue.entries)
-
-
-def pull(consumer: QueueConsumer) -> int:
-    """Give a consumer its turn; returns how many messages it got."""
-    count = 0
-    while consumer.queue.deliver_single_message(consumer):
-        count += 1
-    return count
 
 
 def move(operation: Told, entry: QueueEntry, to: str) -> None:

@@ -9,7 +9,7 @@ from broker.core.immediate import enqueue_immediate
 from broker.core.start_gate import declared_gate
 from tests.clock import HandClock
 from tests.dispatch import Bench
-from tests.topology import RecordingStore, new_broker
+from tests.topology import RecordingStore, new_broker, rebuilt
 
 COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
 
@@ -132,9 +132,7 @@ def test_a_deleted_queue_has_no_alarm() -> None:
 def test_the_queue_s_arguments_decide_also_after_a_restart(arguments: dict[str, object], there: bool) -> None:
     store = RecordingStore()
     new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, arguments)
-    restarted = new_broker()
-    for change in store.changes:
-        restarted.apply(change)
+    restarted = rebuilt(store.changes)
     assert (restarted.vhost("/").queues["q"].manager.gate is not None) == there
 
 

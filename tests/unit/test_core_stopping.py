@@ -3,7 +3,6 @@
 import pytest
 
 from broker.core.altering import stop_queue
-from broker.core.broker import Broker
 from broker.core.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.errors import PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.getting import get_one
@@ -22,6 +21,8 @@ from tests.topology import (
     new_broker,
     new_vhost,
     publish,
+    pull,
+    rebuilt,
 )
 
 
@@ -34,14 +35,6 @@ def dead_lettering(vhost: VirtualHost, name: str, to: str) -> Queue:
 def getter(queue: Queue) -> QueueConsumer:
     """Somebody who asks with basic.get."""
     return QueueConsumer(Taker(), queue)
-
-
-def pull(consumer: QueueConsumer) -> int:
-    """Give a consumer its turn; returns how many messages it got."""
-    count = 0
-    while consumer.queue.deliver_single_message(consumer):
-        count += 1
-    return count
 
 
 def test_a_route_that_was_known_before_leads_no_further() -> None:
@@ -201,19 +194,11 @@ def test_it_is_logged_of_durable_queues_and_comes_back() -> None:
     stop_queue(vhost, durable, [ENQUEUE, DEQUEUE])
     stop_queue(vhost, durable, [ENQUEUE, DEQUEUE])
     assert store.kinds() == ["vhost", "queue", "queue"]
-    replayed = recovered(store.changes)
+    replayed = rebuilt(store.changes)
     assert stopped(replayed.vhosts["/"].queues["d"]) == [ENQUEUE, DEQUEUE]
-    assert stopped(recovered(replayed.definitions()).vhosts["/"].queues["d"]) == [ENQUEUE, DEQUEUE]
+    assert stopped(rebuilt(replayed.definitions()).vhosts["/"].queues["d"]) == [ENQUEUE, DEQUEUE]
     stop_queue(vhost, durable, [])
-    assert stopped(recovered(store.changes).vhosts["/"].queues["d"]) == []
-
-
-def recovered(changes: list[dict[str, object]]) -> Broker:
-    """A new broker to which these have happened."""
-    broker = new_broker()
-    for change in changes:
-        broker.apply(change)
-    return broker
+    assert stopped(rebuilt(store.changes).vhosts["/"].queues["d"]) == []
 
 
 def test_what_cannot_be_kept_is_not_done() -> None:

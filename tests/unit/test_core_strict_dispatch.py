@@ -4,7 +4,7 @@ import pytest
 
 from broker.core.immediate import enqueue_immediate
 from tests.dispatch import Bench, Client
-from tests.topology import RecordingStore, new_broker
+from tests.topology import RecordingStore, new_broker, rebuilt
 
 
 @pytest.fixture
@@ -89,7 +89,5 @@ def test_an_immediate_message_is_the_first_one_s(bench: Bench) -> None:
 def test_the_queue_s_argument_decides_also_after_a_restart(value: str, strict: bool) -> None:
     store = RecordingStore()
     queue = new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, {"x-dispatch": value})
-    restarted = new_broker()
-    for change in store.changes:
-        restarted.apply(change)
+    restarted = rebuilt(store.changes)
     assert queue.manager.strict == restarted.vhost("/").queues["q"].manager.strict == strict

@@ -1,6 +1,5 @@
 """Durable changes: what is appended for each request, and what a new broker makes of them."""
 
-import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -10,17 +9,7 @@ from broker.core.broker import Broker
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
 from broker.core.restoring import restore
-from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, publish, routed
-
-
-def rebuilt(changes: list[dict[str, object]]) -> Broker:
-    """A new broker that got the changes through JSON."""
-    store = RecordingStore()
-    broker = new_broker(store)
-    for change in changes:
-        broker.apply(json.loads(json.dumps(change)))
-    assert store.changes == [], "what is applied is not appended again"
-    return broker
+from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, publish, rebuilt, routed
 
 
 def test_virtual_hosts() -> None:
