@@ -98,8 +98,11 @@ def test_ids_outlive_the_broker_if_the_messages_do(start_daemon: DaemonStarter) 
 
 def test_messages_are_deleted_by_id_and_by_selector(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q", durable=True, arguments={"x-dead-letter-exchange": "amq.fanout"})
+    api.put("queues", vhost, "r")
     publish(address, vhost, "q", 10)
     ids = [message["id"] for message in messages(api, vhost, "q")]
+    copied = operate(api, vhost, "q", "copy", ids=ids[2:5], limit=1, to={"queue": "r"})
+    assert copied == {"done": 1, "more": True, "missing": []}
     assert operate(api, vhost, "q", "delete", ids=[ids[4], "log-0", ids[2]]) == {
         "done": 2,
         "more": False,

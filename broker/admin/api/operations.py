@@ -265,4 +265,5 @@ async def _gather(
                 break
     if queue.deleted:
         raise not_found(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
-    return {"done": done, "more": more} | ({} if ids is None else {"missing": sorted(ids)})
+    missing = [] if more or ids is None else sorted(ids)  # with more, they were not all looked for
+    return {"done": done, "more": more} | ({} if ids is None else {"missing": missing})
