@@ -62,6 +62,11 @@ class Connection:
             self.scheduled = True
             self.scheduler.schedule(self)
 
+    def wait_for_sockets(self) -> None:
+        """A browser has been shown its share: this turn ends, the next one is after sockets had theirs."""
+        self.gives_way = True
+        self.patient = True
+
     def pump(self, budget: i64) -> None:
         """The turn: deliver up to `budget` messages, taking turns among the sessions that have work.
 

@@ -169,8 +169,11 @@ class ConsumerTarget:
                 return 1 if delivered else 0
             if delivered:
                 self.again = True
-                if consumer.queue.manager.notified > 1:
+                manager = consumer.queue.manager
+                if manager.notified > 1:
                     self.session.connection.gives_way = True
+                if consumer.state == NON_ACQUIRING and manager.acquiring != 0:
+                    self.session.connection.wait_for_sockets()
                 return 1
             if self._has_more(consumer):
                 self.again = True
@@ -210,8 +213,7 @@ class ConsumerTarget:
             return self._pull(consumer, quota)
         delivered = self._pull(consumer, share)
         if self.again:
-            self.session.connection.gives_way = True
-            self.session.connection.patient = True
+            self.session.connection.wait_for_sockets()
         return delivered
 
     def _charge(self, context: QueueContext) -> bool:

@@ -1,9 +1,11 @@
 """Browsers see every entry in order and take none. Cases of Broker-J's BrowserTest."""
 
 from broker.core.browsers import LEAST, SHARE
-from broker.core.consumer import NON_ACQUIRING
+from broker.core.consumer import NON_ACQUIRING, QueueConsumer
+from broker.core.fifo_list import FifoEntryList
 from broker.core.getting import get_one
 from broker.core.priority_list import PriorityEntryList
+from broker.core.queue import Queue
 from tests.dispatch import Bench
 
 
@@ -212,3 +214,20 @@ def test_a_browser_is_shown_a_share_of_what_consumers_get() -> None:
     client.cancel()
     bench.scheduler.step(1024)
     assert len(browser.deliveries) == 680, "alone, at full speed, it has seen all that is ready"
+
+
+def test_a_browser_of_several_queues_lets_consumers_of_one_of_them_have_their_turn() -> None:
+    bench = Bench()
+    bench.publish(100)
+    other = Queue("other", bench.store, FifoEntryList(), bench.counters)
+    browser = bench.client(acquires=False)
+    other.add_consumer(QueueConsumer(browser, other, acquires=False))
+    bench.scheduler.step(10)
+    assert len(browser.deliveries) == 10, "nobody else is there"
+    bench.client(1)
+    bench.scheduler.step(1024)
+    bench.scheduler.step(1024)
+    assert len(browser.deliveries) == 11
+    assert browser.session.connection.patient
+    bench.run()
+    assert len(browser.deliveries) == 100
