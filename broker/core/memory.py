@@ -40,7 +40,7 @@ class Progress:
 
     `logged`: the marks that say so in the log, the latest last, each with its batch. One goes when a later
     one is durable: until then it is all that would be left after a crash. `unlogged`: what the log knows
-    nothing of. `reserved`: what transactions will have it come to.
+    nothing of. `reserved`: what transactions will have it come to, ascending: what is not above is known.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,8 @@ class Progress:
         while logged and logged[-1][0].sequence <= 0:  # the batch did not reach the disk: it was refused
             logged.pop()
         last = int(logged[-1][0].expiration) if logged else -1
-        return max(last, int(self.unlogged), max(self.reserved, default=-1))
+        reserved = self.reserved[-1] if self.reserved else -1
+        return max(last, int(self.unlogged), reserved)
 
     def add(self, mark: Message, batch: int) -> None:
         """Add a mark that is in the log, where it belongs: those of transactions are late."""
