@@ -24,9 +24,8 @@ ACQUIRED: Final = 1
 DEQUEUED: Final = 2
 HELD: Final = 3
 
-RANK_SHIFT: Final = (
-    55  # `order` is 8 bits of rank above 55 of sequence: no number of arrivals reaches the rank
-)
+# `order` is 8 bits of rank above 55 of sequence: no number of arrivals reaches the rank
+RANK_SHIFT: Final = 55
 
 
 @mypyc_attr(acyclic=True)
