@@ -9,6 +9,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from tests.daemon import PATIENCE_S
 from tests.interop.pika_connection import Dial
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ's queues have neither selectors nor browsers")
@@ -35,31 +36,6 @@ def publish(channel: BlockingChannel, queue: str, *numbers: int) -> None:
         channel.basic_publish("", queue, b"%d" % number, properties)
 
 
-def received(channel: BlockingChannel, queue: str, **arguments: object) -> list[int]:
-    """What a consumer with these arguments gets until nothing comes; it is cancelled then."""
-    named = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
-    found: list[int] = []
-    for method, _, body in channel.consume(queue, arguments=named, inactivity_timeout=0.3):
-        if body is None:
-            break
-        found.append(int(body))
-        channel.basic_ack(method.delivery_tag)
-    channel.cancel()
-    return found
-
-
-def select(selector: str) -> dict[str, str]:
-    return {"filter_jms_selector": selector}
-
-
-def test_each_consumer_gets_what_its_selector_is_true_for(
-    pika_dial: Dial, channel: BlockingChannel, name: str
-) -> None:
-    publish(channel, name, *range(1, 9))
-    assert received(pika_dial().channel(), name, **select("kind = 'even' AND n > 2")) == [4, 6, 8]
-    assert received(pika_dial().channel(), name, **select(" ")) == [1, 2, 3, 5, 7]
-
-
 class Listener:
     """A consumer on a connection of its own, and what it has received; a callback for pika."""
 
@@ -76,22 +52,36 @@ class Listener:
         self.received.append(int(body))
         channel.basic_ack(method.delivery_tag)
 
-    def listen(self) -> list[int]:
-        """What it has received when nothing has come for a while."""
+    def listen(self, count: int) -> list[int]:
+        """What it has received: so many messages, and whatever comes soon after them."""
+        connection = self.channel.connection
+        while len(self.received) < count:
+            before = len(self.received)
+            connection.process_data_events(time_limit=PATIENCE_S)
+            assert len(self.received) > before, f"nothing more came after {self.received}"
         before = -1
         while before < len(self.received):
             before = len(self.received)
-            self.channel.connection.process_data_events(time_limit=0.3)
+            connection.process_data_events(time_limit=0.3)
         return self.received
+
+
+def select(selector: str) -> dict[str, str]:
+    return {"filter_jms_selector": selector}
+
+
+def test_each_consumer_gets_what_its_selector_is_true_for(
+    pika_dial: Dial, channel: BlockingChannel, name: str
+) -> None:
+    publish(channel, name, *range(1, 9))
+    assert Listener(pika_dial, name, **select("kind = 'even' AND n > 2")).listen(3) == [4, 6, 8]
+    assert Listener(pika_dial, name, **select(" ")).listen(5) == [1, 2, 3, 5, 7]
 
 
 def test_what_comes_goes_to_whom_it_suits(pika_dial: Dial, channel: BlockingChannel, name: str) -> None:
     even, odd = [Listener(pika_dial, name, **select(f"kind = '{kind}'")) for kind in ("even", "odd")]
     publish(channel, name, *range(20))
-    for _ in range(2):
-        even.listen()
-        odd.listen()
-    assert (even.received, odd.received) == (list(range(0, 20, 2)), list(range(1, 20, 2)))
+    assert (even.listen(10), odd.listen(10)) == (list(range(0, 20, 2)), list(range(1, 20, 2)))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +122,8 @@ def test_where_a_browser_begins(
     pika_dial: Dial, channel: BlockingChannel, name: str, beginning: object, seen: list[int]
 ) -> None:
     publish(channel, name, *range(1, 6))
-    assert received(pika_dial().channel(), name, browse="snapshot", browse_from=beginning) == seen
+    browser = Listener(pika_dial, name, browse="snapshot", browse_from=beginning)
+    assert browser.listen(len(seen)) == seen
     assert channel.queue_declare(name, passive=True).method.message_count == 5
 
 
@@ -143,7 +134,7 @@ def test_a_browser_sees_what_comes(pika_dial: Dial, channel: BlockingChannel, na
         for beginning in ("first", "last", "next")
     ]
     publish(channel, name, 3, 4)
-    assert (first.listen(), last.listen(), following.listen()) == ([1, 2, 3, 4], [2, 3, 4], [3, 4])
+    assert (first.listen(4), last.listen(3), following.listen(2)) == ([1, 2, 3, 4], [2, 3, 4], [3, 4])
     assert not first.cancelled
 
 
@@ -151,7 +142,9 @@ def test_a_snapshot_ends_and_says_so(pika_dial: Dial, channel: BlockingChannel, 
     publish(channel, name, *range(1, 7))
     browser = Listener(pika_dial, name, browse="snapshot", **select("kind = 'odd'"))
     publish(channel, name, 7, 9)
-    assert browser.listen() == [1, 3, 5]
+    assert browser.listen(3) == [1, 3, 5]
+    if not browser.cancelled:
+        browser.channel.connection.process_data_events(time_limit=PATIENCE_S)
     assert browser.cancelled == [browser.tag]
     assert channel.queue_declare(name, passive=True).method.consumer_count == 0
     got = channel.basic_get(name, auto_ack=True)
@@ -178,10 +171,11 @@ def test_more_consumers_than_selectors_are_allowed_with_an_index(pika_dial: Dial
         waiting.basic_consume(queue, on_message, auto_ack=True, arguments=arguments)
     for number in reversed(range(200)):
         channel.basic_publish("", queue, b"", pika.BasicProperties(correlation_id=f"id-{number % 150}"))
-    for _ in range(30):
-        if not all(found.values()):
-            waiting.connection.process_data_events(time_limit=0.1)
-    waiting.connection.process_data_events(time_limit=0.1)
+    came = 0
+    while came < 150:  # ids of 100 are waited for, and those of 50 twice
+        waiting.connection.process_data_events(time_limit=PATIENCE_S)
+        before, came = came, sum(map(len, found.values()))
+        assert came > before, f"nothing more came after {came}"
     assert all(set(ids) == {asked} for asked, ids in found.items())
     assert channel.queue_declare(queue, passive=True).method.message_count == 50
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
