@@ -9,6 +9,7 @@ import pika
 
 from tests.api import Api
 from tests.daemon import Daemon, DaemonStarter
+from tests.interop.pika_connection import connected
 
 MESSAGES = 3000
 STEP = 100
@@ -58,8 +59,7 @@ def round_ends_whole(daemon: Daemon, start_daemon: DaemonStarter, before: int, p
 
 def test_kill_among_operations(start_daemon: DaemonStarter) -> None:
     daemon = start_daemon()
-    parameters = pika.ConnectionParameters(daemon.address.host, daemon.address.port)
-    with pika.BlockingConnection(parameters) as connection:
+    with connected(daemon.address) as connection:
         channel = connection.channel()
         channel.tx_select()
         for name in ("q", "r"):

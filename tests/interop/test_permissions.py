@@ -10,7 +10,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from broker.auth.users import Users
 from broker.core.broker import Broker
-from tests.daemon import PATIENCE_S, Daemon
+from tests.daemon import Daemon
+from tests.interop.pika_connection import connected
 from tests.people import ALL, quick, with_users
 
 Operation = Callable[[BlockingChannel], object]
@@ -48,15 +49,8 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 def connect(daemon: Daemon, user: str, vhost: str = "/") -> pika.BlockingConnection:
     """A connection; everybody's password is the name."""
-    return pika.BlockingConnection(
-        pika.ConnectionParameters(
-            daemon.address.host,
-            daemon.address.port,
-            vhost,
-            pika.PlainCredentials(user, user),
-            blocked_connection_timeout=PATIENCE_S,
-        )
-    )
+    credentials = pika.PlainCredentials(user, user)
+    return connected(daemon.address, virtual_host=vhost, credentials=credentials)
 
 
 @pytest.fixture

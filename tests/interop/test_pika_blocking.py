@@ -1,7 +1,6 @@
 """pika's BlockingConnection, unmodified."""
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pika
@@ -11,24 +10,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.interop.pika_connection import connected
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
-
-
-def parameters(address: Address, **options: Any) -> pika.ConnectionParameters:
-    """How to connect."""
-    return pika.ConnectionParameters(
-        address.host, address.port, blocked_connection_timeout=PATIENCE_S, **options
-    )
-
-
-@pytest.fixture
-def connection(address: Address) -> Iterator[pika.BlockingConnection]:
-    """A connection."""
-    connection = pika.BlockingConnection(parameters(address))
-    yield connection
-    if connection.is_open:
-        connection.close()
 
 
 @pytest.fixture
@@ -210,7 +194,7 @@ def test_channel_errors_by_code(connection: pika.BlockingConnection, name: str) 
 
 def test_an_exclusive_queue_is_locked(address: Address, channel: BlockingChannel, name: str) -> None:
     channel.queue_declare(name, exclusive=True)
-    other = pika.BlockingConnection(parameters(address))
+    other = connected(address)
     with pytest.raises(pika.exceptions.ChannelClosedByBroker) as locked:
         other.channel().queue_declare(name, exclusive=True)
     assert locked.value.reply_code == 405
@@ -246,13 +230,13 @@ def test_cancel_by_the_broker(
 
 def test_wrong_password_and_virtual_host(address: Address) -> None:
     with pytest.raises(pika.exceptions.ProbableAuthenticationError, match="403"):
-        pika.BlockingConnection(parameters(address, credentials=pika.PlainCredentials("guest", "wrong")))
+        connected(address, credentials=pika.PlainCredentials("guest", "wrong"))
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError, match="530"):
-        pika.BlockingConnection(parameters(address, virtual_host="nope"))
+        connected(address, virtual_host="nope")
 
 
 def test_heartbeats_hold_a_connection_that_waits(address: Address) -> None:
-    connection = pika.BlockingConnection(parameters(address, heartbeat=1))
+    connection = connected(address, heartbeat=1)
     channel = connection.channel()
     queue = exclusive(channel)
     for message in channel.consume(queue, inactivity_timeout=4):  # longer than the broker would bear silence
@@ -278,7 +262,7 @@ def test_publishing_from_another_thread(
 
 def test_reconnecting_after_a_crash(start_daemon: DaemonStarter, name: str) -> None:
     daemon = start_daemon()
-    connection = pika.BlockingConnection(parameters(daemon.address))
+    connection = connected(daemon.address)
     channel = connection.channel()
     channel.queue_declare(name, durable=True)
     channel.confirm_delivery()
@@ -287,7 +271,7 @@ def test_reconnecting_after_a_crash(start_daemon: DaemonStarter, name: str) -> N
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         channel.basic_publish("", name, b"nobody is there", PERSISTENT)
     start_daemon(port=daemon.address.port)
-    connection = pika.BlockingConnection(parameters(daemon.address))
+    connection = connected(daemon.address)
     channel = connection.channel()
     method, _, body = channel.basic_get(name)
     assert (body, method.redelivered) == (b"kept", True)

@@ -5,16 +5,13 @@ import pika.exceptions
 import pytest
 
 from tests.daemon import Address
+from tests.interop.pika_connection import connected
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-def connection_to(address: Address) -> pika.BlockingConnection:
-    return pika.BlockingConnection(pika.ConnectionParameters(address.host, address.port))
-
-
 def test_commit_and_rollback(address: Address, name: str) -> None:
-    with connection_to(address) as connection:
+    with connected(address) as connection:
         channel = connection.channel()
         channel.queue_declare(name, exclusive=True)
         channel.tx_select()
@@ -36,7 +33,7 @@ def test_commit_and_rollback(address: Address, name: str) -> None:
 
 
 def test_confirms_on_a_transactional_channel(address: Address) -> None:
-    with connection_to(address) as connection:
+    with connected(address) as connection:
         channel = connection.channel()
         channel.tx_select()
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
@@ -46,7 +43,7 @@ def test_confirms_on_a_transactional_channel(address: Address) -> None:
 
 
 def test_a_call_and_its_answer(address: Address, name: str) -> None:
-    with connection_to(address) as client, connection_to(address) as server:
+    with connected(address) as client, connected(address) as server:
         serving, calling = server.channel(), client.channel()
         serving.queue_declare(name, exclusive=True)
         calling.basic_consume(REPLY_TO, lambda *reply: answers.append(reply), auto_ack=True)
