@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request, not_found
-from broker.admin.api.lists import Options, reduced
+from broker.admin.api.lists import Options, answer_page, first_of, reduced
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
@@ -35,10 +35,7 @@ async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name
     _, queue = readable(visitor, vhost, name)
     delays = _delays(queue)
     total = 0 if delays is None else len(delays)
-    page = options.page or 1
-    first = (page - 1) * options.page_size
-    if first > 0 and first >= total:
-        raise ApiError(400, "page_out_of_range", f"page {page} of {total} delayed messages")
+    first = first_of(options, total)
     slices = Slices()
     items: list[Shown] = []
     for position, held in enumerate(soonest_first([] if delays is None else delays.places())):
@@ -47,18 +44,7 @@ async def list_delayed(visitor: Asker, options: Options, vhost: Name, name: Name
         if position >= first and held.message is not None:
             items.append(reduced(_shown(held, held.message), options.columns))
         await slices.breathe()
-    return JSONResponse(
-        {
-            "total_count": total,
-            "item_count": len(items),
-            "filtered_count": total,
-            "page": page,
-            "page_size": options.page_size,
-            "page_count": -(-total // options.page_size),
-            "items": items,
-        },
-        headers={"cache-control": "no-cache"},
-    )
+    return answer_page(items, options, total, total)
 
 
 @router.delete("/queues/{vhost}/{name}/delayed/{place}", status_code=CHANGED)

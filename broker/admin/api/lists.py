@@ -87,26 +87,41 @@ async def answer_list(
             headers={"cache-control": "no-cache"},
         )
     found = await _filtered(everything, options, name, slices)
-    first = (options.page - 1) * options.page_size
-    if first > 0 and first >= len(found):
-        raise ApiError(
-            400,
-            "page_out_of_range",
-            f"Page out of range, page: {options.page} page size: {options.page_size}, len: {len(found)}",
-        )
+    first = first_of(options, len(found))
     ordered = await _sorted(found, show, options, rank, first + options.page_size, slices)
     shown: list[Shown] = []
     for item in ordered[first:]:
         shown.append(reduced(show(item), options.columns))
         await slices.breathe()
+    return answer_page(shown, options, len(found), len(everything))
+
+
+def first_of(options: ListOptions, found: int) -> int:
+    """The place of the first item of a page, of so many; the first page if none is asked for.
+
+    Raises ApiError for a page that is not there.
+    """
+    page = options.page or 1
+    first = (page - 1) * options.page_size
+    if first > 0 and first >= found:
+        raise ApiError(
+            400,
+            "page_out_of_range",
+            f"Page out of range, page: {page} page size: {options.page_size}, len: {found}",
+        )
+    return first
+
+
+def answer_page(shown: list[Shown], options: ListOptions, found: int, total: int) -> JSONResponse:
+    """Answer with the items of a page; `found` of `total` are what the client's filter lets pass."""
     return JSONResponse(
         {
-            "total_count": len(everything),
+            "total_count": total,
             "item_count": len(shown),
-            "filtered_count": len(found),
-            "page": options.page,
+            "filtered_count": found,
+            "page": options.page or 1,
             "page_size": options.page_size,
-            "page_count": -(-len(found) // options.page_size),
+            "page_count": -(-found // options.page_size),
             "items": shown,
         },
         headers={"cache-control": "no-cache"},
