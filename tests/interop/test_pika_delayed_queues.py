@@ -49,14 +49,14 @@ def delayed(api: Api, queue: str, **query: str) -> list[dict[str, Any]]:
 
 def test_messages_come_when_they_are_due(channel: BlockingChannel, queue: str) -> None:
     began = time.time()
-    publish(channel, queue, b"400", **{"x-delay": 400})
+    publish(channel, queue, b"2000", **{"x-delay": 2000})
     publish(channel, queue, b"0")
-    publish(channel, queue, b"200", **{"x-delivery-time": int(began * 1000) + 200})
+    publish(channel, queue, b"1000", **{"x-delivery-time": int(began * 1000) + 1000})
     assert channel.queue_declare(queue, passive=True).method.message_count == 1
     came = taken(channel, queue, 3)
-    assert [body for body, _, _ in came] == [b"0", b"200", b"400"]
+    assert [body for body, _, _ in came] == [b"0", b"1000", b"2000"]
     assert [at >= began + int(body) / 1000 for body, _, at in came] == [True] * 3, "never too early"
-    assert came[2][1]["x-delay"] == -400
+    assert came[2][1]["x-delay"] == -2000
 
 
 def test_a_timestamp_will_do(channel: BlockingChannel, queue: str) -> None:
@@ -77,7 +77,7 @@ def test_transactions_and_fanouts_delay_too(channel: BlockingChannel, queue: str
     channel.queue_bind(queue, f"{name}.x")
     other = channel.connection.channel()
     other.tx_select()
-    properties = pika.BasicProperties(headers={"x-delay": 200})
+    properties = pika.BasicProperties(headers={"x-delay": 1000})
     other.basic_publish(f"{name}.x", "", b"delayed", properties)
     other.tx_commit()
     publish(channel, queue, b"now")
