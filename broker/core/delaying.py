@@ -39,6 +39,10 @@ class DelayedMessages(Timetable):
         """Send `copy` on, instead of `held`; false if it cannot be taken now."""
         raise NotImplementedError
 
+    def is_refused(self, message: Message) -> bool:
+        """Whether it is known without its content that `message` cannot be taken now."""
+        return False
+
     def release(self, message: Message) -> i64:
         """It is time for a message: in how many ms to try again, 0: it is gone (Timetable)."""
         topology = self.topology
@@ -48,6 +52,8 @@ class DelayedMessages(Timetable):
         if store.unsynced_bytes > UNSYNCED_MAX:
             return UNSYNCED_WAIT_MS
         try:
+            if self.is_refused(message):
+                return self._postpone(message, RETRY_MS)
             view = topology.views(message, store)
             content = message.content
             if delay_of(view) > 0:
@@ -74,14 +80,15 @@ class DelayedMessages(Timetable):
 class QueueDelays(DelayedMessages):
     """Those that were published to `queue` itself with a delay: they are put in when they are due."""
 
+    def is_refused(self, message: Message) -> bool:
+        """The queue is full and refuses it (DelayedMessages)."""
+        rules = self.queue.rules
+        return rules is not None and rules.refuses(message) and not rules.passes_on
+
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
-        """Put it in, unless the queue is full and refuses it (DelayedMessages)."""
-        queue = self.queue
-        rules = queue.rules
-        if rules is not None and rules.refuses(copy) and not rules.passes_on:
-            return False
+        """Put it in (DelayedMessages)."""
         logged = held if held.sequence != 0 else None
-        self.topology.dead_letters.pass_on(Passage(copy, [queue], []), logged, queue)
+        self.topology.dead_letters.pass_on(Passage(copy, [self.queue], []), logged, self.queue)
         return True
 
     def drop(self, held: Held) -> None:

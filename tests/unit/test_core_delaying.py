@@ -143,6 +143,19 @@ def test_a_full_queue_takes_it_later() -> None:
     assert (field.bodies(), delayed_in(field.queue)) == ([1], 0)
 
 
+def test_nothing_is_read_for_a_full_queue() -> None:
+    field = Field(max_length=1, overflow="reject-publish")
+    field.publish(10, 1)
+    field.publish(0, 2)
+    (message,) = field.delays
+    content, message.content = message.content, None  # and this store gives nothing back
+    field.clock.advance(10)
+    message.content = content
+    purge(field.queue)
+    field.clock.advance(RETRY_MS)
+    assert field.bodies() == [1]
+
+
 def test_it_makes_room_for_itself_where_the_oldest_goes() -> None:
     field = Field(max_length=1)
     field.publish(10, 1)
