@@ -33,6 +33,7 @@ from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
 from broker.core.queue_kinds import is_non_destructive
 from broker.core.selector.argument import selector_argument
+from broker.core.selector.selector import Selector
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -57,7 +58,9 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     elif direct_reply.is_used(channel, tag):
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     arguments: dict[str, object] = dict(frame.arguments) if frame.arguments else {}
-    check_consumer_arguments(arguments, f"queue '{queue.name}' in vhost '{queue.vhost}'")
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    check_consumer_arguments(arguments, where)
+    selector = selector_argument(arguments, where)  # once: a long one takes milliseconds
     queues = _queues(channel, queue, arguments)
     notified = arguments.get(NOTIFY_ACTIVE, "")
     assert isinstance(notified, str), "arguments have been checked"
@@ -68,7 +71,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     try:
         for each in queues:
             check_together(arguments, frame.exclusive, each)
-            each.add_consumer(_consumer(channel, target, each, frame, arguments))
+            each.add_consumer(_consumer(channel, target, each, frame, arguments, selector))
     except Exception:
         target.close()
         for consumer in list(target.consumers):
@@ -109,12 +112,12 @@ def _consumer(
     queue: Queue,
     frame: commands.Basic.Consume,
     arguments: dict[str, object],
+    selector: Selector | None,
 ) -> QueueConsumer:
     """The consumer that is asked for, by arguments that have been checked."""
     priority = arguments.get(PRIORITY, 0)
     assert isinstance(priority, int), "arguments have been checked"
     browse = browses(arguments) or is_non_destructive(queue.arguments)
-    selector = selector_argument(arguments, queue.name)
     sieve = None if selector is None else SelectorFilter(selector, queue.store)
     consumer = QueueConsumer(
         target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack, sieve

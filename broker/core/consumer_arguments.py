@@ -8,7 +8,6 @@ from typing import Final
 from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.arguments import CONSUMER_TIMEOUT
 from broker.core.extent import BEGINNINGS, FIRST, NEXT, Extent
-from broker.core.selector.argument import selector_argument
 from broker.core.view import milliseconds
 
 PRIORITY: Final = "x-priority"
@@ -30,7 +29,9 @@ _CONSUMER_RULES: Final = {
 
 
 def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
-    """Check the arguments of a consumer; `queue` describes what it consumes, `queue 'q' in vhost '/'`.
+    """Check the arguments of a consumer, but for its selector, which `selector_argument` reads.
+
+    `queue` describes what it consumes, `queue 'q' in vhost '/'`.
 
     Raises:
         PreconditionFailed: an argument has a value that it cannot have.
@@ -40,7 +41,6 @@ def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
             allowed = rule.objection(arguments[name])
             if allowed:
                 raise invalid(name, queue, arguments[name], f"is not {allowed}")
-    selector_argument(arguments, queue)
     _check_browsing(arguments, queue)
 
 
