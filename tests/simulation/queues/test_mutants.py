@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.queues.mutants import MUTANTS, ORDINARY, ROOT, copy, survives
+from tests.simulation.queues.mutants import MUTANTS, ORDINARY, ROOT, Mutant, copy, survives
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -23,6 +23,13 @@ def test_a_mutant_is_found(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in MUTANTS if name not in ORDINARY])
 def test_every_other_mutant_is_found(name: str, tmp_path: Path) -> None:
     assert not survives(MUTANTS[name], tmp_path)
+
+
+@pytest.mark.parametrize("seeds", [0, 1])
+def test_a_mutant_that_does_not_run_is_not_found(seeds: int, tmp_path: Path) -> None:
+    mutant = Mutant("core/queue.py", "from __future__", "from the_future", seeds)
+    with pytest.raises(AssertionError, match="does not even run"):
+        survives(mutant, tmp_path)
 
 
 def test_a_mutant_that_is_not_up_to_date_is_told(tmp_path: Path) -> None:
