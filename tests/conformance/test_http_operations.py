@@ -174,6 +174,10 @@ def test_messages_are_edited(api: Api, vhost: str, address: Address) -> None:
         assert (found.headers, found.delivery_mode) == ({"seen": True, "deep": {"x": [1]}}, 2)
         _, found, body = channel.basic_get("q", auto_ack=True)
         assert (body, found.headers, found.app_id) == (b"other" * 40_000, {"n": 1}, "a")
+        publish(address, vhost, "q", 1, app_id="a")
+        assert operate(api, vhost, "q", "edit", all=True, properties={"headers": None})["done"] == 1
+        _, found, body = channel.basic_get("q", auto_ack=True)
+        assert (body, found.headers, found.app_id) == (b"0", None, "a")
         assert channel.basic_get("q", auto_ack=True)[0] is None  # it was not to wait any longer
     for fields, why in (
         ({}, "nothing to edit"),

@@ -29,16 +29,16 @@ def loaded(message: Message, store: MessageStore) -> bytes:
 class Edit:
     """What a request asks to be changed in messages: `properties`, `headers` among them, and `payload`.
 
-    A property or header that is null goes; one that is not named stays as it was sent. Raises ApiError,
-    PreconditionFailed.
+    A property or header that is null goes, with `headers` all of them; one that is not named stays as it was
+    sent. Raises ApiError, PreconditionFailed.
     """
 
     def __init__(self, body: Fields, frame_max: int, payload_max: int) -> None:
         given = table(body, "properties")
         headers = table(given, "headers")
-        given.pop("headers", None)
+        bare = "headers" in given and given.pop("headers") is None
         self._payload = payload_of(body, payload_max) if body.get("payload") is not None else None
-        if not given and not headers and self._payload is None:
+        if not given and not headers and not bare and self._payload is None:
             raise bad_request("nothing to edit: there is neither 'properties' nor 'payload'")
         unknown = [name for name in given if name not in _INDEXES]
         if unknown:
@@ -49,7 +49,7 @@ class Edit:
         said = {name: value for name, value in headers.items() if value is not None}
         content = content_of(properties_of(kept | ({"headers": said} if said else {})), b"", frame_max)
         self._said = Properties(content)
-        self._changed = [_INDEXES[name] for name in given]
+        self._changed = [_INDEXES[name] for name in given] + ([p.HEADERS] if bare else [])
         self._fields = self._said.fields()
         self._headers = {name.encode() for name in headers}
         self._frame_max = frame_max
