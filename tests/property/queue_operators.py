@@ -69,7 +69,7 @@ def end(world: World, which: int, done: bool) -> None:
         operator.commit()
         return
     for item in [world.items[number_of(entry)] for entry in entries]:
-        if item.is_late(world.clock.now):
+        if item.is_late(world.clock.now) or item.outdated:
             operator.model.drop(item)
         else:
             item.state, item.owner = READY, None
