@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.simulation.queues import publishing, restarting, steps
+from tests.simulation.queues import publishing, restarting, steps, transacting
 from tests.simulation.queues.model import InvariantError, Seen
 from tests.simulation.queues.profiles import PROFILES, Profile
 from tests.simulation.queues.world import World
@@ -16,7 +16,7 @@ Step = Callable[[World], None]
 
 
 def transact(world: World) -> None:
-    publishing.transact(world, [held for held in steps.pick(world) if held.consumer.acquires])
+    transacting.transact(world, [held for held in steps.pick(world) if held.consumer.acquires])
 
 
 STEP: dict[str, tuple[int, Step]] = {

@@ -6,7 +6,7 @@ from broker.core.stopping import stopped
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
 from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
-from tests.simulation.queues.publishing import finish
+from tests.simulation.queues.transacting import finish
 from tests.simulation.queues.world import World
 from tests.simulation.sim_disk import PowerLoss
 

@@ -11,7 +11,7 @@ from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.life import KindFilter
 from tests.simulation.queues.model import LIMIT, Shelf, Taker
-from tests.simulation.queues.publishing import finish
+from tests.simulation.queues.transacting import finish
 from tests.simulation.queues.windows import Window
 from tests.simulation.queues.world import World
 

@@ -1,6 +1,6 @@
 """The broker and its clients beside the model: what the broker does by itself is told to the model here.
 
-Whatever a client does is a step, in `steps`, `publishing` and `restarting`.
+Whatever a client does is a step, in `steps`, `publishing`, `transacting` and `restarting`.
 """
 
 from __future__ import annotations

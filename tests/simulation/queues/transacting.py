@@ -1,0 +1,166 @@
+"""Transactions: publishes and settlements in one step."""
+
+from __future__ import annotations
+
+from broker.core.errors import PreconditionFailed
+from broker.core.route import Route
+from broker.core.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, HeldSettlement, Transaction
+from broker.core.vhost import VirtualHost
+from tests.simulation.queues import checks
+from tests.simulation.queues.book import Letter
+from tests.simulation.queues.clients import Held
+from tests.simulation.queues.life import message_of
+from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
+from tests.simulation.queues.publishing import draft, refuses_all
+from tests.simulation.queues.world import World
+
+
+class Job:
+    """What one transaction is to do, for the model."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.puts: list[tuple[Note, list[Shelf]]] = []
+        self.settlements: list[tuple[Held, int]] = []
+        self.letters: list[Letter] = []
+
+    def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
+        for shelf in shelves:
+            shelf.reserved.remove(note.size)
+
+    def put(self, note: Note, shelves: list[Shelf]) -> None:
+        self.unreserve(note, shelves)
+        for shelf in shelves:
+            if self.world.book.shelves.get(shelf.name) is shelf:
+                self.world.book.put(note, shelf)
+
+    def settle(self) -> None:
+        """All at once, before the broker does it: nothing is delivered meanwhile."""
+        book = self.world.book
+        valid = [(held, outcome) for held, outcome in self.settlements if held in held.client.held]
+        for held, outcome in valid:
+            held.client.held.remove(held)
+            if outcome == SETTLE:
+                book.settle(held.shelf, held.item)
+            elif outcome == DISCARD:
+                self.world.seen("entry: out to rejected")
+                book.remove(held.shelf, held.item)
+        for letter in self.letters:
+            for shelf in letter.to:
+                shelf.reserved.remove(letter.note.size)
+            book.post(letter)
+        returned = [held for held, outcome in valid if outcome == RELEASE]
+        for shelf in dict.fromkeys(held.shelf for held in returned):
+            book.release(shelf, [held.item for held in returned if held.shelf is shelf])
+
+
+class Sending(HeldPublish):
+    """A publish in a transaction."""
+
+    def __init__(self, job: Job, note: Note, shelves: list[Shelf], route: Route, last: bool) -> None:
+        super().__init__(route, message_of(note, route), [], False)
+        self.job = job
+        self.note = note
+        self.shelves = shelves
+        self.last = last
+
+    def put(self, virtual_host: VirtualHost) -> int:
+        self.job.put(self.note, self.shelves)
+        count = super().put(virtual_host)
+        for shelf in self.shelves:
+            if self.job.world.book.shelves.get(shelf.name) is shelf:
+                self.job.world.book.tidy(shelf)
+        if self.last:
+            self.job.settle()
+        return count
+
+    def taken(self, count: int) -> None:
+        checks.check(self.job.world.seen, "I1", count == len(self.shelves), f"{self.note.number}: {count}")
+
+
+class Commit(Transaction):
+    """A transaction that tells the world when it has happened."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job.world.life.vhost)
+        self.job = job
+
+    def on_durable(self, batch: int) -> None:
+        self.job.world.committing = None
+        if not self.job.puts:
+            self.job.settle()
+        super().on_durable(batch)
+
+    def committed(self) -> None:
+        world = self.job.world
+        world.seen("transaction: committed")
+        world.pending.remove(self)
+
+    def failed(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+def transact(world: World, picked: list[Held]) -> None:
+    """Publish and settle in one step."""
+    rng, book, job = world.rng, world.book, Job(world)
+    commit = Commit(job)
+    drafts = [draft(world) for _ in range(rng.randrange(4))]
+    refused = False
+    for number, (note, shelves, route) in enumerate(drafts, 1):
+        refused = refused or refuses_all(shelves) or any(shelf.refuses(note.size) for shelf in shelves)
+        commit.publishes.append(Sending(job, note, shelves, route, number == len(drafts)))
+        job.puts.append((note, shelves))
+        for shelf in shelves:
+            shelf.reserved.append(note.size)
+    outcomes = [SETTLE, DISCARD if rng.random() < 0.5 else RELEASE]
+    for held in picked:
+        outcome = rng.choice(outcomes)
+        if outcome == DISCARD:
+            outcomes.remove(DISCARD)  # one at most: letters arrive one by one
+        job.settlements.append((held, outcome))
+        commit.settlements.append(HeldSettlement(held.number, held.entry, held.consumer, outcome))
+    if refused:
+        try:
+            commit.commit()
+        except PreconditionFailed:
+            world.seen("transaction: refused")
+            for note, shelves in job.puts:
+                job.unreserve(note, shelves)
+            return
+        raise InvariantError("I1", "a transaction is not refused")
+    added, removed = note_commit(job)
+    world.committing = job.letters
+    world.pending.append(commit)
+    try:
+        commit.commit()
+    finally:
+        world.committing = None
+    for letter in job.letters:
+        added += [(to.name, letter.note.number) for to in letter.to]
+    logged = book.journal.added
+    book.journal.bind([key for key in added if key in logged], [key for key in removed if key in logged])
+
+
+def note_commit(job: Job) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """The journal knows what the log is about to be told: what is added and what is removed."""
+    book = job.world.book
+    added, removed = [], []
+    for note, shelves in job.puts:
+        book.append(note, shelves)
+        added += [(shelf.name, note.number) for shelf in shelves]
+    for held, outcome in job.settlements:
+        held.in_transaction = True
+        key = (held.shelf.name, held.item.number)
+        if outcome != RELEASE:
+            book.journal.remove(key)
+            removed.append(key)
+        if outcome == DISCARD and held.shelf.spec.dead_letter is not None:
+            book.dying[key] = REJECTED
+    return added, removed
+
+
+def finish(world: World) -> None:
+    """Transactions that wait for the disk happen now."""
+    if world.pending:
+        world.life.sync()
+    assert not world.pending
