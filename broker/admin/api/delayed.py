@@ -78,9 +78,11 @@ async def move_delayed(
 def _date(body: Fields, now: int) -> int:
     if ("delay" in body) == ("delivery_time" in body):
         raise bad_request("either delay or delivery_time is needed, in milliseconds")
-    date = now + number(body, "delay") if "delay" in body else number(body, "delivery_time")
+    field = "delay" if "delay" in body else "delivery_time"
+    value = number(body, field)
+    date = now + value if field == "delay" else value
     if not 0 < date <= now + MILLISECONDS_MAX:
-        raise bad_request(f"delivery_time would be {date}: from 1 to ten years from now it may be")
+        raise bad_request(f"'{field}' is {value}: the date may be from 1 to ten years from now")
     return date
 
 

@@ -49,6 +49,8 @@ class Edit:
         said = {name: value for name, value in headers.items() if value is not None}
         content = content_of(properties_of(kept | ({"headers": said} if said else {})), b"", frame_max)
         self._said = Properties(content)
+        if "expiration" in kept:
+            parse_expiration(kept["expiration"])  # which would refuse it for each message, if there were any
         self._changed = [_INDEXES[name] for name in given] + ([p.HEADERS] if bare else [])
         self._fields = self._said.fields()
         self._headers = {name.encode() for name in headers}
