@@ -1,8 +1,8 @@
 """Receipts: a publisher learns when its message has arrived in a queue, and when that has been done with it.
 
 A message asks for them by its headers, and its marks say so, so that others pay one test. A receipt is
-appended in the batch of what it tells, and put into its queue when that is on disk. That of a transaction is
-appended when its batch is on disk, in the next one: a crash in between loses the receipt, nothing else.
+appended in the batch of what it tells, and put into its queue when that is on disk. What a transaction does
+it does when its batch is on disk: so that its receipts are in that batch too, they are foretold.
 """
 
 from __future__ import annotations
@@ -71,13 +71,17 @@ def _invalid(name: str, value: object, allowed: str) -> PreconditionFailed:
 
 @final
 class Receipts(Alarm):
-    """Those of one virtual host. `due`: what they tell has come to pass, and is on disk if it has to be."""
+    """Those of one virtual host. `due`: what they tell has come to pass, and is on disk if it has to be.
+
+    `foretold`: what the queue will do with the message has been appended, and is to be told when it does it.
+    """
 
     def __init__(self, topology: Topology) -> None:
         super().__init__()
         self._topology = topology
         self._due: deque[Passage] = deque()
         self._waiting: _Batch | None = None
+        self._foretold: dict[tuple[Message, Queue], _Foretold] = {}
 
     def arrived(self, message: Message, queues: list[Queue]) -> None:
         """These queues have just got the message, in the batch that is being filled if it is logged."""
@@ -95,21 +99,61 @@ class Receipts(Alarm):
         So is the receipt of a message that the disk does not give back.
         """
         topology = self._topology
+        waits = queue.logged and message.sequence != 0
+        foretold = self._foretold.pop((message, queue), None)
+        if foretold is not None:
+            waits = waits and foretold.batch > topology.store.durable
+            passage: Passage | None = foretold.passage
+        else:
+            passage = self._appended(message, queue, what)
+        if passage is None:
+            topology.counters.receipts_dropped += 1
+        elif waits:
+            self._wait(passage, what)
+        else:
+            self.now_due([passage])
+
+    def foretell(self, message: Message, queue: Queue, what: str) -> bool:
+        """Append the receipt of what will be done when the batch being filled is on disk; false: not now.
+
+        Then it is left to when that is done, which is to be told or else `withdraw`.
+        """
+        topology = self._topology
+        passage = None if topology.store.failure else self._appended(message, queue, what)
+        if passage is None:
+            return False
+        self._foretold[(message, queue)] = _Foretold(passage, topology.store.batch)
+        return True
+
+    def withdraw(self, message: Message, queue: Queue) -> None:
+        """What was foretold of a message, if it has not been told, will not be done."""
+        foretold = self._foretold.pop((message, queue), None)
+        if foretold is None:
+            return
+        passage = foretold.passage
+        store = self._topology.store
+        passage.unreserve()
+        passage.leave_out_deleted(store)
+        for holder in passage.logged:
+            store.append_settle(passage.message, holder)
+
+    def _appended(self, message: Message, queue: Queue, what: str) -> Passage | None:
+        """A receipt that is written, appended if that can be, and has its place."""
+        topology = self._topology
         try:
             passage = self._written(message, queue, what)
         except Exception as error:
             topology.trouble(f"a receipt cannot be written: {type(error).__name__}: {error}")
-            passage = None
-        if passage is None:
-            topology.counters.receipts_dropped += 1
-            return
-        waits = queue.logged and message.sequence != 0
-        if not topology.store.failure:
-            passage.append(topology)
-        passage.reserve()
-        if not waits:
-            self.now_due([passage])
-            return
+            return None
+        if passage is not None:
+            if not topology.store.failure:
+                passage.append(topology)
+            passage.reserve()
+        return passage
+
+    def _wait(self, passage: Passage, what: str) -> None:
+        """Have a receipt be put into its queue when the batch being filled is on disk."""
+        topology = self._topology
         batch = self._waiting
         if batch is None or batch.number != topology.store.batch:
             batch = _Batch(self, topology, topology.store.batch)
@@ -172,6 +216,15 @@ class Receipts(Alarm):
                 topology.counters.receipts_dropped += 1
         if self._due:
             topology.schedule.set(self, topology.schedule.now())
+
+
+@final
+class _Foretold:
+    """A receipt that is appended in this batch, and tells what will be done when that is on disk."""
+
+    def __init__(self, passage: Passage, batch: i64) -> None:
+        self.passage = passage
+        self.batch = batch
 
 
 @final

@@ -22,6 +22,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import REJECTED, Death, past_of
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.foretelling import Foretelling
 from broker.core.leaving import drop
 from broker.core.message import KNOWN, Message
 from broker.core.outcome import CRASH, NACK
@@ -201,6 +202,7 @@ class Transaction(DurableWaiter):
         self.virtual_host = virtual_host
         self.publishes: list[HeldPublish] = []
         self.settlements: list[HeldSettlement] = []
+        self.receipts = Foretelling(virtual_host.receipts)
 
     def committed(self) -> None:
         """Everything has been done and is durable."""
@@ -234,9 +236,12 @@ class Transaction(DurableWaiter):
         for publish in self.publishes:
             if publish.passage.append(self.virtual_host) or publish.message.marks & KNOWN:
                 appended = True
+            self.receipts.arrival(publish.message, publish.passage.queues)
         for settlement in self.settlements:
             if settlement.append(self.virtual_host):
                 appended = True
+            if settlement.outcome == SETTLE and settlement.is_valid():
+                self.receipts.consumed(settlement.entry.message, settlement.consumer.queue)
         return appended
 
     def _check(self) -> None:
@@ -251,6 +256,7 @@ class Transaction(DurableWaiter):
             settlement.resolve(self.virtual_host.store)
 
     def _unreserve(self) -> None:
+        self.receipts.withdraw()
         for publish in self.publishes:
             publish.passage.unreserve()
         for settlement in self.settlements:

@@ -1,15 +1,19 @@
 """Receipts, with the power cut or the process killed anywhere on their way, and with the disk full.
 
 After a crash a message is in its queue, or has been consumed and its receipt is there: never neither.
+It is the same with what transactions consume and publish.
 """
 
 import itertools
 import json
 import random
+from collections.abc import Callable
 
 import pytest
 
-from broker.core.message import TELLS_CONSUMED, Message
+from broker.core.errors import PreconditionFailed
+from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
 from broker.core.view import MessageView
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
@@ -33,7 +37,7 @@ def new_life(disk: SimDisk) -> Life:
 def prepared(disk: SimDisk) -> Life:
     """A broker with messages that ask for receipts of being consumed, all of it durable."""
     life = new_life(disk)
-    for name in ("q", "back"):
+    for name in ("q", "back", "out"):
         life.declare(name)
     route = life.vhost.route("", "q")
     for number in range(COUNT):
@@ -56,22 +60,62 @@ def consume(life: Life) -> None:
     life.clock.advance(1)
 
 
+class Publish(HeldPublish):
+    """One that nobody hears of."""
+
+    def taken(self, count: int) -> None:
+        assert count == 1
+
+
+class Job(Transaction):
+    """One that nobody waits for."""
+
+    def committed(self) -> None:
+        """It is on disk."""
+
+    def failed(self, reason: str) -> None:
+        """It is not."""
+
+
+def commit(life: Life) -> None:
+    """Consume all of it and publish as much, in one transaction, and what the disk does about it."""
+    consumer, entries = life.take("q")
+    job = Job(life.vhost)
+    route = life.vhost.route("", "out")
+    for number, entry in enumerate(entries):
+        job.settlements.append(HeldSettlement(number, entry, consumer, SETTLE))
+        message = Message(route.address, b"%d" % number, 1, True, 0)
+        message.marks = TELLS_ARRIVAL
+        job.publishes.append(Publish(route, message, [], False))
+    job.commit()
+    life.commit()
+    life.tidy()
+    life.clock.advance(1)
+
+
+def told(life: Life) -> tuple[int, int]:
+    """How many receipts tell of what was consumed, and how many of what has arrived."""
+    whats = [json.loads(body)["what"] for body in life.held()["back"]]
+    return whats.count("consumed"), whats.count("arrival")
+
+
 def places(life: Life) -> tuple[int, int]:
-    """How many messages are there, and how many receipts that say so."""
-    held = life.held()
-    assert all(json.loads(body)["what"] == "consumed" for body in held["back"])
-    return len(held["q"]), len(held["back"])
+    """How many messages are there, and how many receipts that say that the others were consumed."""
+    consumed, arrived = told(life)
+    assert arrived == len(life.held()["out"])
+    return len(life.held()["q"]), consumed
 
 
 @pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
-def test_none_is_consumed_without_a_receipt(lost: bool) -> None:
+@pytest.mark.parametrize("work", [consume, commit])
+def test_nothing_is_done_without_a_receipt(work: Callable[[Life], None], lost: bool) -> None:
     outcomes = set()
     for operations in itertools.count():
         disk = SimDisk(random.Random(operations))
         life = prepared(disk)
         disk.operations_left = operations
         try:
-            consume(life)
+            work(life)
             finished = True
         except PowerLoss:
             finished = False
@@ -86,6 +130,24 @@ def test_none_is_consumed_without_a_receipt(lost: bool) -> None:
         if finished:
             break
     assert {0, COUNT} <= outcomes
+
+
+def test_what_a_full_disk_keeps_from_being_committed_is_not_told() -> None:
+    outcomes = set()
+    for room in range(0, 20_000, 1000):
+        disk = SimDisk(random.Random(1))
+        life = prepared(disk)
+        disk.capacity = disk.used() + room
+        try:
+            commit(life)
+        except PreconditionFailed:
+            life.tidy()
+        assert told(life) in ((0, 0), (COUNT, COUNT))
+        outcomes.add(places(life))
+        disk.kill()
+        disk.capacity = 1 << 40
+        outcomes.add(places(new_life(disk)))
+    assert outcomes == {(COUNT, 0), (0, COUNT)}
 
 
 def test_on_a_full_disk_they_come_in_memory() -> None:

@@ -10,6 +10,7 @@ from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
 from broker.core.receipts import SLICE, receipt_marks
+from broker.core.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
 from broker.core.view import MessageView
 from tests.topology import RecordingStore
 from tests.yard import Yard
@@ -82,6 +83,38 @@ def said(message: Message) -> dict[str, Any]:
     found = json.loads(message.content)
     assert isinstance(found, dict)
     return found
+
+
+class Job(Transaction):
+    """Nobody waits for it."""
+
+    def committed(self) -> None:
+        """It is on disk."""
+
+    def failed(self, reason: str) -> None:
+        """It is not."""
+
+
+class Publish(HeldPublish):
+    """Nobody hears of it."""
+
+    def taken(self, count: int) -> None:
+        """It has been put."""
+
+
+def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
+    """A transaction that has not been committed: acknowledge so many messages of `q`, and send one there."""
+    job = Job(office.vhost)
+    if held:
+        client = office.client(office.q, prefetch=held)
+        office.run()
+        for tag, entry in enumerate(client.held):
+            job.settlements.append(HeldSettlement(tag, entry, client.consumer, SETTLE))
+    route = office.vhost.route("", "q")
+    message = Message(route.address, b"1", 1, True, 0)
+    message.marks = TELLS_ARRIVAL
+    job.publishes.append(Publish(route, message, [], immediate))
+    return job
 
 
 def take(office: Office, queue: Queue) -> None:
@@ -190,6 +223,62 @@ def test_many_are_put_in_slices() -> None:
         turns.append(office.back.ready)
         office.clock.schedule.run()
     assert turns == [0, SLICE, 2 * SLICE, 3 * SLICE]
+
+
+def test_those_of_a_transaction_are_in_its_batch() -> None:
+    office = Office()
+    office.send(TELLS_CONSUMED)
+    office.slow.sync()
+    job_of(office, 1).commit()
+    assert [names for _, names in office.slow.enqueued[1:]] == [["q"], ["back"], ["back"]]
+    assert office.told() == []
+    office.slow.sync()
+    assert sorted(office.told()) == ["arrival", "consumed"]
+    assert len(office.slow.enqueued) == 4, "nothing was appended again"
+    assert office.counters.receipts_sent == 2
+
+
+def test_what_a_transaction_does_not_do_is_not_told() -> None:
+    office = Office(max_length=2, overflow="reject-publish")
+    office.send(TELLS_CONSUMED)
+    office.slow.sync()
+    job = job_of(office, 1, immediate=True)
+    job.commit()
+    lost = job.settlements[0]
+    office.q.release([lost.entry], lost.consumer)
+    office.slow.sync()
+    assert office.told() == []
+    assert [names for _, names in office.slow.settled] == ["q", "back", "back"]
+    assert office.back.rules is not None
+    assert office.back.rules.reserved == 0, "their room is given back"
+
+
+def test_the_queue_of_receipts_may_go_before_the_transaction_is_over() -> None:
+    office = Office()
+    job_of(office).commit()
+    office.vhost.delete_queue("back", False, False)
+    office.slow.sync()
+    office.clock.advance(1)
+    assert office.slow.forgotten == [office.slow.enqueued[1][0]]
+    assert (office.counters.receipts_dropped, office.counters.receipts_sent) == (1, 0)
+
+
+def test_a_transaction_that_fails_tells_nothing() -> None:
+    office = Office(max_length=2, overflow="reject-publish")
+    office.send(TELLS_CONSUMED)
+    office.slow.sync()
+    job = job_of(office, 1)
+    job.commit()
+    office.slow.fail()
+    assert office.told() == []
+    assert office.q.ready == 1
+    assert office.back.rules is not None
+    assert office.back.rules.reserved == 0
+    lost = job.settlements[0]
+    office.slow.sync()
+    office.run()
+    office.q.settle(lost.entry)
+    assert office.told() == ["consumed"]
 
 
 @pytest.mark.parametrize("on", [None, "", "gone", "arrival,", 7])
