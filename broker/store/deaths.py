@@ -67,15 +67,24 @@ class StandIns:
 
     def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
         """Append that `queue` has `message` in the place of `replaced`."""
-        if replaced.sequence > 0 and message.sequence >= self.log.filling.first_sequence:
+        if replaced.sequence > 0 and message.sequence >= self._first_sequence():
             self._append_removal(message, replaced, queue)
         elif replaced.sequence > 0 and message.sequence <= 0 and message.persistent:  # its batch has failed
             self._add(message, max(message.references, 1), [Origin(replaced, queue)])
         else:  # what replaces it is durable, or is not to be
             self.log.append_settle(replaced, queue)
 
+    def _first_sequence(self) -> i64:
+        """Of what is not on the disk: if the batch in flight fails, so does the one being filled."""
+        log = self.log
+        sealed = log.sealed
+        return log.filling.first_sequence if sealed is None or not log.in_flight else sealed.first_sequence
+
     def _append_removal(self, letter: Message, message: Message, queue: Queue) -> None:
-        """Append that `queue` no longer holds `message`: as the last word of the batch that has `letter`."""
+        """Append that `queue` no longer holds `message`: as the last word of the batch being filled.
+
+        `letter` is in that batch, or in the one in flight.
+        """
         log = self.log
         log.append_transacted_settle(message, queue)
         log.filling.burials.append(Burial(letter, message, queue))
@@ -110,11 +119,12 @@ class StandIns:
                 if message.sequence == 0:
                     continue
                 origins = [Origin(message, burial.queue)]
-            if burial.references > 0:
+            waits = burial.references > 0 and burial.letter.sequence <= 0  # not on the disk, and not settled
+            if waits:
                 self._add(burial.letter, burial.references, origins)
             if stands_in:
                 self.settle(message)
-            elif burial.references == 0:  # the letter has been settled already
+            elif not waits:
                 self.log.append_settle(message, burial.queue)
 
     def _add(self, letter: Message, references: i64, origins: list[Origin]) -> None:

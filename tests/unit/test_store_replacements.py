@@ -1,8 +1,11 @@
 """Messages that replace others: after a crash one of the two is there, and never neither."""
 
+import errno
+
 import pytest
 
 from broker.core.message import Message
+from broker.store.segmented_commit import INLINE_WRITE_MAX
 from tests.bad_disk import durable, fill_disk, log_on_bad_disk, places
 from tests.storing import ADDRESS, logged_queue, publish
 
@@ -59,6 +62,45 @@ def test_a_batch_that_does_not_fit_leaves_what_was_replaced() -> None:
     fill_disk(disk, log)
     durable(log, deferred)
     assert places(disk) == [(b"old", [1])]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_replaces_may_be_on_its_way_to_the_disk(fits: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    new = publish(log, [A], b"new")
+    large = publish(log, [B], b"x" * INLINE_WRITE_MAX)  # so that others go on while it is written
+    if not fits:
+        disk.write_errors = [errno.ENOSPC]
+    log.commit()
+    assert log.in_flight
+    log.append_replacement(new, old, A)
+    durable(log, deferred)
+    assert (new.sequence > 0) is fits
+    assert old.references == (0 if fits else 1)
+    log.append_settle(large, B)
+    durable(log, deferred)
+    assert places(disk) == [(b"new" if fits else b"old", [1])]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_replaces_may_reach_the_disk_when_that_is_nearly_full(settled: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    new = publish(log, [A], b"new")
+    log.commit()
+    log.append_replacement(new, old, A)
+    disk.write_errors = [errno.ENOSPC]
+    disk.capacity = disk.used()
+    deferred.step()  # and the next batch is written
+    assert log.full
+    assert old.references == 0
+    if settled:
+        log.append_settle(new, A)
+    durable(log, deferred)
+    assert places(disk) == ([] if settled else [(b"new", [1])])
 
 
 def test_what_replaces_may_not_have_reached_the_disk_before() -> None:
