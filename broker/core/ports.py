@@ -92,8 +92,8 @@ class MessageStore:
         """Append that `queue` no longer holds `replaced`, because it has `message` in its place.
 
         If `message` has only just been appended, then both or neither: should it turn out that it did not
-        reach the disk, the log goes on holding `replaced` until all queues have let go of `message`. If that
-        has turned out before, until the first of them has.
+        reach the disk, or has this turned out before, then the log goes on holding `replaced` until `queue`
+        has let go of `message`. Both are logged, `replaced` now and `message` if it is persistent.
         """
         self.append_settle(replaced, queue)
 

@@ -22,13 +22,23 @@ STANDS_IN: Final[i64] = -1  # the sequence of a letter that the log knows only b
 
 @final
 class Burial:
-    """In a batch that is not durable yet: `queue` no longer holds `message`, and others hold `letter`."""
+    """In a batch that is not durable yet: `queue` no longer holds `message`, and others hold `letter`.
 
-    def __init__(self, letter: Message, message: Message, queue: Queue) -> None:
+    `replaced`: it is `queue` that holds the letter, in the place of the message.
+    """
+
+    def __init__(self, letter: Message, message: Message, queue: Queue, replaced: bool) -> None:
         self.letter = letter
         self.message = message
         self.queue = queue
-        self.references: i64 = 0  # of the letter, when the batch fails
+        self.replaced = replaced
+        self.references: i64 = 0  # of the letter, when the batch fails; of this queue if it has replaced
+
+    def count(self, settled: list[int]) -> None:
+        """The batch has failed; these queues have let go of the letter, unless all have."""
+        self.references = self.letter.references
+        if self.replaced and self.references > 0:
+            self.references = 0 if self.queue.deleted or self.queue.number in settled else 1
 
 
 @final
@@ -42,35 +52,53 @@ class Origin:
 
 
 @final
+class StandIn:
+    """What a letter stands in for: until `place` has let go of it, None: until all its queues have."""
+
+    def __init__(self, origin: Origin, place: Queue | None) -> None:
+        self.origin = origin
+        self.place = place
+
+    def ends(self, queue: Queue, left: i64) -> bool:
+        """Whether it ends when `queue` lets go of the letter and so many hold it still."""
+        return left <= 0 if self.place is None else self.place is queue
+
+
+@final
 class StandIns:
     """The letters that stand in for messages. A letter of such a letter stands in for the same message.
 
-    A message that has replaced others, each in a queue of its own, stands in for all of them.
+    So does what has replaced a message in a queue, for as long as it is in that queue; and if it has in
+    several, then for each of those messages.
     """
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.origins: dict[Message, list[Origin]] = {}
+        self.letters: dict[Message, list[StandIn]] = {}
 
     def append(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`."""
         log = self.log
-        origins = self.origins.get(message) if message.sequence == STANDS_IN else None
-        if origins is not None:
-            self._add(letter, len(queues), origins)
-            self.settle(message)
-        elif log.failure:
-            self._add(letter, len(queues), [Origin(message, queue)])
-        else:
-            log.append_message(letter, queues)
-            self._append_removal(letter, message, queue)
+        stands_in = message.sequence == STANDS_IN
+        origins = self._origins(message, queue)
+        if log.failure or (stands_in and origins):
+            self._add(letter, len(queues), None, origins)
+            if stands_in:
+                self.settle(message, queue)
+            return
+        log.append_message(letter, queues)
+        if not stands_in:
+            self._append_removal(letter, message, queue, False)
 
     def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
-        """Append that `queue` has `message` in the place of `replaced`."""
-        if replaced.sequence > 0 and message.sequence >= self._first_sequence():
-            self._append_removal(message, replaced, queue)
-        elif replaced.sequence > 0 and message.sequence <= 0 and message.persistent:  # its batch has failed
-            self._add(message, max(message.references, 1), [Origin(replaced, queue)])
+        """Append that `queue` has `message` in the place of `replaced`, which the log has, or a stand-in."""
+        if message.sequence >= self._first_sequence():
+            self._append_removal(message, replaced, queue, True)
+        elif message.sequence <= 0 and message.persistent:  # its batch has failed
+            stands_in = replaced.sequence == STANDS_IN
+            self._add(message, 1, queue, self._origins(replaced, queue))
+            if stands_in:
+                self.settle(replaced, queue)
         else:  # what replaces it is durable, or is not to be
             self.log.append_settle(replaced, queue)
 
@@ -80,30 +108,37 @@ class StandIns:
         sealed = log.sealed
         return log.filling.first_sequence if sealed is None or not log.in_flight else sealed.first_sequence
 
-    def _append_removal(self, letter: Message, message: Message, queue: Queue) -> None:
+    def _append_removal(self, letter: Message, message: Message, queue: Queue, replaced: bool) -> None:
         """Append that `queue` no longer holds `message`: as the last word of the batch being filled.
 
         `letter` is in that batch, or in the one in flight.
         """
         log = self.log
         log.append_transacted_settle(message, queue)
-        log.filling.burials.append(Burial(letter, message, queue))
+        log.filling.burials.append(Burial(letter, message, queue, replaced))
 
-    def settle(self, letter: Message) -> None:
+    def settle(self, letter: Message, queue: Queue) -> None:
         """A queue has let go of a letter that stands in."""
         letter.references -= 1
-        if letter.references > 0:
-            return
-        letter.sequence = 0
-        for origin in self.origins.pop(letter):
+        left: list[StandIn] = []
+        for stand_in in self.letters.pop(letter):
+            origin = stand_in.origin
+            if not stand_in.ends(queue, letter.references):
+                left.append(stand_in)
+                continue
             origin.letters -= 1
             if origin.letters == 0:
                 self.log.append_settle(origin.message, origin.queue)
+        if left:
+            self.letters[letter] = left
+        else:
+            letter.sequence = 0
 
-    def append_transacted_settle(self, letter: Message) -> None:
+    def append_transacted_settle(self, letter: Message, queue: Queue) -> None:
         """Append that a transaction settles a letter: its message goes with it if nobody else stands in."""
-        for origin in self.origins[letter]:
-            if letter.references == 1 and origin.letters == 1:
+        for stand_in in self.letters[letter]:
+            origin = stand_in.origin
+            if origin.letters == 1 and stand_in.ends(queue, letter.references - 1):
                 self.log.append_transacted_settle(origin.message, origin.queue)
 
     def take_over(self, burials: list[Burial]) -> None:
@@ -113,23 +148,35 @@ class StandIns:
         """
         for burial in burials:
             message = burial.message
-            origins = self.origins.get(message)
-            stands_in = origins is not None
-            if origins is None:
-                if message.sequence == 0:
-                    continue
-                origins = [Origin(message, burial.queue)]
+            if message.sequence == 0:
+                continue
+            stands_in = message.sequence == STANDS_IN
             waits = burial.references > 0 and burial.letter.sequence <= 0  # not on the disk, and not settled
             if waits:
-                self._add(burial.letter, burial.references, origins)
+                place = burial.queue if burial.replaced else None
+                self._add(burial.letter, burial.references, place, self._origins(message, burial.queue))
             if stands_in:
-                self.settle(message)
+                self.settle(message, burial.queue)
             elif not waits:
                 self.log.append_settle(message, burial.queue)
 
-    def _add(self, letter: Message, references: i64, origins: list[Origin]) -> None:
+    def _origins(self, message: Message, queue: Queue) -> list[Origin]:
+        """What the log holds of a message in a queue: the message itself, or what it stands in for."""
+        if message.sequence > 0:
+            return [Origin(message, queue)]
+        return [
+            stand_in.origin
+            for stand_in in self.letters.get(message, [])
+            if stand_in.place is None or stand_in.place is queue
+        ]
+
+    def _add(self, letter: Message, references: i64, place: Queue | None, origins: list[Origin]) -> None:
+        if not origins:
+            return
         letter.sequence = STANDS_IN
-        letter.references = references
+        if place is None:
+            letter.references = references
         for origin in origins:
             origin.letters += 1
-        self.origins[letter] = self.origins.get(letter, []) + origins
+        stand_ins = [StandIn(origin, place) for origin in origins]
+        self.letters[letter] = self.letters.get(letter, []) + stand_ins

@@ -94,7 +94,7 @@ class Room:
         self._undo_moves(batch.moved)
         burials = batch.burials + filling.burials
         for burial in burials:
-            burial.references = burial.letter.references
+            burial.count(log.settled.get(burial.letter.sequence, []))
         self._disown(segment, batch.offset)
         following = filling.segment
         if following is not segment:

@@ -118,14 +118,12 @@ class Log(SegmentedCommit):
 
     def append_settle(self, message: Message, queue: Queue) -> None:
         """Append that `queue` no longer holds `message`."""
-        sequence = message.sequence
-        if sequence <= 0:
-            if sequence == STANDS_IN:
-                self.stand_ins.settle(message)
-            return
-        if not self.stopped:
-            self.append_void(message, queue.number)
-        self._let_go(message, queue.number)
+        if message.sequence > 0:
+            if not self.stopped:
+                self.append_void(message, queue.number)
+            self._let_go(message, queue.number)
+        elif message.sequence == STANDS_IN:
+            self.stand_ins.settle(message, queue)
 
     def append_death(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
@@ -138,7 +136,7 @@ class Log(SegmentedCommit):
     def append_transacted_settle(self, message: Message, queue: Queue) -> None:
         """Append that a transaction settles `message` on `queue`, which does so when the batch is durable."""
         if message.sequence == STANDS_IN:
-            self.stand_ins.append_transacted_settle(message)
+            self.stand_ins.append_transacted_settle(message, queue)
         elif message.sequence > 0 and not self.stopped:
             self._touch()
             self.filling.last_words.append((message, queue.number))
@@ -160,7 +158,7 @@ class Log(SegmentedCommit):
         But a record that names pieces must be void before they may go.
         """
         if message.sequence == STANDS_IN:
-            self.stand_ins.settle(message)
+            self.stand_ins.settle(message, queue)
         elif message.body is not None:
             self.append_settle(message, queue)
         elif message.sequence != 0:
@@ -248,7 +246,10 @@ class Log(SegmentedCommit):
         segment = batch.segment
         segment.entry_synced = True
         for burial in batch.burials:
-            self._let_go(burial.message, burial.queue.number)
+            if burial.message.sequence == STANDS_IN:
+                self.stand_ins.settle(burial.message, burial.queue)
+            else:
+                self._let_go(burial.message, burial.queue.number)
         if self.content_bytes > self.memory_budget:  # this batch is what is needed last
             self.content_bytes -= drop_contents(segment, batch.offset, batch.end)
         if self.closing:

@@ -5,11 +5,12 @@ import errno
 import pytest
 
 from broker.core.message import Message
+from broker.store.deaths import STANDS_IN
 from broker.store.segmented_commit import INLINE_WRITE_MAX
 from tests.bad_disk import durable, fill_disk, log_on_bad_disk, places
-from tests.storing import ADDRESS, logged_queue, publish
+from tests.storing import ADDRESS, logged_queue, new_message, publish
 
-A, B = (logged_queue(number) for number in (1, 2))
+A, B, C = (logged_queue(number) for number in (1, 2, 3))
 
 
 @pytest.mark.parametrize("synced", [False, True])
@@ -142,8 +143,110 @@ def test_then_it_goes_with_what_has_replaced_it() -> None:
     fill_disk(disk, log)
     durable(log, deferred)
     log.append_settle(new, A)
-    durable(log, deferred)
-    assert (old.references, other.references) == (1, 1), "one queue still has it in memory only"
+    assert (old.references, other.references) == (0, 1), "one queue still has it in memory only"
     log.append_settle(new, B)
     durable(log, deferred)
     assert places(disk) == []
+
+
+def test_only_the_queue_in_which_it_was_replaced_matters() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
+    durable(log, deferred)
+    new = publish(log, [A, B, C], b"new")
+    fill_disk(disk, log)
+    log.append_replacement(new, old, A)
+    log.append_replacement(new, other, B)
+    log.append_settle(new, C)
+    log.append_settle(new, B)
+    durable(log, deferred)
+    assert (old.references, other.references) == (1, 0)
+    assert places(disk) == [(b"old", [1])]
+
+
+def test_a_queue_may_have_let_go_before_the_batch_fails() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
+    durable(log, deferred)
+    new = publish(log, [A, B], b"new")
+    log.append_replacement(new, old, A)
+    log.append_replacement(new, other, B)
+    log.append_settle(new, A)
+    fill_disk(disk, log)
+    durable(log, deferred)
+    assert (old.references, other.references) == (0, 1)
+    assert places(disk) == [(b"other", [2])]
+
+
+def test_in_a_transaction_too() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old, other = publish(log, [A], b"old"), publish(log, [B], b"other")
+    durable(log, deferred)
+    new = publish(log, [A, B], b"new")
+    fill_disk(disk, log)
+    log.append_replacement(new, old, A)
+    log.append_replacement(new, other, B)
+    log.append_transacted_settle(new, A)
+    durable(log, deferred)
+    assert places(disk) == [(b"other", [2])]
+
+
+@pytest.mark.parametrize("synced", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_has_replaced_it_may_be_replaced_when_there_is_room_again(synced: bool, fails: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    new = publish(log, [A, B], b"new")
+    log.append_replacement(new, old, A)
+    fill_disk(disk, log)
+    disk.capacity = 1 << 40
+    log.tick()
+    deferred.run_all()
+    assert not log.failure
+    newer = publish(log, [A], b"newer")
+    log.append_replacement(newer, new, A)
+    if fails:
+        fill_disk(disk, log)
+    if synced:
+        durable(log, deferred)
+    kept = fails or not synced
+    assert old.references == (1 if kept else 0)
+    assert places(disk) == ([(b"old", [1])] if kept else [(b"newer", [1])])
+
+
+def test_what_has_replaced_it_may_be_replaced_while_the_disk_is_full() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    new, newer = publish(log, [A], b"new"), publish(log, [A], b"newer")
+    fill_disk(disk, log)
+    log.append_replacement(new, old, A)
+    log.append_replacement(newer, new, A)
+    durable(log, deferred)
+    assert (new.sequence, old.references) == (0, 1)
+    log.append_settle(newer, A)
+    durable(log, deferred)
+    assert places(disk) == []
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_dead_letter_of_what_has_replaced_it_stands_in_only_from_its_queue(full: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    new = publish(log, [A, B], b"new")
+    fill_disk(disk, log)
+    log.append_replacement(new, old, A)
+    if not full:
+        disk.capacity = 1 << 40
+        log.tick()
+        deferred.run_all()
+    of_a, of_b = new_message(b"dead in A"), new_message(b"dead in B")
+    log.append_death(of_b, [C], new, B)
+    log.append_death(of_a, [C], new, A)
+    durable(log, deferred)
+    assert (of_a.sequence, new.sequence, old.references) == (STANDS_IN, 0, 1)
+    log.append_settle(of_a, C)
+    durable(log, deferred)
+    assert places(disk) == ([] if full else [(b"dead in B", [3])])
