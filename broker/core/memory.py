@@ -86,6 +86,7 @@ class Memory(Alarm):
         self.duplicates: i64 = 0
         self.ids: OrderedDict[str, Message] = OrderedDict()
         self.producers: OrderedDict[str, Progress] = OrderedDict()
+        self._outdated: list[Message] = []  # brought back by recovery, and superseded
         self._reserved: set[str] = set()  # ids that transactions will have remembered
 
     def apply(self, held: dict[str, object]) -> None:
@@ -136,14 +137,22 @@ class Memory(Alarm):
         """Remember what a mark said before the restart. Called in the order in which they were appended."""
         key = mark.address.routing_key
         if mark.expiration == NEVER:
+            old = self.ids.pop(key, None)
+            if old is not None:
+                self._outdated.append(old)
             self.ids[key] = mark
         else:
-            self._progress(key).add(mark, 0)
+            progress = self._progress(key)
+            progress.add(mark, 0)
+            while len(progress.logged) > 1:
+                self._outdated.append(progress.logged.popleft()[0])
+        if self._outdated:
+            self._arm(0)
         self._watch()
 
     def take(self, most: i64) -> list[Message]:
         """Forget some of it, of a queue that is deleted; returns the marks."""
-        taken: list[Message] = []
+        taken, self._outdated = self._outdated, []
         while self.ids and len(taken) < most:
             taken.append(self.ids.popitem()[1])
         while self.producers and len(taken) < most:
@@ -183,8 +192,11 @@ class Memory(Alarm):
             self.topology.epoch += 1
 
     def _forget(self, most: i64) -> i64:
-        """Forget up to `most` ids and producers; returns how many."""
+        """Forget up to `most` ids and producers, and what recovery found to be over; returns how many."""
         done: i64 = 0
+        while done < most and self._outdated:
+            self._settle(self._outdated.pop())
+            done += 1
         date = self.topology.schedule.date()
         limit = self.limit if self.window > 0 else 0
         while done < most and self.ids:

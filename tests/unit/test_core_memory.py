@@ -4,9 +4,10 @@ import pytest
 
 from broker.core.clearing import purge
 from broker.core.errors import PreconditionFailed, StoreFailed
-from broker.core.memory import SLICE
-from broker.core.message import REMEMBERED
+from broker.core.memory import SLICE, new_mark
+from broker.core.message import NEVER, REMEMBERED, Message
 from broker.core.publishing import DUPLICATE, NOT_NOW, REFUSED
+from broker.core.restoring import restore
 from broker.core.view import MessageView
 from tests.policies import put
 from tests.remembering import Rememberer, held
@@ -160,6 +161,39 @@ def test_arguments() -> None:
         yard.queue(dedup_window=6)
 
 
+def restored(yard: Rememberer, *said: tuple[str, int]) -> list[Message]:
+    """What recovery brings back to a queue: how far producers had come, and with NEVER, ids."""
+    queue = yard.queue(durable=True, dedup_window=5000, dedup_producers=3)
+    found = []
+    for number, (key, sequence) in enumerate(said, 1):
+        mark = new_mark(key, sequence, True, yard.clock.schedule.date() + number)
+        mark.sequence = number
+        restore(queue, mark, False)
+        found.append(mark)
+    return found
+
+
+def test_after_a_restart_the_log_lets_go_of_what_was_said_again() -> None:
+    store = RecordingStore()
+    yard = Rememberer(store)
+    found = restored(yard, ("a", NEVER), ("b", NEVER), ("p", 1), ("a", NEVER), ("p", 3), ("p", 2))
+    assert store.settled == [], "the log takes no appends yet"
+    yard.clock.advance(1)
+    assert {id(mark) for mark, _ in store.settled} == {id(found[number]) for number in (0, 2, 5)}
+    assert [yard.say(said) for said in ("a", "b", "/p/3")] == [DUPLICATE] * 3
+    yard.clock.advance(7000)
+    assert len(store.settled) == 5, "all but how far the producer has come"
+
+
+def test_a_queue_that_is_deleted_before_that_forgets_it_too() -> None:
+    store = RecordingStore()
+    yard = Rememberer(store)
+    found = restored(yard, ("a", NEVER), ("a", NEVER))
+    yard.vhost.delete_queue("q", False, False)
+    yard.clock.advance(1)
+    assert {id(mark) for mark in store.forgotten} == {id(mark) for mark in found}
+
+
 def marks(store: RecordingStore) -> list[str]:
     """What was appended of memories and not settled."""
     settled = {id(message) for message, _ in store.settled}
@@ -180,7 +214,7 @@ def test_the_log_is_told_what_is_remembered_and_what_no_more() -> None:
     assert marks(store) == ["b2", "b3", "p", "b4", "p"], "the last but one stays until the last is durable"
     yard.say("c/other/7", persistent=True)
     assert marks(store) == ["b3", "b4", "c", "other"]
-    yard.clock.advance(6000)
+    yard.clock.advance(7000)
     assert marks(store) == ["other"]
 
 
