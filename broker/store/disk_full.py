@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -15,7 +15,10 @@ from broker.store.format import COUNT, DELIVERED, SETTLE, Records
 from broker.store.segment import Segment
 
 if TYPE_CHECKING:
+    from broker.core.queue import Queue
     from broker.store.log import Log
+
+WAITING_MAX: Final = 5000  # so many counts are appended in one step
 
 
 @final
@@ -25,6 +28,7 @@ class Room:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.use_reserve = False
+        self.waiting: dict[tuple[Message, Queue], int] = {}  # counts that are to be appended
 
     def make(self, segment: Segment) -> None:
         """Give a new segment its file, of the reserve if that is what it is for. Raises OSError."""
@@ -62,6 +66,34 @@ class Room:
         if log.full and not log.stopped and log.files.reserve == READY and log.files.spare == READY:
             log.full = False
             log.failure = ""
+            self._append_counts()
+
+    def takes_count(self, message: Message, queue: Queue, count: i64) -> bool:
+        """Whether a count is appended all the same, while there is a failure; else it waits for its end.
+
+        That is so if the log says more than it should, or the queue could give up too early after a crash.
+        There is one such count of a message at most, as what it is given out for then is not appended.
+        """
+        log = self.log
+        if log.stopped:
+            return False
+        known = log.counts.of(message.sequence, queue.number)
+        if known is not None and count < known.value:
+            self.waiting.pop((message, queue), None)
+            return True
+        if len(self.waiting) < WAITING_MAX:
+            self.waiting[(message, queue)] = int(count)
+        return False
+
+    def _append_counts(self) -> None:
+        """Append the counts that wait of what is there still."""
+        log = self.log
+        waiting, self.waiting = self.waiting, {}
+        for (message, queue), count in waiting.items():
+            if message.sequence <= 0 or message.references <= 0 or queue.deleted:
+                continue
+            if queue.number not in log.settled.get(message.sequence, []):
+                log.append_count(message, queue, count)
 
     def write_failed(self, batch: Batch, error: BaseException) -> None:
         """Cut what was written of the batch; stop, or go on with the reserve.

@@ -169,9 +169,9 @@ class Log(SegmentedCommit):
     def append_count(self, message: Message, queue: Queue, count: i64) -> None:
         """Append how often `queue` has given `message` to consumers, as far as it counts.
 
-        A full disk keeps what room there is for settles: then the next count that is appended says it all.
+        A full disk keeps what room there is for settles: counts wait until there is more.
         """
-        if message.sequence <= 0 or self.failure:
+        if message.sequence <= 0 or (self.failure and not self.room.takes_count(message, queue, count)):
             return
         self._touch()
         batch = self.filling

@@ -76,6 +76,8 @@ class Machine(Work):
 
     def _notice_failure(self) -> None:
         if not self.log.failure or self.refused:
+            if not self.log.failure:
+                self.make_room()
             self.refused = 1 if self.log.failure else 0
             return
         self.refused = 1
@@ -178,6 +180,7 @@ class Machine(Work):
         self.deaths.forget()
         self.uploads = []
         self.reserved = set()
+        self.waiting = {}
         for message, taken, _ in sink.messages:
             self.held[-message.sequence] = (message, set(taken))
         self.counts = {(-sequence, queue): count for (sequence, queue), count in sink.counts.items()}

@@ -55,6 +55,8 @@ def published(message: Message, queues: list[int], content: bytes) -> Event:
 
 Found = tuple[bytes, set[int], Time]
 
+NOT_FOUND: Final[Found] = (b"", set(), NO_TIME)
+
 
 class State:
     """What the log amounts to: messages (content, queues that hold them, time), counts, and the queues."""
@@ -70,7 +72,8 @@ class State:
         elif event.kind in ("settle", "transacted"):
             self._settle(event.number, event.queues[0])
         elif event.kind == "count":
-            self.counts[event.number, event.queues[0]] = event.count
+            if event.queues[0] in self.messages.get(event.number, NOT_FOUND)[1]:
+                self.counts[event.number, event.queues[0]] = event.count
         elif event.kind == "declare":
             self.queues.add(event.number)
         else:

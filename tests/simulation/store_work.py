@@ -26,6 +26,7 @@ class Work:
         self.queues: dict[int, Queue] = {}
         self.held: dict[int, tuple[Message, set[int]]] = {}  # what queues hold in memory, by an own number
         self.counts: dict[tuple[int, int], int] = {}  # by that number and the queue's
+        self.waiting: dict[tuple[int, int], int] = {}  # counts that a full disk has not taken, by sequence
         self.reserved: set[tuple[int, int]] = set()  # what transactions will settle, likewise
         self.deaths = Deaths(self)
         self.uploads: list[Body] = []
@@ -96,7 +97,15 @@ class Work:
         self.counts[key, number] = count
         if message.sequence > 0 and not self.log.failure:
             self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
+        elif message.sequence > 0 and not self.log.stopped:
+            self.waiting[message.sequence, number] = count
         self.log.append_count(message, self.queues[number], count)
+
+    def make_room(self) -> None:
+        """The disk is full no more, and takes the counts."""
+        for (sequence, number), count in self.waiting.items():
+            self.model.add(self.log.batch, Event("count", sequence, (number,), count=count))
+        self.waiting = {}
 
     def transact(self) -> None:
         if self.queues and not self.log.stopped:
