@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.keeper import Keeper
 from broker.core.leaving import drop
-from broker.core.message import Message, copy_of
+from broker.core.message import DELAYED, Message, copy_of
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -38,12 +38,12 @@ class History(Keeper):
         self.queue.enqueue(message)
         self._trim()
 
-    def messages(self) -> list[Message]:
+    def messages(self, now: i64) -> list[Message]:
         """Copies of the messages, oldest first, which the log has not seen: they may go to other queues.
 
-        They have no date: their time begins anew where they go. Nobody gets receipts for them. All are in
-        memory at once, so they are the latest with `replay_bytes` of content together, or just the last one
-        if that has more.
+        They have no date, as their time begins anew where they go; but those that were delayed until after
+        `now`, in ms since 1970, still are. Nobody gets receipts for them. All are in memory at once, so they
+        are the latest with `replay_bytes` of content together, or just the last one if that has more.
 
         Raises OSError or LogDamaged if the disk does not give a content back.
         """
@@ -56,12 +56,15 @@ class History(Keeper):
             if room < 0 and first < len(kept):
                 break
             first -= 1
-        return [self._copy(message) for message in kept[first:]]
+        return [self._copy(message, now) for message in kept[first:]]
 
-    def _copy(self, message: Message) -> Message:
+    def _copy(self, message: Message, now: i64) -> Message:
         content = message.content
         copy = copy_of(message, self.queue.store.load(message) if content is None else content)
         copy.marks = 0
+        if message.marks & DELAYED and message.date > now:
+            copy.marks = DELAYED
+            copy.date = message.date
         return copy
 
     def _trim(self) -> None:

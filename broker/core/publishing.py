@@ -219,7 +219,8 @@ class Publishing(Declarations):
         passage = Passage(message, queues, found.keepers)
         passage.identify_again(self)
         self._append_to(passage)
-        passage.put(self)
+        if passage.queues or passage.keepers:
+            self.put(passage, False)
 
     def _append_to(self, passage: Passage) -> None:
         """Append a message for those of its queues and keepers that are logged, before any of them has it."""

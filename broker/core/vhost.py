@@ -106,7 +106,7 @@ class VirtualHost(Publishing):
             self.store.append_definition(binding_change(self.name, binding))
         self.add_binding(binding)
         if history is not None:
-            for message in history.messages():
+            for message in history.messages(self.schedule.date()):
                 self.replay(message, binding)
 
     def _unbind(self, exchange: str, key: tuple[str, str, str, str]) -> None:

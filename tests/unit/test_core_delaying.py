@@ -220,7 +220,7 @@ def test_an_exchange_that_remembers_it_goes_on_remembering_it_after_a_restart() 
     assert history is not None
     restore(history, field.message(10), False)
     assert (history.ready, delayed_in(history)) == (1, 0)
-    assert isinstance(History(history, 1).messages()[0], Message)
+    assert isinstance(History(history, 1).messages(0)[0], Message)
 
 
 def test_what_cannot_be_logged_or_read_waits() -> None:

@@ -3,9 +3,11 @@
 import pytest
 
 from broker.adapters.view091 import view_of
+from broker.core.delaying import delayed_in
+from broker.core.message import DELAYED, TELLS_ARRIVAL, Message
 from broker.core.vhost import VirtualHost
 from tests.clock import HandClock
-from tests.topology import RecordingStore, add_exchange, new_vhost, publish
+from tests.topology import RecordingStore, add_exchange, content_of, new_vhost, publish
 
 CONTENT = "x" * 1000  # of a message, by its type
 
@@ -75,6 +77,33 @@ def test_the_time_of_a_message_begins_anew_where_it_goes() -> None:
     assert dates == {clock.date()}, "after a restart it has the rest of a second left"
     clock.advance(999)
     assert vhost.queues["q"].ready == 9
+
+
+@pytest.mark.parametrize("length", [9, 1])
+def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(length: int) -> None:
+    store = OnDisk()
+    clock = HandClock()
+    vhost = new_vhost(store, clock)
+    add_exchange(vhost, "x", "x-recent-history", durable=True)
+    for number, delay in enumerate((0, 50, 100)):
+        route = vhost.route("x", "k")
+        content = content_of(message_id=str(number), headers={"x-delay": delay})
+        message = Message(route.address, content, 0, True, 0)
+        if delay:
+            message.date = clock.date() + delay
+            message.marks = DELAYED | TELLS_ARRIVAL
+        vhost.publish_by_message(route, message, ["k"], vhost.views(message, store))
+    clock.advance(60)
+    full = length == 1
+    assert bound(vhost, max_length=length, overflow="reject-publish") == (["0"] if full else ["0", "1"])
+    queue = vhost.queues["q"]
+    assert delayed_in(queue) == (0 if full else 1)
+    clock.advance(39)
+    assert queue.ready == (1 if full else 2)
+    clock.advance(1)
+    ids = [view_of(entry.message, vhost.store).property("message_id") for entry in queue.entries]
+    assert ids == (["0"] if full else ["0", "1", "2"])
+    assert vhost.counters.unroutable == 3, "to bind is not to publish"
 
 
 def test_a_number_that_cannot_be_does_not_keep_a_queue_that_asks_from_being_bound() -> None:
