@@ -60,7 +60,7 @@ class Book:
     # ---- queues
 
     def declare(self, name: str, spec: Spec) -> Shelf:
-        shelf = self.shelves[name] = Shelf(name, spec)
+        shelf = self.shelves[name] = Shelf(name, spec, self.seen)
         if spec.durable:
             self.journal.declare(name)
         return shelf
@@ -77,12 +77,14 @@ class Book:
         taker.attached = self.tick()
         taker.queue.takers.append(taker)
         taker.queue.service.attached(taker, self.time())
+        taker.queue.groups.attached(taker)
 
     def detach(self, taker: Taker) -> None:
         if taker.attached:
             taker.attached = 0
             taker.queue.takers.remove(taker)
             taker.queue.service.detached(taker)
+            taker.queue.groups.detached(taker)
 
     # ---- what comes
 
@@ -103,9 +105,10 @@ class Book:
         self.tidy(shelf)
         self.loose.append(shelf)
         old = shelf.displaced(note)
+        item = shelf.put(note, self.tick(), self.time(), None if old is None else old.place)
         if old is not None:
             self.replace(shelf, old)
-        return shelf.put(note, self.tick(), self.time(), None if old is None else old.place)
+        return item
 
     def refused(self, note: Note, shelves: list[Shelf]) -> bool:
         """Whether one of the queues is full; then some send on what nobody gets."""
@@ -121,6 +124,7 @@ class Book:
     def give(self, item: Item, taker: Taker, counts: bool) -> None:
         """It is with `taker` now; `counts`: the log is told how often it was."""
         self.seen("entry: ready to out")
+        taker.queue.groups.taken(item, taker)
         item.state, item.holder = OUT, taker
         item.count += 1
         item.was_out = True
@@ -148,6 +152,7 @@ class Book:
             item.since = self.tick()
             if shelf.spec.retry is not None:
                 self.hold(item, *shelf.spec.retry)
+        shelf.groups.lessened(back)
         for item in items:
             if item not in back:
                 self.leave(shelf, item, LIMIT)
@@ -177,6 +182,7 @@ class Book:
         if shelf.current.get(item.note.kind) is item:
             del shelf.current[item.note.kind]
         item.holder = None
+        shelf.groups.lessened([item])
         self.journal.remove((shelf.name, item.number))
 
     # ---- what leaves by itself

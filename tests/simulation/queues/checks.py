@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from broker.core.consumer import NOTIFIED, QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
+from broker.core.groups import Groups
 from broker.core.queue import Queue
 from tests.simulation.queues.clients import Client
 from tests.simulation.queues.model import READY, InvariantError, Item, Seen, Shelf, Taker
@@ -17,16 +18,19 @@ NAMES = {
     "D2": "visible and in time",
     "D3": "consumer priority",
     "D4": "one consumer at a time",
+    "D5": "one consumer at a time for each group",
     "D6": "browsers see once",
     "D7": "windows",
     "D8": "the most urgent first",
     "D9": "redelivered and count",
+    "G1": "the messages of a group in their order",
     "I1": "conservation",
     "I2": "order and counts",
     "I3": "ownership",
     "I4": "nothing hidden behind a cursor",
     "I5": "states and lists",
     "I6": "who is relied upon has a turn coming",
+    "I7": "groups are kept while they are needed",
     "I8": "no dead entry is reachable",
     "L1": "leases end in time",
     "N1": "the end is told truthfully",
@@ -71,6 +75,8 @@ def check_delivery(
         return
     check(seen, "I3", entry.state == ACQUIRED, f"{number} is not acquired")
     check(seen, "D4", shelf.service.is_served(taker, now), f"{number} goes to one that stands by")
+    if shelf.groups.key(item):
+        check_group(seen, shelf, taker, item, now)
     first = shelf.first_for(taker, now)
     check(seen, "D1", first is item, f"{number} goes out before {first and first.number}")
     if shelf.spec.levels > 1:
@@ -80,6 +86,25 @@ def check_delivery(
     redelivered, count = bool(entry.redelivered), int(entry.delivery_count)
     check(seen, "D9", redelivered == item.redelivered, f"{number} redelivered: {redelivered}")
     check(seen, "D9", count == item.count + 1, f"{number} is given out {count} times, not {item.count + 1}")
+
+
+def check_group(seen: Seen, shelf: Shelf, taker: Taker, item: Item, now: int) -> None:
+    """`item`, which is in a group, goes to `taker`."""
+    number, groups = item.number, shelf.groups
+    members, out = groups.members(groups.key(item)), groups.out(groups.key(item))
+    with_others = [other.number for other in out if other.holder is not taker]
+    check(seen, "D5", not with_others, f"{number} goes out while others have {with_others}")
+    closing = [other.number for other in out if groups.closes(other)]
+    check(seen, "D5", not closing, f"{number} goes out past {closing}, which close the group")
+    check(seen, "D5", not groups.withholds(item, taker), f"the group of {number} is another one's, or shut")
+    passed = [
+        other.number
+        for other in members
+        if other < item and other.state == READY and taker.sees(other) and not shelf.is_late(other, now)
+    ]
+    check(seen, "G1", not passed, f"{number} goes out before {passed}")
+    if shelf.spec.strict_order:
+        check(seen, "G1", not out and members[0] is item, f"{number} goes out though it is not its turn")
 
 
 def check_end(seen: Seen, taker: Taker, now: int) -> None:
@@ -118,6 +143,16 @@ def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int, shared: bool) -
     check(seen, "Q5", empty <= wakeups + queue.delivered, f"{empty} looks in vain")
     if not shared:
         check(seen, "W2", empty <= wakeups, f"{empty} looks in vain after {wakeups} wake-ups")
+
+
+def lookers(queue: Queue) -> int:
+    """How many may be woken by arrivals besides one for each: who lacks room for what comes later.
+
+    Where groups become free, also who waits for what is not for it any more, and one of each context.
+    """
+    if not isinstance(queue.discipline, Groups):
+        return len(queue.waiting)
+    return len(queue.waiting) + len(queue.gated) + 1 + len(queue.filtered)
 
 
 def check_arrivals(seen: Seen, arrivals: int, wakeups: int, waiting: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 from broker.core.broker import Broker
 from broker.core.counters import Counters
@@ -28,8 +29,9 @@ FOLDER = "/data"
 
 
 def content_of(note: Note) -> bytes:
-    """What a message says of itself: number and kind."""
-    return b"%d;%d;%s" % (note.number, note.kind, b"." * (note.size % 97))
+    """What a message says of itself: number, kind and headers."""
+    headers = json.dumps(note.headers).encode() if note.headers else b""
+    return b"%d;%d;%s;%s" % (note.number, note.kind, headers, b"." * (note.size % 97))
 
 
 def message_of(note: Note, route: Route) -> Message:
@@ -41,14 +43,15 @@ def message_of(note: Note, route: Route) -> Message:
 
 
 class NoteView(MessageView):
-    """What selectors see of a message."""
+    """What selectors and groups see of a message."""
 
     def __init__(self, message: Message, store: MessageStore) -> None:
         content = message.content
         self.fields = (store.load(message) if content is None else content).split(b";")
 
     def headers(self) -> dict[str, object]:
-        return {"number": int(self.fields[0]), "kind": int(self.fields[1])}
+        headers = json.loads(self.fields[2]) if self.fields[2] else {}
+        return {"number": int(self.fields[0]), "kind": int(self.fields[1])} | headers
 
 
 class KindFilter(EntryFilter):

@@ -10,6 +10,7 @@ from bisect import insort
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.simulation.queues.grouping import Grouping, Groups
 from tests.simulation.queues.service import Service
 from tests.simulation.queues.windows import Talk, Window
 
@@ -47,6 +48,7 @@ class Spec:
     last_value: bool = False
     volatile: bool = False
     gate: tuple[int, int | None] | None = None  # so many takers, or so long after the first
+    groups: Grouping | None = None
     retry: tuple[int, int] | None = None  # the first wait, doubled each time up to the second number
 
     @property
@@ -76,6 +78,7 @@ class Note:
     deaths: tuple[tuple[str, str], ...] = ()
     appended: int = 0
     date: int = 0
+    headers: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -141,7 +144,7 @@ class Taker:
 class Shelf:
     """A queue: its items in order, and its takers in the order in which they came."""
 
-    def __init__(self, name: str, spec: Spec) -> None:
+    def __init__(self, name: str, spec: Spec, seen: Seen) -> None:
         self.name = name
         self.spec = spec
         self.items: list[Item] = []
@@ -149,6 +152,7 @@ class Shelf:
         self.reserved: list[int] = []  # sizes of what transactions are about to put here
         self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
         self.service = Service(self)
+        self.groups = Groups(self, seen)
         self.current: dict[int, Item] = {}  # by kind, the latest where only that is kept
 
     # ---- who may have what
@@ -162,7 +166,7 @@ class Shelf:
             item.state == READY
             and taker.sees(item)
             and not self.is_late(item, now)
-            and (not self.spec.strict_order or taker.browses or self.in_order(now) is item)
+            and (taker.browses or self.groups.allow(taker, item, now))
             and self.service.is_served(taker, now)
         )
 
@@ -263,6 +267,7 @@ class Shelf:
         )
         item = Item(note, place or (rank, arrival), now + min(waits) if waits else None, arrival)
         insort(self.items, item)
+        self.groups.put(item)
         self.current[note.kind] = item
         self.fresh = item if waits and min(waits) == 0 else None
         return item

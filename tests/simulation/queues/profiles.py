@@ -31,6 +31,7 @@ class Profile:
     candidates: float = 0
     bytes_max: tuple[int, ...] = (0,)
     persistent: float = 0
+    groups: float = 0
     expirations: tuple[int | None, ...] = (None,)
     scan_budget: int = 0
     weights: dict[str, int] = field(default_factory=dict)
@@ -61,6 +62,8 @@ class Profile:
             "x-retry-max": spec.retry and spec.retry[1],
             "x-overflow": None if spec.overflow == DROP_HEAD else spec.overflow,
         }
+        if spec.groups is not None:
+            arguments |= spec.groups.arguments()
         return {name: value for name, value in arguments.items() if value is not None}
 
 

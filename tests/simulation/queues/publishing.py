@@ -64,7 +64,7 @@ def publish(world: World) -> None:
             for shelf in shelves:
                 world.book.put(note, shelf)
         queues = [world.queue_of(shelf) for shelf in shelves]
-        before = [(queue.manager.wakeups, len(queue.waiting)) for queue in queues]
+        before = [(queue.manager.wakeups, checks.lookers(queue)) for queue in queues]
         deliveries = world.deliveries
         taken = send(world, route, message_of(note, route))
         expected = REFUSED if refused else len(shelves)

@@ -110,7 +110,7 @@ def take_over(
     """A queue that has come back, with its messages in the order in which they were appended."""
     book, seen, now = world.book, world.seen, world.clock.now
     spec = old.spec if old is not None else world.profile.queues[name.split(".")[0]]
-    shelf = Shelf(name, spec)
+    shelf = Shelf(name, spec, seen)
     shelf.service.stopped = stopped(world.life.vhost.queues[name])
     if world.life.clean and old is not None:
         before_stop = old.service.stopped

@@ -219,7 +219,7 @@ def release(world: World) -> None:
         queue = consumer.queue
         limited = queue.rules is not None
         before = queue.manager.wakeups
-        waiting = len(queue.waiting)
+        waiting = checks.lookers(queue)
         world.give_back_entries(helds)
         if consumer.acquires and not limited:
             checks.check_arrivals(world.seen, len(helds), queue.manager.wakeups - before, waiting)

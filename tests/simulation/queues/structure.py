@@ -22,6 +22,7 @@ from broker.core.entry import HELD as WAITING
 from broker.core.queue import Queue
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.clients import Client
+from tests.simulation.queues.group_structure import check_groups
 from tests.simulation.queues.model import HELD, OUT, READY, Seen, Shelf
 
 STATES = {READY: AVAILABLE, OUT: ACQUIRED, HELD: WAITING}
@@ -33,6 +34,7 @@ def check_structure(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueE
     check_consumers(seen, queue, shelf, now)
     check_cursors(seen, queue, numbers)
     check_reliance(seen, queue)
+    check_groups(seen, shelf, queue)
 
 
 def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEntry, int]) -> None:
@@ -131,6 +133,8 @@ def check_cursors(seen: Seen, queue: Queue, live: dict[QueueEntry, int]) -> None
         check(seen, "I8", len(context.behind) <= bound, "a cursor keeps entries that are gone")
     for context in (queue.context, *queue.filtered):
         behind = set(context.behind)
+        if queue.discipline is not None:
+            behind.update(queue.discipline.parked_in(context))
         for entry, number in live.items():
             hidden = entry.state == AVAILABLE and entry not in behind and not context.last.precedes(entry)
             if hidden:

@@ -9,15 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.queues import book, journal, model, profiles, service, windows
+from tests.simulation.queues import (
+    book,
+    group_profiles,
+    grouping,
+    journal,
+    labels,
+    model,
+    profiles,
+    service,
+    windows,
+)
 from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
-ORDINARY = 360
+ORDINARY = 264
 NIGHTLY = 10_000
 CHUNK = 1_000
-MODEL = (book, journal, model, profiles, service, windows)
+MODEL = (book, group_profiles, grouping, journal, labels, model, profiles, service, windows)
 
 
 def run(first: int, count: int) -> Seen:

@@ -22,6 +22,7 @@ from tests.dispatch import HandScheduler
 from tests.simulation.queues import checks
 from tests.simulation.queues.book import Book, Letter
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
+from tests.simulation.queues.labels import group_headers
 from tests.simulation.queues.life import Life, Mark, content_of
 from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
 from tests.simulation.queues.profiles import Profile
@@ -91,7 +92,9 @@ class World:
 
     def new_note(self, size: int, **fields: int | bool | None) -> Note:
         self.note_numbers += 1
-        return self.book.new_note(Note(self.note_numbers, size, **fields))  # type: ignore[arg-type]
+        headers = group_headers(self.profile.groups, self.rng)
+        note = Note(self.note_numbers, size, headers=headers, **fields)  # type: ignore[arg-type]
+        return self.book.new_note(note)
 
     # ---- what the broker tells
 
@@ -153,7 +156,9 @@ class World:
         number = self.life.number(message)
         old = self.book.notes[number]
         self.note_numbers += 1
-        note = Note(self.note_numbers, old.size, old.priority, old.persistent, kind=old.kind)
+        note = Note(
+            self.note_numbers, old.size, old.priority, old.persistent, kind=old.kind, headers=old.headers
+        )
         letter = self.book.letter(notice.queue, number, notice.reason, note)
         if self.committing is None:
             self.book.append_letter(letter)

@@ -1,0 +1,54 @@
+"""The state of the groups of a queue is that of the model, after every step: I7, and of I8 what is theirs."""
+
+from __future__ import annotations
+
+from broker.core.group import Group
+from broker.core.groups import Groups
+from broker.core.queue import Queue
+from tests.simulation.queues.checks import check
+from tests.simulation.queues.clients import Client
+from tests.simulation.queues.model import Seen, Shelf
+
+STALE = 8  # entries that have left of which a group need not let go
+
+
+def check_groups(seen: Seen, shelf: Shelf, queue: Queue) -> None:
+    """Each has its members, its owner and its bounds."""
+    groups, model = queue.discipline, shelf.groups
+    if model.rule is None:
+        check(seen, "I7", not isinstance(groups, Groups), f"queue {shelf.name} has groups")
+        return
+    assert isinstance(groups, Groups)
+    expected = {model.key(item) for item in shelf.items} | set(model.holders)
+    expected.discard("")
+    check(seen, "I7", set(groups.by_key) == expected, f"{list(groups.by_key)} instead of {expected}")
+    for group in groups.by_key.values():
+        check_group(seen, shelf, group)
+    idle = [group.key for group in groups.idle]
+    check(seen, "I7", idle == model.idle, f"{idle} are idle, not {model.idle}")
+    check(
+        seen,
+        "I7",
+        len(idle) <= groups.idle_max,
+        f"{idle} are idle, and no more than {groups.idle_max} may be",
+    )
+
+
+def check_group(seen: Seen, shelf: Shelf, group: Group) -> None:
+    model, key = shelf.groups, group.key
+    members, out = model.members(key), model.out(key)
+    counts = (group.entries, group.inflight)
+    check(seen, "I2", counts == (len(members), len(out)), f"{counts} of group {key}")
+    closing = len(group.closers or ())
+    check(seen, "I2", closing == sum(map(model.closes, members)), f"{closing} close group {key}")
+    holder, owner, taker = model.holders.get(key), group.owner, None
+    if owner is not None:
+        assert isinstance(owner.target, Client)
+        taker = owner.target.takers[owner]
+        assert owner.holding is not None
+        check(seen, "I7", group in owner.holding.groups, f"its owner does not know group {key}")
+    check(seen, "I7", taker is (holder and holder.owner), f"group {key} is another one's")
+    check(seen, "I7", group.shut == bool(holder and holder.shut), f"group {key} is shut: {group.shut}")
+    check(seen, "I7", bool(out) or not group.shut, f"group {key} is shut and waits for nothing")
+    for parked in [*group.parked.values(), group.line]:
+        check(seen, "I8", len(parked) <= 2 * len(members) + STALE, f"group {key} keeps what is gone")
