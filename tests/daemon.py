@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
+from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = float(
@@ -142,6 +143,12 @@ class Daemon:
         """The base URL of the admin HTTP server."""
         assert self.ready is not None
         return f"http://{self.ready['admin_host']}:{self.ready['admin_port']}"
+
+    def metric(self, sample: str) -> float:
+        """What the metrics say; `sample` is a name, with its labels if it has any."""
+        with urlopen(f"{self.admin}/metrics", timeout=PATIENCE_S) as answer:
+            lines = answer.read().decode().splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{sample} "))
 
     @property
     def pid(self) -> int:

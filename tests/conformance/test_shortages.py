@@ -19,13 +19,6 @@ def health(daemon: Daemon, path: str) -> tuple[int, dict[str, object]]:
     return answer.status_code, answer.json()
 
 
-def metric(daemon: Daemon, name: str) -> float:
-    for line in httpx.get(daemon.admin + "/metrics").text.splitlines():
-        if line.startswith(name + " "):
-            return float(line.split()[1])
-    raise AssertionError(f"no {name}")
-
-
 def expect_blocked(peer: Peer) -> str:
     blocked = peer.expect(Connection.Blocked)
     assert isinstance(blocked.reason, str)
@@ -58,12 +51,12 @@ def test_too_little_space_holds_publishers_and_nobody_else(
     (node,) = httpx.get(daemon.admin + "/api/nodes", auth=("guest", "guest")).json()
     assert (node["mem_alarm"], node["disk_free_alarm"]) == (False, True)
     assert 0 < node["disk_free"] < node["disk_free_limit"]
-    assert metric(daemon, "amqpd_low_on_disk") == 1
-    assert metric(daemon, "amqpd_low_on_memory") == 0
-    assert metric(daemon, "amqpd_publishers_held") == 1
+    assert daemon.metric("amqpd_low_on_disk") == 1
+    assert daemon.metric("amqpd_low_on_memory") == 0
+    assert daemon.metric("amqpd_publishers_held") == 1
     peer.close()  # is answered, and what was sent before it is not lost
     assert consumer.delivery().body == b"2"
-    assert metric(daemon, "amqpd_publishers_held") == 0
+    assert daemon.metric("amqpd_publishers_held") == 0
 
 
 def test_publishing_over_http_is_refused_meanwhile(start_daemon: DaemonStarter) -> None:

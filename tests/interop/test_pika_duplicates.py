@@ -63,8 +63,7 @@ def test_a_duplicate_is_acked_and_comes_back_to_who_wants_that(daemon: Daemon, n
         "routed": False,
         "duplicate": True,
     }
-    metrics = api.client.get(f"{daemon.admin}/metrics").text
-    assert f'amqpd_queue_messages_duplicate{{queue="{name}",vhost="/"}} 6' in metrics
+    assert daemon.metric(f'amqpd_queue_messages_duplicate{{queue="{name}",vhost="/"}}') == 6
     api.close()
     channel.queue_delete(name)
     connection.close()
