@@ -19,7 +19,7 @@ ALSO_CONSUME: Final = "x-also-consume"
 ALSO_MAX: Final = 255  # queues besides the first one
 SNAPSHOT: Final = "snapshot"
 
-_CONSUMER_RULES: Final = {
+CONSUMER_RULES: Final = {
     PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
     ALSO_CONSUME: ArgumentRule("names", high=ALSO_MAX),
     NOTIFY_ACTIVE: ArgumentRule("name"),
@@ -36,7 +36,7 @@ def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
     Raises:
         PreconditionFailed: an argument has a value that it cannot have.
     """
-    for name, rule in _CONSUMER_RULES.items():
+    for name, rule in CONSUMER_RULES.items():
         if name in arguments:
             allowed = rule.objection(arguments[name])
             if allowed:

@@ -1,0 +1,86 @@
+"""Every argument: one that cannot be is refused with 406, which names it and its value."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from broker.core.argument_rule import ANY_SIZE, ArgumentRule
+from broker.core.arguments import QUEUE_RULES
+from broker.core.consumer_arguments import BROWSE, BROWSE_FROM, CONSUMER_RULES
+from broker.core.field_values import show
+from broker.core.selector.argument import SELECTOR
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+pytestmark = pytest.mark.amqpd_only("most of them are amqpd's own")
+
+OF_NO_TEXT: tuple[Any, ...] = (1, True, b"\xff", {})
+SENSELESS: dict[str, tuple[Any, ...]] = {
+    "int": ("1", True, {}),
+    "number": ("1", True, {}),
+    "bool": ("true", 1, {}),
+    "names": ("q", [1], [""]),
+    "str": OF_NO_TEXT,
+    "short": (*OF_NO_TEXT, "x" * 256),
+    "name": (*OF_NO_TEXT, ""),
+    "header": (*OF_NO_TEXT, "", "x" * 256),
+    "headers": (*OF_NO_TEXT, "", "a,", "a,a"),
+    "set": (*OF_NO_TEXT, "", "no such thing"),
+    "age": (*OF_NO_TEXT, "7", "D"),
+}
+"""What an argument of a kind cannot be."""
+
+
+def senseless(rule: ArgumentRule) -> list[Any]:
+    """Values that an argument cannot have."""
+    values = list(SENSELESS[rule.kind])
+    if rule.kind == "int":
+        values += [rule.low - 1] + ([] if rule.high == ANY_SIZE else [rule.high + 1])
+    return values + (["no such thing"] if rule.choices else [])
+
+
+def refused(
+    connection: pika.BlockingConnection,
+    argument: str,
+    value: object,
+    ask: Callable[[BlockingChannel, dict[str, Any]], object],
+) -> None:
+    """What is asked on a channel with these arguments must end it, for that argument with that value."""
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+        ask(connection.channel(), {argument: value})
+    assert closed.value.reply_code == 406
+    text = closed.value.reply_text
+    assert text.startswith(f"PRECONDITION_FAILED - invalid arg '{argument}' for queue "), text
+    assert f": '{show(value)[:40]}" in text, (value, text)
+
+
+def test_arguments_of_queues(connection: pika.BlockingConnection, name: str) -> None:
+    def declare(channel: BlockingChannel, arguments: dict[str, Any]) -> None:
+        channel.queue_declare(name, arguments=arguments)
+
+    for argument, rule in QUEUE_RULES.items():
+        for value in senseless(rule):
+            refused(connection, argument, value, declare)
+
+
+def test_arguments_of_consumers(connection: pika.BlockingConnection, name: str) -> None:
+    def consume(channel: BlockingChannel, arguments: dict[str, Any]) -> None:
+        channel.basic_consume(name, lambda *_: None, arguments=arguments)
+
+    connection.channel().queue_declare(name, exclusive=True)
+    wrong = {argument: senseless(rule) for argument, rule in CONSUMER_RULES.items()}
+    wrong |= {BROWSE: ["yes", 1], BROWSE_FROM: ["end", -1, True, {}], SELECTOR: [1, b"\xff"]}
+    for argument, values in wrong.items():
+        for value in values:
+            refused(connection, argument, value, consume)
+
+
+def test_the_readme_has_them_all() -> None:
+    text = README.read_text(encoding="utf-8")
+    names = [*QUEUE_RULES, *CONSUMER_RULES, BROWSE, BROWSE_FROM, SELECTOR]
+    assert [name for name in names if f"`{name}`" not in text] == []
