@@ -99,7 +99,8 @@ class QueueConsumerManager:
     `levels`: Interested and Notified per rank and context, highest rank first; browsers are in none, and who
     sees one row of an index is in that.
     `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
-    each has a rank of its own; else the rank is the priority. [ActiveMQ strictOrderDispatch]
+    each has a rank of its own; else the rank is the priority. A change of it holds from when nobody acquires.
+    [ActiveMQ strictOrderDispatch]
     `gate`: nobody is served as long as it is shut, if there is one.
     `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
     `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
@@ -119,6 +120,7 @@ class QueueConsumerManager:
         self.empty_wakeups: i64 = 0
         self.strict: bool = False
         self.gate: StartGate | None = None
+        self._ranked: bool = False  # whether those that acquire now have ranks of their own
         self._turns: i64 = 0
         self._rotations: i64 = 0
 
@@ -126,9 +128,11 @@ class QueueConsumerManager:
         """Take in a REMOVED consumer; `move` gives it a state."""
         (self.gets if consumer.getting else self.all)[consumer] = None
         if consumer.acquires:
+            if self.acquiring == 0:
+                self._ranked = self.strict
             self.acquiring += 1
             consumer.rank = consumer.priority
-            if self.strict:
+            if self._ranked:
                 self._turns += 1
                 consumer.rank = (consumer.priority << TURN_BITS) - self._turns
             level = self._level(consumer.rank, consumer.context)

@@ -19,6 +19,7 @@ from broker.core.queue import Queue
 from broker.core.retry import apply_retry
 from broker.core.rules import apply_rules
 from broker.core.schedule import Alarm
+from broker.core.serving import apply_serving
 
 if TYPE_CHECKING:
     from broker.core.topology import Topology
@@ -114,6 +115,7 @@ class Policies:
         apply_retry(queue, self._topology)
         apply_rules(queue, self._topology)
         apply_memory(queue, self._topology)
+        apply_serving(queue, self._topology.schedule)
 
     def cover_exchange(self, exchange: Exchange) -> None:
         """Have the policies that match hold for an exchange that is new, or that other ones matched before.

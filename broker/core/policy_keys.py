@@ -43,9 +43,11 @@ Replicas, memory and streams are not a queue's own matter here."""
 
 QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "consumer-timeout",
+    "consumers-before-dispatch",
     "dead-letter-exchange",
     "dead-letter-reasons",
     "dead-letter-routing-key",
+    "delay-before-dispatch",
     "delayed-retry-max",
     "delayed-retry-min",
     "delayed-retry-type",
@@ -54,6 +56,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "dedup-producers",
     "dedup-window",
     DELIVERY_LIMIT,
+    "dispatch",
     "exclusive-takeover",
     "expires",
     "get-wait",

@@ -23,14 +23,29 @@ class StartGate(Alarm):
     and basic.get are not concerned.
     """
 
-    def __init__(self, queue: Queue, schedule: Schedule, wanted: i64, delay: i64) -> None:
+    def __init__(self, queue: Queue, schedule: Schedule) -> None:
         super().__init__()
-        self.is_open: bool = False
         self._queue = queue
         self._schedule = schedule
+        self._wanted: i64 = 0
+        self._delay: i64 = -1
+        self._count: i64 = sum(1 for consumer in queue.manager.all if consumer.acquires)
+        self.is_open: bool = self._count > 0  # these are served
+
+    def apply(self, wanted: i64, delay: i64) -> None:
+        """Open for so many from now on, or after so long."""
+        if wanted == self._wanted and delay == self._delay:
+            return
         self._wanted = wanted
         self._delay = delay
-        self._count: i64 = 0
+        if self.is_open or self._count == 0:
+            return
+        if 0 < wanted <= self._count:
+            self.open()
+        elif delay >= 0:
+            self._schedule.set(self, self._schedule.now() + delay)
+        else:
+            self._schedule.cancel(self)
 
     def attached(self) -> None:
         """One more that acquires is attached, behind the gate if it is shut."""
@@ -38,7 +53,7 @@ class StartGate(Alarm):
         if self.is_open:
             return
         if 0 < self._wanted <= self._count:
-            self._open()
+            self.open()
         elif self._count == 1 and self._delay >= 0:
             self._schedule.set(self, self._schedule.now() + self._delay)
 
@@ -51,21 +66,31 @@ class StartGate(Alarm):
 
     def ring(self) -> None:
         """The first one has waited long enough (Alarm)."""
-        self._open()
+        self.open()
 
     def stop(self) -> None:
         """The queue is deleted."""
         self._schedule.cancel(self)
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Have everybody who waits be served."""
         self.is_open = True
         self._schedule.cancel(self)
         queue = self._queue
         clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_GATE)
 
 
-def declared_gate(queue: Queue, schedule: Schedule) -> StartGate | None:
-    """The gate that the arguments of a new queue ask for."""
-    wanted = number_argument(queue.arguments, CONSUMERS_BEFORE_DISPATCH, 0)
-    delay = number_argument(queue.arguments, DELAY_BEFORE_DISPATCH, -1)
-    return StartGate(queue, schedule, wanted, delay) if wanted > 0 or delay >= 0 else None
+def apply_gate(queue: Queue, schedule: Schedule) -> None:
+    """Have the gate be as the queue's arguments say now, `queue.effective`; it stays open if it is."""
+    manager = queue.manager
+    wanted = number_argument(queue.effective, CONSUMERS_BEFORE_DISPATCH, 0)
+    delay = number_argument(queue.effective, DELAY_BEFORE_DISPATCH, -1)
+    gate = manager.gate
+    if wanted > 0 or delay >= 0:
+        if gate is None:
+            gate = manager.gate = StartGate(queue, schedule)
+        gate.apply(wanted, delay)
+    elif gate is not None:
+        manager.gate = None
+        if not gate.is_open:
+            gate.open()

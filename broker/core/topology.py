@@ -16,6 +16,7 @@ from broker.core.dead_letters import DeadLetters
 from broker.core.disciplines import new_discipline
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
+from broker.core.exclusive import declared_election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
 from broker.core.index import new_index
@@ -30,7 +31,6 @@ from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import Receipts, ReceiptWriter, bare_receipt
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
-from broker.core.serving import arrange_serving
 from broker.core.view import MessageView, Views
 from broker.core.volatile import Volatile
 
@@ -147,7 +147,7 @@ class Topology:
         queue.discipline = new_discipline(queue, self.views)
         queue.index = new_index(queue, arguments, self.views)
         self.policies.cover_queue(queue)
-        arrange_serving(queue, self.schedule)
+        queue.election = declared_election(queue)
         if number > 0 and volatile:
             queue.volatile = Volatile(queue, self)
         self.queues[name] = queue

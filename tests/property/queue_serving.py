@@ -28,7 +28,8 @@ class Serving:
         if kind == SINGLE:
             queue.election = Election(queue)
         elif kind == GATED:
-            queue.manager.gate = StartGate(queue, HandClock().schedule, WANTED, -1)
+            queue.manager.gate = StartGate(queue, HandClock().schedule)
+            queue.manager.gate.apply(WANTED, -1)
         elif kind == IN_ORDER:
             queue.manager.strict = True
         elif kind in (ALL, DRAINING_ALL):

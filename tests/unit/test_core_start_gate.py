@@ -6,10 +6,12 @@ from broker.core.clearing import dispose
 from broker.core.consumer import BLOCKED_BY_GATE
 from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
-from broker.core.start_gate import declared_gate
+from broker.core.start_gate import apply_gate
 from tests.clock import HandClock
 from tests.dispatch import Bench
+from tests.policies import put
 from tests.topology import RecordingStore, new_broker, rebuilt
+from tests.yard import Yard
 
 COUNT, DELAY = "x-consumers-before-dispatch", "x-delay-before-dispatch"
 
@@ -20,7 +22,7 @@ def gated(**arguments: int) -> tuple[Bench, HandClock]:
     bench.queue.arguments.update(
         {{"count": COUNT, "delay": DELAY}[name]: arguments[name] for name in arguments}
     )
-    bench.queue.manager.gate = declared_gate(bench.queue, clock.schedule)
+    apply_gate(bench.queue, clock.schedule)
     bench.publish(4)
     return bench, clock
 
@@ -144,3 +146,72 @@ def test_a_get_that_waits_does_not_keep_the_gate_s_consumers_asleep() -> None:
     first = bench.client(priority=1)
     bench.run()
     assert (first.numbers, getter.numbers) == ([4], [])
+
+
+def test_a_policy_shuts_nobody_out_who_is_served() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    first = yard.client(queue)
+    put(yard.vhost, "p", "", consumers_before_dispatch=3)
+    second = yard.client(queue)
+    yard.publish(count=2)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [2])
+    first.cancel()
+    second.cancel()
+    third = yard.client(queue)
+    yard.publish()
+    yard.run()
+    assert third.numbers == []
+
+
+def test_a_policy_that_changes_or_goes_opens_it() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    put(yard.vhost, "p", "", consumers_before_dispatch=3)
+    first, second = yard.client(queue), yard.client(queue)
+    yard.publish(count=2)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([], [])
+    put(yard.vhost, "p", "", consumers_before_dispatch=2)
+    yard.run()
+    assert (first.numbers, second.numbers) == ([1], [2])
+    first.cancel()
+    second.cancel()
+    third = yard.client(queue)
+    yard.publish()
+    put(yard.vhost, "p", "", expires=1_000_000)
+    yard.run()
+    assert third.numbers == [3]
+    assert queue.manager.gate is None
+
+
+def test_the_time_of_a_policy_begins_with_it() -> None:
+    yard = Yard()
+    queue = yard.queue(consumers_before_dispatch=3)
+    client = yard.client(queue)
+    yard.publish()
+    yard.clock.advance(500)
+    put(yard.vhost, "p", "", delay_before_dispatch=100)
+    yard.clock.advance(99)
+    yard.run()
+    assert client.numbers == []
+    put(yard.vhost, "p", "", delay_before_dispatch=200)
+    yard.clock.advance(199)
+    yard.run()
+    assert client.numbers == []
+    yard.clock.advance(1)
+    yard.run()
+    assert client.numbers == [1]
+
+
+def test_a_policy_without_the_time_stops_it() -> None:
+    yard = Yard()
+    queue = yard.queue(consumers_before_dispatch=3)
+    put(yard.vhost, "p", "", delay_before_dispatch=100)
+    client = yard.client(queue)
+    yard.publish()
+    put(yard.vhost, "p", "", expires=1_000_000)
+    yard.clock.advance(1000)
+    yard.run()
+    assert client.numbers == []

@@ -4,7 +4,9 @@ import pytest
 
 from broker.core.immediate import enqueue_immediate
 from tests.dispatch import Bench, Client
+from tests.policies import put
 from tests.topology import RecordingStore, new_broker, rebuilt
+from tests.yard import Yard
 
 
 @pytest.fixture
@@ -91,3 +93,21 @@ def test_the_queue_s_argument_decides_also_after_a_restart(value: str, strict: b
     queue = new_broker(store).declare_vhost("/").declare_queue("q", True, None, False, {"x-dispatch": value})
     restarted = rebuilt(store.changes)
     assert queue.manager.strict == restarted.vhost("/").queues["q"].manager.strict == strict
+
+
+def test_a_policy_counts_from_when_there_is_no_consumer() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    clients = [yard.client(queue) for _ in range(2)]
+    put(yard.vhost, "p", "", dispatch="strict")
+    yard.publish(count=2)
+    yard.run()
+    assert received(*clients) == [[1], [2]]
+    for client in clients:
+        client.cancel()
+    clients = [yard.client(queue) for _ in range(2)]
+    put(yard.vhost, "p", "", dispatch="round-robin")
+    for _ in range(3):
+        yard.publish()
+        yard.run()
+    assert received(*clients) == [[3, 4, 5], []]
