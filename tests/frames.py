@@ -14,6 +14,7 @@ BODY: Final = 3
 HEARTBEAT: Final = 8
 FRAME_END: Final = 0xCE
 FRAME_OVERHEAD: Final = 8
+PERSISTENT: Final = b"\x10\x00\x02"  # properties: delivery mode 2 and nothing else
 HEAD: Final = struct.Struct(">BHI")  # type, channel, size
 
 
@@ -84,6 +85,20 @@ def body_frames(body: bytes, channel: int, frame_max: int) -> list[bytes]:
     """The body frames of a content; none for an empty body. [amqp-0-9-1 4.2.6.2]"""
     step = frame_max - FRAME_OVERHEAD
     return [frame_bytes(BODY, channel, body[at : at + step]) for at in range(0, len(body), step)]
+
+
+def publish_bytes(
+    key: str,
+    body: bytes = b"",
+    persistent: bool = False,
+    mandatory: bool = False,
+    channel: int = 1,
+    properties: Basic.Properties | None = None,
+) -> bytes:
+    """A message to the default exchange."""
+    command = Basic.Publish(routing_key=key, mandatory=mandatory)
+    head = header_bytes(len(body), PERSISTENT if persistent else properties, channel)
+    return b"".join([method_bytes(command, channel), head, *body_frames(body, channel, 4096)])
 
 
 def decode_method(frame: Frame) -> base.Frame:

@@ -3,7 +3,6 @@
 import itertools
 import struct
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from pamqp import base
@@ -16,7 +15,6 @@ from broker.adapters.connection091 import Connection091
 from broker.adapters.letter091 import write_letter
 from broker.adapters.server import Server
 from broker.adapters.view091 import view_of
-from broker.auth.terms import Applicant
 from broker.core.broker import Broker
 from broker.core.connection import Connection as CoreConnection
 from broker.core.connection import Scheduler
@@ -24,12 +22,12 @@ from broker.core.counters import Counters
 from broker.core.message import Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queue import Queue
-from protocol.sasl import plain
+from broker.core.schedule import Schedule
 from tests.clock import HandClock
-from tests.frames import FRAME_OVERHEAD, METHOD, body_frames, header_bytes, method_bytes
+from tests.door import Door
+from tests.frames import FRAME_OVERHEAD, METHOD, method_bytes, publish_bytes
 
 CAPABILITIES: Final[FieldTable] = {"authentication_failure_close": True, "consumer_cancel_notify": True}
-PERSISTENT: Final = b"\x10\x00\x02"
 
 
 class HandStore(MessageStore):
@@ -157,76 +155,29 @@ class Wall:
         assert seconds > 0
 
 
-class Door:
-    """An Access that lets everybody in, when told to."""
-
-    def __init__(self) -> None:
-        self.at_once = True
-        self.asked: list[Callable[[bool], None]] = []
-
-    def mechanisms(self, origin: Origin) -> str:
-        return "PLAIN"
-
-    def login(self, mechanism: str, origin: Origin, applicant: Applicant) -> "Knock":
-        return Knock(self, origin, applicant)
-
-    def check(self, user: str, password: str, origin: Origin, answer: Callable[[bool], None]) -> None:
-        if self.at_once:
-            answer(password == "guest")
-        else:
-            self.asked.append(answer)
-
-    def may_access(self, user: str, vhost: str) -> bool:
-        return True
-
-    def allowed(self, user: str, vhost: str, what: str, name: str) -> bool:
-        return True
-
-    def topic_allowed(self, user: str, vhost: str, what: str, exchange: str, routing_key: str) -> bool:
-        return True
-
-    def may_impersonate(self, user: str) -> bool:
-        return False
-
-    def limit(self, user: str, what: str) -> int | None:
-        return None
-
-
-class Knock:
-    """A PLAIN log-in at a Door."""
-
-    def __init__(self, door: Door, origin: Origin, applicant: Applicant) -> None:
-        self.door = door
-        self.origin = origin
-        self.applicant = applicant
-        self.user = ""
-
-    def respond(self, response: bytes) -> None:
-        self.user, password = plain(response)
-        self.door.check(self.user, password, self.origin, self.answered)
-
-    def answered(self, right: bool) -> None:
-        if right:
-            self.applicant.accepted(self.user, b"")
-        else:
-            self.applicant.refused(self.user, "wrong")
-
-    def abandon(self) -> None:
-        pass
-
-
 class House:
     """A broker whose parts are all moved by hand."""
 
-    def __init__(self, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        access: Access | None = None,
+        schedule: Schedule | None = None,
+        scheduler: Scheduler | None = None,
+    ) -> None:
         self.store = HandStore()
         numbers = itertools.count(1)
         self.clock = HandClock()
         self.broker = Broker(
-            self.store, Counters(), lambda: f"{next(numbers)}", self.clock.schedule, view_of, write_letter
+            self.store,
+            Counters(),
+            lambda: f"{next(numbers)}",
+            schedule or self.clock.schedule,
+            view_of,
+            write_letter,
         )
         self.broker.declare_vhost("/")
         self.turns = Turns()
+        self.scheduler = scheduler or self.turns
         self.door = Door()
         self.server = Server(
             self.broker, self.store, access or self.door, "0", lambda prefix: f"{prefix}{next(numbers)}"
@@ -253,7 +204,9 @@ class Wired:
     def __init__(self, house: House) -> None:
         self.house = house
         self.edge = Wall()
-        self.connection = Connection091(house.server, house.turns, self.edge, Origin("127.0.0.1", 1, True))
+        self.connection = Connection091(
+            house.server, house.scheduler, self.edge, Origin("127.0.0.1", 1, True)
+        )
         self.edge.connection = self.connection
         self.connection.start()
 
@@ -288,12 +241,3 @@ class Wired:
             assert isinstance(command, (Basic.Ack, Basic.Nack)), command
             answers.append((command.name.removeprefix("Basic."), command.delivery_tag, command.multiple))
         return answers
-
-
-def publish_bytes(
-    key: str, body: bytes = b"", persistent: bool = False, mandatory: bool = False, channel: int = 1
-) -> bytes:
-    """A message to the default exchange."""
-    command = Basic.Publish(routing_key=key, mandatory=mandatory)
-    head = header_bytes(len(body), PERSISTENT if persistent else None, channel)
-    return b"".join([method_bytes(command, channel), head, *body_frames(body, channel, 4096)])

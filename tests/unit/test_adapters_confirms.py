@@ -3,8 +3,8 @@
 import pytest
 from pamqp.commands import Basic, Channel, Confirm, Queue
 
-from tests.frames import header_bytes, method_bytes
-from tests.wired import House, Wired, publish_bytes
+from tests.frames import header_bytes, method_bytes, publish_bytes
+from tests.wired import House, Wired
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pamqp.commands import Basic, Channel, Connection, Queue
 from broker.adapters.connection091 import UNREAD_BYTES_MAX
 from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_REPLY
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
-from tests.frames import frame_bytes, header_bytes, method_bytes
-from tests.wired import House, publish_bytes
+from tests.frames import frame_bytes, header_bytes, method_bytes, publish_bytes
+from tests.wired import House
 
 
 @pytest.fixture

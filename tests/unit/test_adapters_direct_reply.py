@@ -4,8 +4,8 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.direct_reply import UNREAD_BYTES_MAX
-from tests.frames import body_frames, header_bytes, method_bytes
-from tests.wired import CAPABILITIES, House, Wired, publish_bytes
+from tests.frames import body_frames, header_bytes, method_bytes, publish_bytes
+from tests.wired import CAPABILITIES, House, Wired
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 

@@ -7,7 +7,8 @@ from broker.adapters.publication import resolve
 from broker.core.errors import NotFound
 from broker.core.vhost import VirtualHost
 from protocol.errors import SYNTAX_ERROR, ProtocolError
-from tests.wired import Door, House
+from tests.door import Door
+from tests.wired import House
 
 ALL = Rights(Door(), "guest", "/")
 

@@ -6,8 +6,8 @@ from pamqp.common import FieldTable
 
 from broker.adapters.held_publisher import KEPT_BYTES_MAX
 from broker.adapters.server import HELD_FOR_REPLY, HELD_FOR_SHORTAGE
-from tests.frames import body_frames, frame_bytes, header_bytes, method_bytes
-from tests.wired import House, Wired, publish_bytes
+from tests.frames import body_frames, frame_bytes, header_bytes, method_bytes, publish_bytes
+from tests.wired import House, Wired
 
 TOLD: FieldTable = {"connection.blocked": True}
 HEARTBEAT = frame_bytes(8, 0, b"")

@@ -5,8 +5,8 @@ from pamqp.commands import Basic, Channel, Confirm, Connection, Exchange, Queue
 
 from broker.adapters.getting091 import BEHIND_BYTES_MAX
 from broker.core.exclusive import Election
-from tests.frames import method_bytes
-from tests.wired import House, Wired, publish_bytes
+from tests.frames import method_bytes, publish_bytes
+from tests.wired import House, Wired
 
 WAIT = "x-get-wait"
 

@@ -1,0 +1,42 @@
+"""The benchmarks by name, each run in a process of its own."""
+
+import gc
+import logging
+import multiprocessing
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from broker.daemon import GC_THRESHOLDS
+from tests.bench import depth, steps
+from tests.bench.delays import delays
+from tests.bench.loop import Figure
+
+BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
+    benchmark.__name__: benchmark
+    for benchmark in (
+        depth.backlog,
+        depth.browser,
+        depth.release,
+        steps.selectors,
+        steps.index,
+        steps.purge,
+        steps.delete,
+        steps.expiry,
+        steps.groups,
+        delays,
+    )
+}
+
+
+def run(name: str, scale: float) -> list[Figure]:
+    """What benchmark `name` measures with a share of its messages."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_measure, (name, scale))
+
+
+def _measure(name: str, scale: float) -> list[Figure]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    gc.set_threshold(*GC_THRESHOLDS)  # as the broker does
+    return BENCHMARKS[name](scale)

@@ -1,0 +1,78 @@
+"""What a long backlog costs: messages that pass it, a browser in it, and getting back what somebody had."""
+
+from statistics import median
+
+from tests.bench.loop import Figure, Site
+from tests.bench.traffic import Traffic
+
+ROUNDS = 7
+BATCHES = 100
+
+
+def backlog(scale: float) -> list[Figure]:
+    """A message on its way through an empty queue, and through one with 10^6 messages ready."""
+    site = Site()
+    site.declare("empty")
+    site.declare("full")
+    count = int(1_000_000 * scale)
+    site.fill(site.open(), "full", count)
+    filling = site.loop.longest
+    empty, full = Traffic(site, "empty"), Traffic(site, "full")
+    empty.cost(BATCHES), full.cost(BATCHES)
+    rounds = [(empty.cost(BATCHES), full.cost(BATCHES)) for _ in range(ROUNDS)]
+    return [
+        Figure("through an empty queue", median(one for one, _ in rounds), "us"),
+        Figure(f"through one with {count:,} ready", median(other for _, other in rounds), "us"),
+        Figure("ratio", median(other / one for one, other in rounds), "", 1.2),
+        Figure("longest turn of filling it", filling * 1e3, "ms", 10),
+    ]
+
+
+def browser(scale: float) -> list[Figure]:
+    """What consumers' messages cost while somebody browses a backlog of 10^6."""
+    site = Site()
+    queue = site.declare("q")
+    count = int(1_000_000 * scale)
+    site.fill(site.open(), "q", count)
+    traffic = Traffic(site, "q")
+    traffic.cost(BATCHES)
+    rounds = []
+    for _ in range(ROUNDS):
+        alone = traffic.cost(BATCHES)
+        looker = site.consumer("q", 0, {"x-browse": True}, no_ack=True)
+        beside = traffic.cost(BATCHES)
+        assert looker.edge.written, "the browser saw something"
+        looker.connection.lost("")
+        rounds.append((alone, beside))
+    assert queue.ready + queue.unacked >= count
+    return [
+        Figure(f"{count:,} ready: consumers alone", median(one for one, _ in rounds), "us"),
+        Figure("with a browser", median(other for _, other in rounds), "us"),
+        Figure("ratio", median(other / one for one, other in rounds), "", 1.1),
+    ]
+
+
+def release(scale: float) -> list[Figure]:
+    """A client with 100,000 unacknowledged messages is lost: all are back in place."""
+    count = int(100_000 * scale)
+    figures = []
+    for name, arguments in (
+        ("standard", {}),
+        ("priority", {"max_priority": 10}),
+        ("retrying", {"retry_min": 1000}),
+    ):
+        took = []
+        for _ in range(ROUNDS):
+            site = Site()
+            queue = site.declare("q", **arguments)
+            site.fill(site.open(), "q", count)
+            holder = site.consumer("q")
+            site.loop.run()
+            assert queue.unacked == count
+            site.loop.restart()
+            site.loop.turn(lambda holder=holder: holder.connection.lost("reset"))  # type: ignore[misc]
+            site.loop.run()
+            took.append(site.loop.longest)
+            assert (queue.ready + queue.held, queue.unacked) == (count, 0)
+        figures.append(Figure(f"{name}: longest turn of giving back {count:,}", median(took) * 1e3, "ms", 10))
+    return figures

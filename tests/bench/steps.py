@@ -1,0 +1,134 @@
+"""What goes over a whole queue: how long the longest turn of the loop is meanwhile."""
+
+from pamqp.commands import Basic, Queue
+
+from tests.bench.loop import Figure, Site
+
+TENANTS = 1000
+
+
+def purge(scale: float) -> list[Figure]:
+    """queue.purge of 10^6 messages."""
+    site, count = _filled(scale)
+    client = site.open()
+    site.ask(client, Queue.Purge(queue="q"))
+    site.loop.run()
+    [answer] = client.frames()
+    assert isinstance(answer, Queue.PurgeOk)
+    assert answer.message_count == count
+    return [_longest(site, f"purging {count:,}")]
+
+
+def delete(scale: float) -> list[Figure]:
+    """queue.delete of 10^6 messages."""
+    site, count = _filled(scale)
+    site.ask(site.open(), Queue.Delete(queue="q"))
+    site.loop.run()
+    return [_longest(site, f"deleting a queue of {count:,}")]
+
+
+def expiry(scale: float) -> list[Figure]:
+    """10^6 messages expire in the same moment; they are discarded, or dead-lettered."""
+    figures = []
+    for name, more in (
+        ("discarded", {}),
+        ("dead-lettered", {"dead_letter_exchange": "", "dead_letter_routing_key": "d"}),
+    ):
+        site, count = _filled(scale, message_ttl=600_000, **more)
+        dead = site.declare("d")
+        site.loop.advance(700_000)
+        site.loop.run()
+        assert dead.ready == (count if more else 0)
+        assert site.broker.vhosts["/"].queues["q"].ready == 0
+        figures.append(_longest(site, f"{count:,} expire, {name}"))
+    return figures
+
+
+def groups(scale: float) -> list[Figure]:
+    """A consumer with 100,000 groups goes, another comes; 10^6 messages."""
+    site = Site()
+    count = int(1_000_000 * scale)
+    site.declare("q", group_key="key", group_rebalance=True)
+    site.fill(site.open(), "q", count, lambda n: {"key": f"k{n % (count // 10)}"})
+    first = site.consumer("q", 100)
+    site.loop.run()
+    site.loop.restart()
+    site.consumer("q", 100)
+    site.loop.run()
+    came = _longest(site, f"a second consumer comes to {count // 10:,} groups")
+    site.loop.restart()
+    site.loop.turn(lambda: first.connection.lost("reset"))
+    site.loop.run()
+    return [came, _longest(site, "the first one goes")]
+
+
+def selectors(scale: float) -> list[Figure]:
+    """A selector that takes 0.1 % of 10^6 messages: the first match, those that follow, the longest turn."""
+    site = Site()
+    count = int(1_000_000 * scale)
+    queue = site.declare("q")
+    site.fill(
+        site.open(),
+        "q",
+        count,
+        lambda n: {"tenant": f"t{(n + 500) % TENANTS}", "kind": "order", "level": (n + 500) % TENANTS},
+    )
+    figures = []
+    for text in ("tenant = 't7'", "level = 7", "tenant LIKE 't7'", "level * 2 = 14 AND kind IS NOT NULL"):
+        figures += _select(site, text, count // TENANTS)
+        assert queue.ready == count
+    return figures
+
+
+def index(scale: float) -> list[Figure]:
+    """The same with x-index: each match is looked up."""
+    site = Site()
+    count = int(1_000_000 * scale)
+    site.declare("q", index="tenant")
+    site.fill(site.open(), "q", count, lambda n: {"tenant": f"t{(n + 500) % TENANTS}"})
+    return _select(site, "tenant = 't7'", count // TENANTS)
+
+
+def _select(site: Site, text: str, matches: int) -> list[Figure]:
+    loop = site.loop
+    loop.restart()
+    client = site.open()
+    client.send(Basic.Qos(0, 1, False), 1)
+    client.frames()
+    spent = site.ask(client, Basic.Consume(queue="q", arguments={"x-filter-jms-selector": text}))
+    further: list[float] = []
+    first = 0.0
+    for tag in range(1, matches + 1):
+        while client.edge.written.count(b"\x00\x3c\x00\x3c") < 1:
+            before = loop.longest
+            loop.longest = 0.0
+            assert loop.step(), f"{text}: match {tag} of {matches}"
+            spent += loop.longest
+            loop.longest = max(before, loop.longest)
+        if tag == 1:
+            first = spent
+        else:
+            further.append(spent)
+        client.edge.written.clear()
+        spent = site.ask(client, Basic.Nack(delivery_tag=tag, requeue=True)) if tag > matches else 0.0
+        spent += site.ask(client, Basic.Qos(0, tag + 1, False))
+    client.connection.lost("")
+    loop.run()
+    return [
+        Figure(f"{text}: first match", first * 1e3, "ms", 50),
+        Figure(f"{text}: further ones, mean", sum(further) / len(further) * 1e3, "ms", 1),
+        Figure(f"{text}: longest turn", loop.longest * 1e3, "ms", 10),
+    ]
+
+
+def _filled(scale: float, **arguments: object) -> tuple[Site, int]:
+    site = Site()
+    count = int(1_000_000 * scale)
+    site.declare("q", **arguments)
+    site.fill(site.open(), "q", count)
+    site.loop.restart()
+    return site, count
+
+
+def _longest(site: Site, what: str) -> Figure:
+    return Figure(f"{what}: longest of {site.loop.turns} turns", site.loop.longest * 1e3, "ms", 10)

@@ -1,0 +1,51 @@
+"""A publisher and a consumer in step: what a message costs on its way through a queue."""
+
+import struct
+import time
+from typing import Final
+
+from pamqp.common import FieldTable
+
+from tests.bench.loop import Site
+from tests.frames import publish_bytes
+from tests.wired import Wired
+
+BATCH: Final = 200
+BODY: Final = b"x" * 1024
+ACK: Final = struct.Struct(">BHIHHQBB")
+
+
+class Traffic:
+    """Transient messages of 1 KiB, acknowledged one by one; the consumer has a batch at most."""
+
+    def __init__(self, site: Site, queue: str, arguments: FieldTable | None = None) -> None:
+        self.site = site
+        self._publisher = site.open()
+        self._consumer = site.consumer(queue, BATCH, arguments)
+        self._data = publish_bytes(queue, BODY) * BATCH
+        self._tag = 0
+        site.loop.run()
+
+    def cost(self, batches: int) -> float:
+        """CPU microseconds per message, in and out and acknowledged, others' turns included."""
+        loop = self.site.loop
+        acks = [self._acks() for _ in range(batches)]
+        began = time.thread_time()
+        for acknowledgements in acks:
+            self._send(self._publisher, self._data)
+            self._send(self._consumer, acknowledgements)
+            self._consumer.edge.written.clear()
+        took = time.thread_time() - began
+        self._publisher.edge.written.clear()
+        assert loop.turns
+        return took * 1e6 / (batches * BATCH)
+
+    def _send(self, client: Wired, data: bytes) -> None:
+        """A client's bytes, and one turn for whoever has got work by them."""
+        self.site.loop.turn(lambda: client.connection.receive(data))
+        self.site.loop.step()
+
+    def _acks(self) -> bytes:
+        first = self._tag + 1
+        self._tag += BATCH
+        return b"".join(ACK.pack(1, 1, 13, 60, 80, tag, 0, 0xCE) for tag in range(first, first + BATCH))
