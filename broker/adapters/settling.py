@@ -87,11 +87,17 @@ def requeue(unacked: Unacked, tags: list[i64], outcome: i64) -> None:
 def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
     """Forget deliveries; returns them by the consumer that had them."""
     taken: dict[QueueConsumer, list[QueueEntry]] = {}
+    last: QueueConsumer | None = None
+    held: list[QueueEntry] = []
     for tag in tags:
         entry = unacked.take(tag)
         consumer = unacked.holder
-        if entry is not None and consumer is not None:
-            taken.setdefault(consumer, []).append(entry)
+        if entry is None or consumer is None:
+            continue
+        if consumer is not last:  # mostly it is the same one, and nothing is hashed
+            held = taken.setdefault(consumer, [])
+            last = consumer
+        held.append(entry)
     return taken
 
 
@@ -144,7 +150,7 @@ def _send_again(unacked: Unacked, tag: i64, target: Target091) -> None:
 
 def give_everything_back(channel: Channel) -> None:
     """The channel ends: return what is out, and remove its consumers. [amqp-0-9-1 1.5.2.5]"""
-    held = take_back(channel.unacked, channel.unacked.up_to(0))
+    held = channel.unacked.take_all()
     targets = channel.targets
     channel.targets = {}
     for target in targets.values():

@@ -91,6 +91,34 @@ class Unacked:
             self._consumers[index] = None
         return entry
 
+    def take_all(self) -> dict[QueueConsumer, list[QueueEntry]]:
+        """Settle everything: the entries by the consumers that had them, oldest first."""
+        taken: dict[QueueConsumer, list[QueueEntry]] = {}
+        stragglers = self._stragglers
+        self._stragglers = None
+        if stragglers is not None:
+            for tag in stragglers.up_to(0):
+                delivery = stragglers.find(tag)
+                if delivery is not None:
+                    taken.setdefault(delivery[1], []).append(delivery[0])
+        entries, consumers = self._entries, self._consumers
+        self._entries, self._consumers = [], []
+        self.base += len(entries)
+        self._first = 0
+        self._trim_at = TRIM
+        last: QueueConsumer | None = None
+        held: list[QueueEntry] = []
+        for i in range(len(entries)):
+            one = entries[i]
+            if one is None:
+                continue
+            holder = consumers[i]
+            if holder is not None and holder is not last:  # mostly it is the same one, and nothing is hashed
+                held = taken.setdefault(holder, [])
+                last = holder
+            held.append(one)
+        return taken
+
     def _held_by(self, delivery: Delivery | None) -> QueueEntry | None:
         if delivery is None:
             return None

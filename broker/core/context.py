@@ -100,10 +100,16 @@ class QueueContext:
             self.compact(depth)
 
     def offer_many(self, entries: list[QueueEntry], depth: i64) -> None:
-        """All of `entries` have just become AVAILABLE: one O(n) heapify instead of n pushes."""
+        """All of `entries` have just become AVAILABLE: one O(n) heapify instead of n pushes.
+
+        Not even that if they are all that is behind and in order, which is a heap: so comes back what a
+        consumer had.
+        """
         last = self.last
+        known = len(self.behind)
         self.behind += [entry for entry in entries if not last.precedes(entry)]
-        heapify(self.behind)
+        if known > 0 or not _are_in_order(self.behind):
+            heapify(self.behind)
         self.compact(depth)
 
     def forget(self, entry: QueueEntry, depth: i64) -> None:
@@ -150,3 +156,12 @@ class QueueContext:
         self.last = entry
         if self.browsers is not None:
             self.browsers.moved(self, before)
+
+
+def _are_in_order(entries: list[QueueEntry]) -> bool:
+    before: QueueEntry | None = None
+    for entry in entries:
+        if before is not None and entry.precedes(before):
+            return False
+        before = entry
+    return True

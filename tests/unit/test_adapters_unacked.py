@@ -161,3 +161,25 @@ def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int,
             unacked.trim()
         assert unacked.next_tag() == last + 1
     check_against(model, unacked, 0)
+
+
+def test_all_are_taken_at_once_by_consumer(consumer: QueueConsumer) -> None:
+    other = QueueConsumer(consumer.target, consumer.queue)
+    unacked = Unacked()
+    made = [entry(n) for n in range(SPARSE * TRIM)]
+    for n, one in enumerate(made):
+        unacked.add(one, other if n % 5 == 0 else consumer)
+    left = [n for n in range(len(made)) if n % 100 == 0 or n > len(made) - 8]
+    for n in set(range(len(made))) - set(left):
+        unacked.take(n + 1)
+    unacked.trim()  # the oldest are stragglers
+    assert unacked.find(1) is made[0]
+    following = unacked.next_tag()
+    assert unacked.take_all() == {
+        other: [made[n] for n in left if n % 5 == 0],
+        consumer: [made[n] for n in left if n % 5],
+    }
+    assert (unacked.count(), unacked.up_to(0), unacked.take_all()) == (0, [], {})
+    assert unacked.next_tag() == following
+    assert unacked.add(made[1], consumer) == following
+    assert unacked.find(following) is made[1]

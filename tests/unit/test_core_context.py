@@ -75,6 +75,19 @@ def test_many_returned_at_once_are_sorted() -> None:
     assert [take(context) for _ in range(len(back) + 1)] == [*reversed(back), made[30]]
 
 
+def test_many_returned_in_order_come_before_what_is_behind_already() -> None:
+    entries = FifoEntryList()
+    made = [entries.append(message(n)) for n in range(30)]
+    context = QueueContext(entries)
+    for _ in range(30):
+        take(context)
+    for entry in made:
+        entry.state = AVAILABLE
+    context.offer_many(made[20:], 30)
+    context.offer_many(made[:20], 30)
+    assert [take(context) for _ in range(31)] == [*made, None]
+
+
 def test_a_scan_stops_at_its_budget_and_goes_on_from_there() -> None:
     entries = FifoEntryList()
     made = [entries.append(message(n)) for n in range(25)]
