@@ -17,7 +17,7 @@ from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.group import Group, Holding
 from broker.core.group_key import GroupKeys
 from broker.core.group_search import next_for
-from broker.core.notifying import notify_one, wake_contexts
+from broker.core.notifying import notify_if_nobody_comes, notify_one, wake_contexts
 from broker.core.waiting import wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
@@ -177,8 +177,12 @@ class Groups(Discipline):
         if freed and queue.ready != 0:
             wake_contexts(queue)
         for entry in opened:
-            if entry.state == AVAILABLE and self.owner(entry) is not None:
+            if entry.state != AVAILABLE:
+                continue
+            if self.owner(entry) is not None:
                 notify_one(queue, entry)
+            elif self.strict:  # what it waited for may have left without having been given out
+                notify_if_nobody_comes(queue, entry)
 
     def attached(self, consumer: QueueConsumer) -> None:
         """Have sticky groups move, if they are to; not to a basic.get that waits (Discipline)."""
@@ -267,12 +271,19 @@ class Groups(Discipline):
             elif not self.strict or entry is group.first():
                 group.take_parked(context)
                 heappush(context.behind, entry)
-                self._opened.append(entry)
+                if not self.strict:
+                    self._opened.append(entry)
+        if self.strict:
+            self._open_first(group)
 
     def _open_to(self, group: Group, owner: QueueConsumer) -> None:
         """Have the owner find what is next of a group that is strict."""
         if owner.holding is not None:
             owner.holding.add_head(group)
+        self._open_first(group)
+
+    def _open_first(self, group: Group) -> None:
+        """The first of a strict group may be given out, parked or not: nobody was told of it before."""
         entry = group.first()
         if entry is not None and entry.state == AVAILABLE:
             self._opened.append(entry)

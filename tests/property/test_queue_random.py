@@ -178,6 +178,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rule": "strict, shared",
         "filtering": True,
     },
+    "fifo, strict and shared groups, selectors, retries, expiring": {
+        "levels": 1,
+        "queues": 1,
+        "rule": "strict, shared",
+        "filtering": True,
+        "retry": 20,
+        "ttl": 15,
+    },
     "single active, sticky groups": {"levels": 1, "queues": 1, "serving": SINGLE, "rule": "sticky"},
     "some exclusive, rebalancing groups, selectors": {
         "levels": 2,

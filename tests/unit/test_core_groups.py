@@ -4,6 +4,7 @@ import pytest
 
 from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
+from broker.core.leaving import drop
 from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Client, message, number_of
 from tests.grouping import GroupBench, Numbers
@@ -223,6 +224,25 @@ def test_strict_groups_have_one_message_out_each() -> None:
     client.ack(1)
     yard.run()
     assert client.numbers == [1, 3, 4, 6, 1, 2]
+
+
+@both
+def test_the_first_of_a_strict_group_makes_way_when_it_leaves_without_having_been_given_out(
+    sticky: bool,
+) -> None:
+    yard = GroupBench(strict=True, sticky=sticky)
+    even = yard.client(10, entry_filter=Multiples(2))
+    yard.send("a", "a", "a", "a")
+    yard.run()
+    assert even.numbers == [], "nobody sees the first"
+    drop(yard.queue, next(iter(yard.queue.entries)))
+    yard.run()
+    assert even.numbers == [2]
+    even.ack()
+    yard.run()
+    drop(yard.queue, next(iter(yard.queue.entries)))
+    yard.run()
+    assert even.numbers == [2, 4]
 
 
 def test_immediate_goes_to_the_owner() -> None:
