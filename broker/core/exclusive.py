@@ -68,8 +68,8 @@ class Election:
         self._candidates: list[tuple[int, int, QueueConsumer]] = []
 
     def check_attach(self, consumer: QueueConsumer) -> None:
-        """Refuse a consumer that wants to be alone: every one is, in its turn. AccessRefused."""
-        if consumer.exclusive:
+        """Refuse a consumer that wants to be alone where every one is, in its turn. AccessRefused."""
+        if consumer.exclusive and self.everyone:
             queue = self.queue
             raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
 

@@ -165,6 +165,18 @@ def test_an_exclusive_one_that_comes_while_the_last_drains_waits_too(draining: B
     assert second.numbers == [2]
 
 
+def test_one_that_wants_to_be_alone_waits_for_the_last_as_everybody_does(draining: Bench) -> None:
+    """[AMQP 0-9-1 basic.consume.exclusive] Nobody else is there to refuse it for."""
+    last = draining.client(candidate=True)
+    draining.publish(2)
+    draining.run()
+    last.cancel()
+    alone = draining.client(exclusive=True)
+    last.nack()
+    draining.run()
+    assert alone.numbers == [1, 2]
+
+
 def test_basic_get_is_refused_while_one_is_elected(bench: Bench) -> None:
     bench.publish(2)
     exclusive = bench.client(1, candidate=True)
