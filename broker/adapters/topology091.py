@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from pamqp import commands
 
 from broker.adapters import direct_reply
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.log_waiters import await_durable
+from broker.adapters.server import HELD_FOR_REPLY
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.errors import NotFound
 from broker.core.names import is_predeclared, refuse_default
+from broker.core.purging import Purge, PurgeWaiter
 from broker.core.rules import touch
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -170,12 +172,34 @@ def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
 
 
 def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
-    """queue.purge; what is unacked stays. [amqp-0-9-1 1.7.2.7]"""
+    """queue.purge; what is unacked stays. Nothing else is read before it is over. [amqp-0-9-1 1.7.2.7]"""
     name = queue_named(channel, frame.queue)
-    channel.connection.rights.require(READ, QUEUE, name)
-    count = channel.virtual_host.purge_queue(name, channel.connection)
-    durable = channel.virtual_host.queues[name].logged
-    _answer(channel, methods.message_count(channel.number, c.QUEUE_PURGE_OK, count), durable, frame.nowait)
+    connection = channel.connection
+    connection.rights.require(READ, QUEUE, name)
+    purge = channel.virtual_host.purge_queue(name, connection)
+    if not purge.over:
+        connection.hold(HELD_FOR_REPLY)
+    purge.tell(PurgeReply(channel, frame.nowait))
+
+
+@final
+class PurgeReply(PurgeWaiter):
+    """The answer to a queue.purge."""
+
+    def __init__(self, channel: Channel, nowait: bool) -> None:
+        self._channel = channel
+        self._nowait = nowait
+
+    def on_purged(self, purge: Purge) -> None:
+        """Give it (PurgeWaiter); the channel may have been closed meanwhile, or the connection lost."""
+        channel = self._channel
+        if channel.is_open():
+            frame = methods.message_count(channel.number, c.QUEUE_PURGE_OK, purge.dropped)
+            _answer(channel, frame, purge.queue.logged, self._nowait)
+            if purge.queue.logged and not self._nowait:
+                return  # the log lets the connection go on
+        if channel.connection.is_open():
+            channel.connection.release(HELD_FOR_REPLY)
 
 
 def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:

@@ -9,6 +9,7 @@ from broker.core.awaited import forget_waiting
 from broker.core.consumer import (
     ATTACHED,
     BLOCKED_BY_GATE,
+    BLOCKED_BY_PURGE,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
@@ -54,6 +55,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         consumer.blockers |= BLOCKED_BY_STANDBY
     if queue.stops is not None and queue.stops.dequeue and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_STOP
+    if queue.manager.purges and consumer.acquires:
+        consumer.blockers |= BLOCKED_BY_PURGE
     gate = None if consumer.getting else queue.manager.gate
     if gate is not None and not gate.is_open and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_GATE

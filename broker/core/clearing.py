@@ -1,4 +1,4 @@
-"""Entries that leave without being settled: purge, delete, an immediate message that nobody took."""
+"""Entries that leave with their queue, when it is deleted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
-from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, HELD, QueueEntry
-from broker.core.leaving import drop
+from broker.core.entry import ACQUIRED, DEQUEUED, HELD, QueueEntry
 from broker.core.message import Message
 from broker.core.schedule import Alarm, Schedule
 
@@ -17,19 +16,6 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 SLICE: Final[i64] = 5000  # entries of a deleted queue that go in one turn: one or two milliseconds
-
-
-def purge(queue: Queue) -> int:
-    """Drop every AVAILABLE or HELD entry, not what is with clients. Returns how many were dropped."""
-    dropped = 0
-    entry = queue.entries.next(queue.entries.head)
-    while entry is not None:
-        following = queue.entries.next(entry)
-        if entry.state == AVAILABLE or entry.state == HELD:
-            drop(queue, entry)
-            dropped += 1
-        entry = following
-    return dropped
 
 
 def dispose(queue: Queue, schedule: Schedule) -> None:

@@ -7,7 +7,6 @@ from typing import Final
 
 from broker.core.arguments import check_exchange_arguments, check_queue_arguments, check_quorum
 from broker.core.chance import Chance
-from broker.core.clearing import purge
 from broker.core.counters import Counters
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
 from broker.core.delaying import delayed_in
@@ -23,6 +22,7 @@ from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_name, is_predeclared, refuse_default
 from broker.core.policy_keys import typed
 from broker.core.ports import MessageStore
+from broker.core.purging import Purge, purge
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.rules import touch
@@ -225,14 +225,14 @@ class Declarations(Topology):
         if queue.auto_delete and not queue.consumer_count and self.queues.get(queue.name) is queue:
             self._delete_queue(queue)
 
-    def purge_queue(self, name: str, owner: object | None = None) -> int:
-        """Drop the ready messages of a queue; returns how many they were.
+    def purge_queue(self, name: str, owner: object | None = None) -> Purge:
+        """Drop the ready messages of a queue, in slices if they are many.
 
         Raises:
             NotFound: there is none of this name.
             ResourceLocked: it is exclusive to another.
         """
-        return purge(self.queue(name, owner))
+        return purge(self.queue(name, owner), self.schedule)
 
     def existing_exchange(self, name: str) -> Exchange:
         """Find an exchange, also the default one.

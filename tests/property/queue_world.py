@@ -4,7 +4,7 @@
 something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
 """
 
-from broker.core.clearing import dispose, purge
+from broker.core.clearing import dispose
 from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
 from broker.core.credit import Credit
@@ -24,6 +24,7 @@ from tests.property.queue_operators import Operator
 from tests.property.queue_orders import ORDERS
 from tests.property.queue_probe import Probe, new_wire, pick
 from tests.property.queue_serving import EVERYBODY, SOME
+from tests.purging import purge
 from tests.topology import new_vhost
 
 

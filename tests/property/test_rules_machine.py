@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.core.clearing import purge
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.message import NEVER
 from broker.core.publishing import REFUSED
 from broker.core.rules import apply_rules
 from tests.dispatch import Client, number_of
+from tests.purging import purge
 from tests.yard import Yard, numbers
 
 READY, OUT, GONE, DEAD = "ready", "out", "gone", "dead"

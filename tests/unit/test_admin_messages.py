@@ -7,13 +7,13 @@ import pytest
 from broker.adapters.selecting091 import SelectorFilter
 from broker.admin.api import slices
 from broker.admin.api.messages import BYTES_MAX, look, take
-from broker.core.clearing import purge
 from broker.core.context import SCAN_BUDGET
 from broker.core.entry import QueueEntry
 from broker.core.message import Address, Message
 from broker.core.queue import Queue
 from broker.core.selector.selector import Selector
 from broker.core.vhost import VirtualHost
+from tests.purging import purge
 from tests.topology import add_queue, consume, new_vhost, publish
 
 

@@ -1,10 +1,10 @@
 """Consumers whose next entry is too large for what is left of their byte window. [AMQP 0-9-1 basic.qos]"""
 
-from broker.core.clearing import purge
 from broker.core.consumer import INTERESTED, NOT_INTERESTED
 from broker.core.credit import Credit
 from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Bench
+from tests.purging import purge
 
 
 def test_the_first_message_is_delivered_however_large() -> None:

@@ -1,7 +1,6 @@
 """How exchanges hold messages for as long as it takes: in the log, beside limits, and until they can go."""
 
 from broker.adapters.view091 import View091
-from broker.core.clearing import purge
 from broker.core.delaying import UNREADABLE_WAIT_MS, UNSYNCED_MAX
 from broker.core.getting import get_one
 from broker.core.message import Address, Message
@@ -9,6 +8,7 @@ from broker.core.timetable import RETRY_MS
 from broker.store.restore import Recovered
 from protocol.amqp091.properties import Properties
 from tests.delays import Site, bound, entries, headers_of
+from tests.purging import purge
 from tests.topology import RecordingStore, add_exchange, consume, content_of
 
 

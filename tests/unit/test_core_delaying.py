@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from broker.core.clearing import purge
 from broker.core.delaying import UNREADABLE_WAIT_MS, QueueDelays, delayed_in, delays_of
 from broker.core.delivery_time import due_date
 from broker.core.errors import PreconditionFailed, StoreFailed
@@ -17,6 +16,7 @@ from broker.core.restoring import restore
 from broker.core.timetable import RETRY_MS, Held, soonest_first
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
+from tests.purging import purge
 from tests.topology import RecordingStore, add_exchange, consume, content_of, new_vhost, view_of
 
 

@@ -1,12 +1,12 @@
 """Time to live: of queues and messages, anywhere in the queue, and never delivered late."""
 
-from broker.core.clearing import purge
 from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
 from broker.core.restoring import restore
 from broker.core.rules import SLICE
 from tests.dispatch import ADDRESS
+from tests.purging import purge
 from tests.topology import RecordingStore
 from tests.yard import Yard, delivered, numbers
 

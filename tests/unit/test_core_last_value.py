@@ -1,6 +1,5 @@
 """Last-value queues. Cases of Broker-J's LastValueQueueListTest and LastValueQueueTest, Artemis' LVQTest."""
 
-from broker.core.clearing import purge
 from broker.core.entry import AVAILABLE, DEQUEUED
 from broker.core.immediate import enqueue_immediate
 from broker.core.last_value_list import LastValueEntryList
@@ -9,6 +8,7 @@ from broker.core.rules import Rules
 from tests.clock import HandClock
 from tests.dispatch import Bench, message
 from tests.keyed import HEADERS, KEY
+from tests.purging import purge
 from tests.topology import new_vhost
 
 

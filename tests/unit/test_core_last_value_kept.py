@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.core.clearing import purge
 from broker.core.header_value import identity
 from broker.core.last_value_list import LastValueEntryList
 from broker.core.replacing import drop_outdated
 from broker.core.restoring import restore
 from tests.dispatch import Bench, message
 from tests.keyed import HEADERS, KEY
+from tests.purging import purge
 
 
 def new_bench(logged: bool = False) -> Bench:

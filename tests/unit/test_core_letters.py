@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from broker.core.arguments import DEATHS
-from broker.core.clearing import purge
 from broker.core.dead_letter import REASONS
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Message
@@ -16,6 +15,7 @@ from broker.core.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.dispatch import Client, HandScheduler
+from tests.purging import purge
 from tests.topology import content_of, new_vhost
 
 TOLD = ("x-delivery-count", "x-acquired-count", "x-expired-by", "x-expired-while", "x-first-death-reason")

@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from broker.core.clearing import purge
 from broker.core.message import NEVER
 from broker.core.publishing import REFUSED
 from broker.core.queue import Queue
 from broker.core.restoring import restore
 from broker.core.rules import SLICE, apply_rules
 from tests.dispatch import number_of
+from tests.purging import purge
 from tests.topology import RecordingStore
 from tests.yard import Yard, delivered, numbers
 

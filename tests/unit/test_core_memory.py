@@ -2,7 +2,6 @@
 
 import pytest
 
-from broker.core.clearing import purge
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.memory import SLICE, new_mark
 from broker.core.message import NEVER, REMEMBERED, Message
@@ -10,6 +9,7 @@ from broker.core.publishing import DUPLICATE, NOT_NOW, REFUSED
 from broker.core.restoring import restore
 from broker.core.view import MessageView
 from tests.policies import put
+from tests.purging import purge
 from tests.remembering import Rememberer, held
 from tests.topology import RecordingStore
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from broker.core.clearing import purge
 from broker.core.consumer import SINGLE_ACTIVE, WAITING
 from broker.core.entry import DEQUEUED, HELD
 from broker.core.errors import PreconditionFailed
@@ -10,6 +9,7 @@ from broker.core.outcome import CRASH, NACK, RECOVER, REJECT, RELEASED, TIMEOUT
 from broker.core.policy import Policy
 from broker.core.queue import Queue
 from broker.core.release import deliver_again
+from tests.purging import purge
 from tests.retrying import waits
 from tests.yard import Yard, delivered, entry_of, numbers
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from broker.core.clearing import dispose, purge
+from broker.core.clearing import dispose
 from broker.core.consumer import REMOVED
 from broker.core.entry import AVAILABLE, DEQUEUED
 from broker.core.priority_list import PriorityEntryList
 from broker.core.restoring import restore
 from tests.clock import HandClock
 from tests.dispatch import Bench, message
+from tests.purging import purge
 
 
 def test_an_entry_is_settled_once() -> None:

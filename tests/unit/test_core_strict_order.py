@@ -2,7 +2,6 @@
 
 import pytest
 
-from broker.core.clearing import purge
 from broker.core.entry_list import QueueEntryList
 from broker.core.fifo_list import FifoEntryList
 from broker.core.getting import get_one
@@ -11,6 +10,7 @@ from broker.core.priority_list import PriorityEntryList
 from broker.core.strict_order import StrictOrder
 from tests.dispatch import Bench
 from tests.property.queue_model import Multiples
+from tests.purging import purge
 
 
 def strict(entries: QueueEntryList | None = None) -> Bench:

@@ -110,7 +110,7 @@ def test_an_exclusive_queue_is_locked_to_everybody_else() -> None:
             request()
         assert locked.value.text == LOCKED
     assert publish(vhost, "", "q") == 1, "publishing to it is for everybody"
-    assert vhost.purge_queue("q", owner) == 1
+    assert vhost.purge_queue("q", owner).dropped == 1
     assert vhost.delete_queue("q", False, False, owner) == 0
     assert vhost.owned_by(owner) == []
 

@@ -1,5 +1,6 @@
 """Queues: shown, declared, deleted, purged."""
 
+import asyncio
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -28,6 +29,7 @@ from broker.admin.shapes import (
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.altering import alter_queue, altered_arguments, stop_queue
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
+from broker.core.purging import Purge, PurgeWaiter
 from broker.core.queue import Queue
 from broker.core.stopping import DEQUEUE, ENQUEUE, OPERATIONS, stopped
 from broker.core.vhost import VirtualHost
@@ -155,13 +157,26 @@ async def delete_queue(
     return Response(status_code=CHANGED)
 
 
+class _Purged(PurgeWaiter):
+    """Resolves a future when a purge is over."""
+
+    def __init__(self, purge: Purge) -> None:
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        purge.tell(self)
+
+    def on_purged(self, purge: Purge) -> None:
+        """It is (PurgeWaiter)."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+
 @router.delete("/queues/{vhost}/{name}/contents", status_code=CHANGED)
 async def purge_queue(management: Managed, visitor: Asker, vhost: Name, name: Name) -> Response:
     """Drop the ready messages of a queue."""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
     visitor.rights(found).require(READ, QUEUE, name)
-    found.purge_queue(name, queue.exclusive_owner)
+    await _Purged(found.purge_queue(name, queue.exclusive_owner)).future
     await durable(management.store)
     return Response(status_code=CHANGED)
 

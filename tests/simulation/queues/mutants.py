@@ -176,9 +176,9 @@ MUTANTS: dict[str, Mutant] = {
         profile="log",
     ),
     "a purge takes what clients have": Mutant(
-        "core/clearing.py",
-        "        if entry.state == AVAILABLE or entry.state == HELD:\n            drop(queue, entry)\n",
-        "        if entry.state != DEQUEUED:\n            drop(queue, entry)\n",
+        "core/purging.py",
+        "            elif entry.state == AVAILABLE or entry.state == HELD:\n",
+        "            elif True:\n",
     ),
     "what waits takes no part in an overflow": Mutant(
         "core/limits.py",

@@ -1,0 +1,139 @@
+"""Purging a queue: what was ready goes, in slices, as there may be a million messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from broker.core import browsers
+from broker.core.consumer import BLOCKED_BY_PURGE
+from broker.core.context import QueueContext
+from broker.core.entry import AVAILABLE, HELD, QueueEntry
+from broker.core.leaving import drop
+from broker.core.schedule import Alarm, Schedule
+from broker.core.waiting import clear_blocker, suspend
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class PurgeWaiter:
+    """Somebody who must not answer before a purge is over."""
+
+    def on_purged(self, purge: Purge) -> None:
+        """It is, or its queue was deleted meanwhile."""
+        raise NotImplementedError
+
+
+@final
+class Purge(Alarm):
+    """Drops every AVAILABLE or HELD entry of `queue`, as far as they were there when it was asked for.
+
+    What comes later stays, and so does what somebody has when its turn comes. As long as it goes on no
+    consumer is served, so that none of them gets what is to go; only browsers, basic.get and operators may
+    come before it. When it is `over`, nothing is ready that was so when it began, unless one of those two had
+    it and gave it back. What comes back from clients meanwhile may go too. Several purges of a queue go on
+    one after the other.
+
+    Each entry is settled in the log when it is dropped: if the broker dies meanwhile, the others are there
+    again. `dropped` counts them. `most`: how many entries are looked at in one turn.
+    """
+
+    def __init__(self, queue: Queue, schedule: Schedule, most: i64) -> None:
+        super().__init__()
+        self.queue = queue
+        self.dropped: i64 = 0
+        self.over: bool = False
+        self._schedule = schedule
+        self._most = most
+        self._newest: i64 = queue.entries.sequence
+        self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
+        self._waiter: PurgeWaiter | None = None
+
+    def tell(self, waiter: PurgeWaiter) -> None:
+        """Have `waiter`, and nobody else, be told when it is over."""
+        self._waiter = waiter
+        if self.over:
+            waiter.on_purged(self)
+
+    def begin(self) -> None:
+        """Drop a first slice. If there is more, no consumer is served until this is over."""
+        queue = self.queue
+        last = self._drop_slice(queue.entries.head)
+        if last is None:
+            self.over = True
+            return
+        queue.manager.purges.append(self)
+        for consumer in queue.manager.takers():
+            suspend(queue, consumer, BLOCKED_BY_PURGE)  # nobody takes over
+        self._stand_on(last)
+
+    def ring(self) -> None:
+        """Drop another slice (Alarm)."""
+        last: QueueEntry | None = None
+        if not self.queue.deleted:
+            last = self._drop_slice(self.queue.entries.head if self._cursor is None else self._cursor.last)
+        if last is None:
+            self._end()
+        else:
+            self._stand_on(last)
+
+    def _drop_slice(self, last: QueueEntry) -> QueueEntry | None:
+        """Look at entries after `last`; returns the one after which to go on, None: that was all."""
+        queue = self.queue
+        entries = queue.entries
+        room = self._most
+        entry = entries.next(last)
+        while entry is not None and room > 0:
+            following = entries.next(entry)
+            if entries.arrival(entry) > self._newest:
+                if entries.in_order:
+                    return None
+                last = entry
+            elif entry.state == AVAILABLE or entry.state == HELD:
+                drop(queue, entry)
+                self.dropped += 1
+            else:
+                last = entry
+            room -= 1
+            entry = following
+        return None if entry is None else last
+
+    def _stand_on(self, last: QueueEntry) -> None:
+        """Go on after `last` in another turn."""
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = QueueContext(self.queue.entries)
+            browsers.begin(self.queue, cursor)
+        if cursor.last is not last:
+            cursor.passed(last)
+        self._schedule.set(self, self._schedule.now())
+
+    def _end(self) -> None:
+        self.over = True
+        queue = self.queue
+        if self._cursor is not None:
+            browsers.end(queue, self._cursor)
+        purges = queue.manager.purges
+        purges.remove(self)
+        if purges:
+            self._schedule.set(purges[0], self._schedule.now())
+        else:
+            clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_PURGE)
+        if self._waiter is not None:
+            self._waiter.on_purged(self)
+
+
+def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
+    """Drop what is AVAILABLE or HELD: at once if that is soon done, else in turns to come."""
+    asked = Purge(queue, schedule, most)
+    purges = queue.manager.purges
+    if purges:
+        purges.append(asked)  # each begins when the one before it is over
+    else:
+        asked.begin()
+    return asked
