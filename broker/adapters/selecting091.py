@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from broker.adapters.view091 import ContentView, marks
@@ -13,9 +12,8 @@ from broker.core.entry_filter import EntryFilter
 from broker.core.ports import MessageStore
 from broker.core.selector.selector import Selector
 from protocol.amqp091.content import header_frame_bytes
+from protocol.amqp091.lookup import NO_INTEGER, integer_at
 
-_INT: Final = ord("I")
-_LONG: Final = ord("l")
 _SHORT: Final = 1024  # bytes of content that are searched faster than it is found out where the header ends
 
 
@@ -24,7 +22,7 @@ class SelectorFilter(EntryFilter):
     """The entries whose messages a selector is true for.
 
     If it asks for an equality, most others are told by what is not in the header: a name with a string, or
-    with an integer of one of the types that clients mostly use.
+    with an integer.
     """
 
     def __init__(self, selector: Selector, store: MessageStore) -> None:
@@ -67,7 +65,7 @@ class SelectorFilter(EntryFilter):
         start = at + len(named)
         if start + 9 > end or content.find(named, at + 1, end) >= 0:
             return False  # which of them is the header, if it is not a value that looks like one?
-        kind: i64 = content[start]
-        if kind == _INT:
-            return i64(read_i32_be(content, start + 1)) != self._number
-        return kind == _LONG and read_i64_be(content, start + 1) != self._number
+        value = integer_at(content, start)
+        if value == NO_INTEGER:
+            return False
+        return value != self._number

@@ -13,10 +13,17 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import DELIVERY_MODE, HEADERS, PRIORITY, TIMESTAMP
 
 NOWHERE: Final[i64] = -1
+NO_INTEGER: Final[i64] = -0x7FFFFFFFFFFFFFFF
 
 _LONG_STRING: Final = 0x53  # S
-_INT: Final = 0x49  # I
-_LONG: Final = 0x6C  # l
+_SIGNED_8: Final = 0x62  # b
+_UNSIGNED_8: Final = 0x42  # B
+_SIGNED_16: Final = 0x73  # s
+_UNSIGNED_16: Final = 0x75  # u
+_SIGNED_32: Final = 0x49  # I
+_UNSIGNED_32: Final = 0x69  # i
+_SIGNED_64: Final = 0x6C  # l
+_ALSO_64: Final = 0x4C  # L
 _BOOLEAN: Final = 0x74  # t
 _VOID: Final = 0x56  # V
 _COUNTED: Final[i64] = -1
@@ -100,10 +107,9 @@ def header_value(content: bytes, start: i64) -> object:
             return raw.decode()
         except UnicodeDecodeError:
             return raw
-    if kind == _INT:
-        return i64(read_i32_be(content, p))
-    if kind == _LONG:
-        return read_i64_be(content, p)
+    integer = integer_at(content, start)
+    if integer != NO_INTEGER:
+        return integer
     if kind == _BOOLEAN:
         return content[p] != 0
     if kind == _VOID:
@@ -112,6 +118,28 @@ def header_value(content: bytes, start: i64) -> object:
         return Reader(content, start).value()
     except ValueError:
         return None
+
+
+def integer_at(content: bytes, start: i64) -> i64:
+    """The integer, of any type, that begins there; NO_INTEGER: something else does, or this very one."""
+    kind: i64 = content[start]
+    p = start + 1
+    if kind == _SIGNED_32:
+        return i64(read_i32_be(content, p))
+    if kind in (_SIGNED_64, _ALSO_64):
+        return read_i64_be(content, p)
+    if kind == _SIGNED_8:
+        octet: i64 = content[p]
+        return octet if octet < 0x80 else octet - 0x100
+    if kind == _SIGNED_16:
+        return i64(read_i16_be(content, p))
+    if kind == _UNSIGNED_8:
+        return content[p]
+    if kind == _UNSIGNED_16:
+        return i64(read_i16_be(content, p)) & 0xFFFF
+    if kind == _UNSIGNED_32:
+        return i64(read_i32_be(content, p)) & 0xFFFFFFFF
+    return NO_INTEGER
 
 
 def short_string(content: bytes, start: i64) -> bytes:

@@ -43,14 +43,34 @@ properties = st.fixed_dictionaries(
     },
 )
 texts = st.sampled_from(TEXTS).map(lambda text: b"S" + len(text.encode()).to_bytes(4, "big") + text.encode())
-numbers = st.integers(-3, 66).map(lambda number: b"I" + number.to_bytes(4, "big", signed=True))
+WIDTHS = {"b": 1, "B": 1, "s": 2, "u": 2, "I": 4, "i": 4, "l": 8, "L": 8}
+NUMBERS = [
+    -3,
+    -1,
+    0,
+    1,
+    65,
+    66,
+    -(1 << 7),
+    1 << 7,
+    255,
+    1 << 15,
+    0xFFFF,
+    1 << 31,
+    0xFFFFFFFF,
+    -(1 << 63),
+    1 - (1 << 63),
+]
+numbers = st.tuples(st.sampled_from(list(WIDTHS)), st.sampled_from(NUMBERS)).map(
+    lambda both: both[0].encode() + (both[1] % (1 << 8 * WIDTHS[both[0]])).to_bytes(WIDTHS[both[0]], "big")
+)
 values = st.one_of(texts, numbers, st.sampled_from(list(FIELDS.values())))
 tables = st.lists(st.tuples(st.sampled_from(NAMES), values), max_size=6).map(
     lambda fields: b"".join([field(name.encode(), value) for name, value in fields])
 )
 literals = st.one_of(
     st.sampled_from([f"'{text}'" for text in TEXTS]),
-    st.integers(-3, 66).map(str),
+    st.sampled_from(NUMBERS).map(str),
     st.sampled_from(["TRUE", "1.0"]),
 )
 equalities = st.tuples(st.sampled_from(IDENTIFIERS), literals).map(lambda both: f'"{both[0]}" = {both[1]}')
@@ -116,20 +136,19 @@ def test_a_table_that_is_malformed_has_no_headers() -> None:
         ),
         max_size=6,
     ),
-    st.sampled_from(["I", "l", "b", "S"]),
+    st.sampled_from([*WIDTHS, "S"]),
     st.integers(6, 9),
     st.booleans(),
 )
 def test_what_looks_like_a_header_in_a_value(parts: list[bytes], kind: str, number: int, first: bool) -> None:
-    widths = {"I": 4, "l": 8, "b": 1}
-    value = number.to_bytes(widths[kind], "big") if kind in widths else FIELDS["S"][1:]
+    value = number.to_bytes(WIDTHS[kind], "big") if kind in WIDTHS else FIELDS["S"][1:]
     wanted = field(b"a", kind.encode() + value)
     text = b"".join(parts)
     other = field(b"x", b"x" + len(text).to_bytes(4, "big") + text)
     content = content_with(wanted + other if first else other + wanted, {})
     entry = QueueEntry(Message(NOWHERE, content, 0, False, 0), 1)
     passes = SelectorFilter(Selector("a = 7"), MessageStore()).passes(entry)
-    assert passes == (kind in widths and number == 7)
+    assert passes == (kind in WIDTHS and number == 7)
 
 
 def test_what_is_demanded() -> None:
