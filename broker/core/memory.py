@@ -40,13 +40,12 @@ class Progress:
 
     `logged`: the marks that say so in the log, the latest last, each with its batch. One goes when a later
     one is durable: until then it is all that would be left after a crash. `unlogged`: what the log knows
-    nothing of. `reserved`: what transactions will have it come to, ascending: what is not above is known.
+    nothing of.
     """
 
     def __init__(self) -> None:
         self.logged: deque[tuple[Message, int]] = deque()
         self.unlogged: i64 = -1
-        self.reserved: list[int] = []
 
     @property
     def highest(self) -> int:
@@ -55,8 +54,7 @@ class Progress:
         while logged and logged[-1][0].sequence <= 0:  # the batch did not reach the disk: it was refused
             logged.pop()
         last = int(logged[-1][0].expiration) if logged else -1
-        reserved = self.reserved[-1] if self.reserved else -1
-        return max(last, int(self.unlogged), reserved)
+        return max(last, int(self.unlogged))
 
     def add(self, mark: Message, batch: int) -> None:
         """Add a mark that is in the log, where it belongs: those of transactions are late."""
@@ -87,7 +85,9 @@ class Memory(Alarm):
         self.ids: OrderedDict[str, Message] = OrderedDict()
         self.producers: OrderedDict[str, Progress] = OrderedDict()
         self._outdated: list[Message] = []  # brought back by recovery, and superseded
-        self._reserved: set[str] = set()  # ids that transactions will have remembered
+        # what transactions will have remembered: ids, and by producer how far that will be, ascending
+        self._reserved: set[str] = set()
+        self._reserved_sequences: dict[str, list[int]] = {}
 
     def apply(self, held: dict[str, object]) -> None:
         """Have these arguments hold from now on."""
@@ -111,6 +111,9 @@ class Memory(Alarm):
 
     def knows_sequence(self, producer: str, sequence: i64) -> bool:
         """Whether a message of the producer with this or a higher number has come."""
+        reserved = self._reserved_sequences.get(producer)
+        if reserved is not None and sequence <= reserved[-1]:
+            return True
         progress = self.producers.get(producer)
         return progress is not None and sequence <= progress.highest
 
@@ -122,7 +125,7 @@ class Memory(Alarm):
             if old is not None:
                 self._settle(old)
             self.ids[key] = mark
-            self._forget(2)
+            self._forget_ids(2)
         else:
             progress = self._progress(key)
             if self._logs(mark):
@@ -130,7 +133,7 @@ class Memory(Alarm):
                 self._settle_passed(progress)
             else:
                 progress.unlogged = max(progress.unlogged, mark.expiration)
-            self._forget(1)
+            self._forget_producers(1)
         self._watch()
 
     def restore(self, mark: Message) -> None:
@@ -170,20 +173,22 @@ class Memory(Alarm):
         self._reserved.discard(key)
 
     def reserve_sequence(self, producer: str, sequence: i64) -> None:
-        """Count a sequence as known until `unreserve_sequence`."""
-        self._progress(producer).reserved.append(sequence)
+        """Count a sequence as known until `unreserve_sequence`; the producer is heard of only then."""
+        self._reserved_sequences.setdefault(producer, []).append(sequence)
 
     def unreserve_sequence(self, producer: str, sequence: i64) -> None:
         """The transaction is over."""
-        progress = self.producers.get(producer)
-        if progress is not None and sequence in progress.reserved:
-            progress.reserved.remove(sequence)
+        reserved = self._reserved_sequences.get(producer)
+        if reserved is not None and sequence in reserved:
+            reserved.remove(sequence)
+            if not reserved:
+                del self._reserved_sequences[producer]
 
     # ---- what is forgotten
 
     def ring(self) -> None:
         """Forget a slice of what is over, or too much (Alarm)."""
-        if self._forget(SLICE) == SLICE:
+        if self._forget_ids(SLICE) == SLICE or self._forget_producers(SLICE) == SLICE:
             self._arm(0)
         elif len(self) > 0:
             self._watch()
@@ -191,8 +196,8 @@ class Memory(Alarm):
             self.queue.memory = None
             self.topology.epoch += 1
 
-    def _forget(self, most: i64) -> i64:
-        """Forget up to `most` ids and producers, and what recovery found to be over; returns how many."""
+    def _forget_ids(self, most: i64) -> i64:
+        """Forget up to `most` ids that are over, or too many, and what recovery found so; returns how many."""
         done: i64 = 0
         while done < most and self._outdated:
             self._settle(self._outdated.pop())
@@ -206,6 +211,11 @@ class Memory(Alarm):
             self.ids.popitem(last=False)
             self._settle(oldest)
             done += 1
+        return done
+
+    def _forget_producers(self, most: i64) -> i64:
+        """Forget up to `most` producers that are too many; returns how many."""
+        done: i64 = 0
         while done < most and len(self.producers) > self.producers_max:
             _, progress = self.producers.popitem(last=False)
             for mark, _ in progress.logged:
@@ -243,8 +253,10 @@ class Memory(Alarm):
         return self.window == 0 and self.producers_max == 0
 
     def _watch(self) -> None:
-        """Have the alarm ring when the oldest id is to be forgotten."""
-        if self.due == 0 and self.ids:
+        """Have the alarm ring when the oldest id is to be forgotten, or at once what is too much."""
+        if len(self.ids) > self.limit or len(self.producers) > self.producers_max:
+            self._arm(0)
+        elif self.due == 0 and self.ids:
             oldest = next(iter(self.ids.values()))
             self._arm(max(oldest.date + self.window - self.topology.schedule.date(), LOOK_MS))
 

@@ -59,6 +59,43 @@ def test_a_producer_is_heard_once_up_to_each_number() -> None:
     assert len(held(queue)) == 7
 
 
+def test_producers_are_forgotten_while_ids_are_over_too() -> None:
+    yard = Rememberer()
+    queue = yard.queue(dedup_window=500, dedup_producers=1)
+    yard.say("one/p/1")
+    yard.clock.advance(500)
+    yard.say("/q/1")
+    assert queue.memory is not None
+    assert list(queue.memory.producers) == ["q"]
+
+
+def test_a_transaction_that_is_refused_has_no_producer_forgotten() -> None:
+    yard = Rememberer()
+    queue = yard.queue(dedup_producers=2)
+    yard.say("/p/1")
+    yard.say("/q/1")
+    memory = queue.memory
+    assert memory is not None
+    memory.reserve_sequence("r", 1)
+    assert memory.knows_sequence("r", 1)
+    memory.unreserve_sequence("r", 1)
+    assert not memory.knows_sequence("r", 0)
+    assert yard.say("/q/2") == 1
+    assert yard.say("/p/1") == DUPLICATE
+
+
+def test_what_recovery_brings_back_beyond_the_limits_is_forgotten() -> None:
+    yard = Rememberer()
+    queue = yard.queue(dedup_window=1000, dedup_limit=1, dedup_producers=1)
+    memory = queue.memory
+    assert memory is not None
+    for name in ("p", "q", "r"):
+        memory.restore(new_mark(name, NEVER, True, yard.clock.date()))
+        memory.restore(new_mark(name, 1, True, yard.clock.date()))
+    yard.clock.advance(0)
+    assert (list(memory.ids), list(memory.producers)) == (["r"], ["r"])
+
+
 def test_either_of_both_makes_a_duplicate() -> None:
     yard = Rememberer()
     yard.queue(dedup_window=1000, dedup_producers=2)
