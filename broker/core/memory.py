@@ -197,7 +197,7 @@ class Memory(Alarm):
             self.topology.epoch += 1
 
     def _forget_ids(self, most: i64) -> i64:
-        """Forget up to `most` ids that are over, or too many, and what recovery found so; returns how many."""
+        """Forget up to `most` ids that are over, too many, or were when recovery came; returns how many."""
         done: i64 = 0
         while done < most and self._outdated:
             self._settle(self._outdated.pop())

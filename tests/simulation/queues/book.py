@@ -60,7 +60,7 @@ class Book:
     # ---- queues
 
     def declare(self, name: str, spec: Spec) -> Shelf:
-        shelf = self.shelves[name] = Shelf(name, spec, self.seen)
+        shelf = self.shelves[name] = Shelf(name, spec, self.journal, self.seen)
         if spec.durable:
             self.journal.declare(name)
         return shelf

@@ -5,14 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.simulation.queues import group_profiles, profiles, publishing, restarting, steps, transacting
+from tests.simulation.queues import (
+    group_profiles,
+    profiles,
+    publishing,
+    restarting,
+    special_profiles,
+    steps,
+    transacting,
+)
 from tests.simulation.queues.model import InvariantError, Seen
 from tests.simulation.queues.profiles import Profile
 from tests.simulation.queues.world import World
 from tests.simulation.sim_disk import PowerLoss
 
 STEPS = 120
-PROFILES = profiles.PROFILES | group_profiles.PROFILES
+PROFILES = profiles.PROFILES | group_profiles.PROFILES | special_profiles.PROFILES
 Step = Callable[[World], None]
 
 

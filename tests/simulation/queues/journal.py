@@ -27,6 +27,10 @@ class Journal:
         self.position += 1
         return self.position
 
+    def note(self) -> int:
+        """Something else was written; returns where."""
+        return self._next()
+
     def declare(self, name: str) -> None:
         self.declared[name] = self._next()
 

@@ -22,6 +22,7 @@ from broker.store.syncer import DiskSyncer
 from tests.clock import HandClock
 from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.model import Note
+from tests.simulation.queues.recall import MESSAGE_ID
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Deferred
 
@@ -43,7 +44,7 @@ def message_of(note: Note, route: Route) -> Message:
 
 
 class NoteView(MessageView):
-    """What selectors and groups see of a message."""
+    """What selectors and queues see of a message."""
 
     def __init__(self, message: Message, store: MessageStore) -> None:
         content = message.content
@@ -52,6 +53,9 @@ class NoteView(MessageView):
     def headers(self) -> dict[str, object]:
         headers = json.loads(self.fields[2]) if self.fields[2] else {}
         return {"number": int(self.fields[0]), "kind": int(self.fields[1])} | headers
+
+    def property(self, name: str) -> object | None:
+        return self.headers().get(MESSAGE_ID) if name == "message_id" else None
 
 
 class KindFilter(EntryFilter):

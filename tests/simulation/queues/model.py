@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.simulation.queues.grouping import Grouping, Groups
+from tests.simulation.queues.journal import Journal
+from tests.simulation.queues.recall import Knows, Recall
 from tests.simulation.queues.service import Service
 from tests.simulation.queues.windows import Talk, Window
 
@@ -49,6 +51,7 @@ class Spec:
     volatile: bool = False
     gate: tuple[int, int | None] | None = None  # so many takers, or so long after the first
     groups: Grouping | None = None
+    knows: Knows | None = None
     retry: tuple[int, int] | None = None  # the first wait, doubled each time up to the second number
 
     @property
@@ -144,7 +147,7 @@ class Taker:
 class Shelf:
     """A queue: its items in order, and its takers in the order in which they came."""
 
-    def __init__(self, name: str, spec: Spec, seen: Seen) -> None:
+    def __init__(self, name: str, spec: Spec, journal: Journal, seen: Seen) -> None:
         self.name = name
         self.spec = spec
         self.items: list[Item] = []
@@ -153,6 +156,7 @@ class Shelf:
         self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
         self.service = Service(self)
         self.groups = Groups(self, seen)
+        self.recall = Recall(spec.knows, journal)
         self.current: dict[int, Item] = {}  # by kind, the latest where only that is kept
 
     # ---- who may have what

@@ -32,6 +32,7 @@ class Profile:
     bytes_max: tuple[int, ...] = (0,)
     persistent: float = 0
     groups: float = 0
+    repeats: float = 0
     expirations: tuple[int | None, ...] = (None,)
     scan_budget: int = 0
     weights: dict[str, int] = field(default_factory=dict)
@@ -64,6 +65,8 @@ class Profile:
         }
         if spec.groups is not None:
             arguments |= spec.groups.arguments()
+        if spec.knows is not None:
+            arguments |= spec.knows.arguments()
         return {name: value for name, value in arguments.items() if value is not None}
 
 

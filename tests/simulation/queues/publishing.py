@@ -5,11 +5,12 @@ from __future__ import annotations
 from broker.core.altering import stop_queue
 from broker.core.errors import QueueStopped
 from broker.core.message import Message
-from broker.core.publishing import NOT_NOW, REFUSED
+from broker.core.publishing import DUPLICATE, NOT_NOW, REFUSED
 from broker.core.route import Route
 from tests.simulation.queues import checks
 from tests.simulation.queues.life import message_of
 from tests.simulation.queues.model import DROP_HEAD, InvariantError, Note, Shelf
+from tests.simulation.queues.remembering import introduce, remember, strangers
 from tests.simulation.queues.world import World
 
 SIZES = (1, 1, 1, 3, 7, 30)
@@ -33,6 +34,8 @@ def draft(world: World) -> tuple[Note, list[Shelf], Route]:
         expiration=None if picky else rng.choice(profile.expirations),
         kind=rng.randrange(5),
     )
+    if profile.repeats:
+        introduce(world, note)
     return note, shelves, route
 
 
@@ -58,17 +61,19 @@ def publish(world: World) -> None:
                 world.seen("publish: the queue is stopped")
                 continue
             raise InvariantError("I1", f"{note.number} goes into a queue that is stopped")
+        shelves = strangers(world, note, shelves)
         refused = world.book.refused(note, shelves)
         if not refused:
             world.book.append(note, shelves)
             for shelf in shelves:
                 world.book.put(note, shelf)
+                remember(note, shelf)
         queues = [world.queue_of(shelf) for shelf in shelves]
         before = [(queue.manager.wakeups, checks.lookers(queue)) for queue in queues]
         deliveries = world.deliveries
         taken = send(world, route, message_of(note, route))
-        expected = REFUSED if refused else len(shelves)
-        checks.check(world.seen, "I1", taken == expected, f"{note.number} was taken by {taken} queues")
+        expected = REFUSED if refused else len(shelves) or DUPLICATE
+        check_taken(world, note, taken, expected)
         world.book.end_of_step()
         if deliveries == world.deliveries and not refused:  # nothing was handed over
             for queue, (wakeups, waiting) in zip(queues, before, strict=True):
@@ -82,6 +87,7 @@ def publish_immediate(world: World) -> None:
     note, shelves, route = draft(world)
     if refuses_all(shelves):
         return
+    shelves = strangers(world, note, shelves)
     book, now = world.book, world.clock.now
     book.append(note, shelves)
     expected = []
@@ -100,10 +106,18 @@ def publish_immediate(world: World) -> None:
         count += was_taken
         if sure:
             checks.check(world.seen, "Q4", was_taken == wanted, f"immediate {note.number}: {was_taken}")
-        if not was_taken:
+        if was_taken:
+            remember(note, shelf)
+        else:
             book.remove(shelf, item)
         world.seen("immediate: taken" if was_taken else "immediate: not taken")
-    checks.check(world.seen, "I1", taken == (count or NOT_NOW), f"immediate {note.number}: {taken}")
+    check_taken(world, note, taken, (count or NOT_NOW) if shelves else DUPLICATE)
+
+
+def check_taken(world: World, note: Note, taken: int, expected: int) -> None:
+    """So many queues have taken `note`, or this was the answer."""
+    name = "U1" if note.headers else "I1"
+    checks.check(world.seen, name, taken == expected, f"{note.number} was taken by {taken}, not {expected}")
 
 
 def purge(world: World) -> None:

@@ -6,6 +6,7 @@ from broker.core.stopping import stopped
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
 from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
+from tests.simulation.queues.remembering import recognize
 from tests.simulation.queues.transacting import finish
 from tests.simulation.queues.world import World
 from tests.simulation.sim_disk import PowerLoss
@@ -110,11 +111,14 @@ def take_over(
     """A queue that has come back, with its messages in the order in which they were appended."""
     book, seen, now = world.book, world.seen, world.clock.now
     spec = old.spec if old is not None else world.profile.queues[name.split(".")[0]]
-    shelf = Shelf(name, spec, seen)
+    shelf = Shelf(name, spec, book.journal, seen)
     shelf.service.stopped = stopped(world.life.vhost.queues[name])
     if world.life.clean and old is not None:
         before_stop = old.service.stopped
         check(seen, "R5", shelf.service.stopped == before_stop, f"queue {name} was stopped: {before_stop}")
+    if old is not None and spec.logged:
+        shelf.recall = old.recall
+    recognize(world, shelf, world.life.vhost.queues[name], set(found), old is not None)
     order = [number for queue, number in found if queue == name]
     notes = sorted((book.notes[number] for number in order), key=lambda note: note.appended)
     for note in notes:

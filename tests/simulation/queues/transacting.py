@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.core.errors import PreconditionFailed
+from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
 from broker.core.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, HeldSettlement, Transaction
 from broker.core.vhost import VirtualHost
@@ -11,7 +12,8 @@ from tests.simulation.queues.book import Letter
 from tests.simulation.queues.clients import Held
 from tests.simulation.queues.life import message_of
 from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
-from tests.simulation.queues.publishing import draft, refuses_all
+from tests.simulation.queues.publishing import check_taken, draft, refuses_all
+from tests.simulation.queues.remembering import strangers
 from tests.simulation.queues.world import World
 
 
@@ -23,16 +25,19 @@ class Job:
         self.puts: list[tuple[Note, list[Shelf]]] = []
         self.settlements: list[tuple[Held, int]] = []
         self.letters: list[Letter] = []
+        self.doubt = 0  # so far the log must be on disk for what was known before
 
     def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
         for shelf in shelves:
             shelf.reserved.remove(note.size)
+            shelf.recall.coming.remove(note)
 
     def put(self, note: Note, shelves: list[Shelf]) -> None:
         self.unreserve(note, shelves)
         for shelf in shelves:
             if self.world.book.shelves.get(shelf.name) is shelf:
                 self.world.book.put(note, shelf)
+                shelf.recall.keep(note, note.persistent and shelf.spec.logged)
 
     def settle(self) -> None:
         """All at once, before the broker does it: nothing is delivered meanwhile."""
@@ -75,7 +80,7 @@ class Sending(HeldPublish):
         return count
 
     def taken(self, count: int) -> None:
-        checks.check(self.job.world.seen, "I1", count == len(self.shelves), f"{self.note.number}: {count}")
+        check_taken(self.job.world, self.note, count, len(self.shelves) or DUPLICATE)
 
 
 class Commit(Transaction):
@@ -95,6 +100,8 @@ class Commit(Transaction):
         world = self.job.world
         world.seen("transaction: committed")
         world.pending.remove(self)
+        on_disk = self.job.doubt <= world.book.journal.durable
+        checks.check(world.seen, "U3", on_disk, "a duplicate is confirmed too early")
 
     def failed(self, reason: str) -> None:
         raise AssertionError(reason)
@@ -106,12 +113,15 @@ def transact(world: World, picked: list[Held]) -> None:
     commit = Commit(job)
     drafts = [draft(world) for _ in range(rng.randrange(4))]
     refused = False
-    for number, (note, shelves, route) in enumerate(drafts, 1):
+    for number, (note, everywhere, route) in enumerate(drafts, 1):
+        shelves = strangers(world, note, everywhere)
+        job.doubt = max([job.doubt, *doubts(note, everywhere, shelves)])
         refused = refused or refuses_all(shelves) or any(shelf.refuses(note.size) for shelf in shelves)
         commit.publishes.append(Sending(job, note, shelves, route, number == len(drafts)))
         job.puts.append((note, shelves))
         for shelf in shelves:
             shelf.reserved.append(note.size)
+            shelf.recall.coming.append(note)
     outcomes = [SETTLE, DISCARD if rng.random() < 0.5 else RELEASE]
     for held in picked:
         outcome = rng.choice(outcomes)
@@ -141,12 +151,21 @@ def transact(world: World, picked: list[Held]) -> None:
     book.journal.bind([key for key in added if key in logged], [key for key in removed if key in logged])
 
 
+def doubts(note: Note, everywhere: list[Shelf], left: list[Shelf]) -> list[int]:
+    """How far the log must be on disk before it may be said of each of the others that it has had `note`."""
+    had = [shelf for shelf in everywhere if shelf not in left and shelf.spec.logged]
+    return [shelf.recall.in_doubt(note) for shelf in had if note.persistent]
+
+
 def note_commit(job: Job) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """The journal knows what the log is about to be told: what is added and what is removed."""
     book = job.world.book
     added, removed = [], []
     for note, shelves in job.puts:
         book.append(note, shelves)
+        for shelf in shelves:
+            if note.persistent and shelf.spec.logged:
+                shelf.recall.append(note)
         added += [(shelf.name, note.number) for shelf in shelves]
     for held, outcome in job.settlements:
         held.in_transaction = True

@@ -42,6 +42,7 @@ class World:
         self.disk = SimDisk(rng)
         self.book = Book(lambda: self.clock.now, seen)
         self.note_numbers = 0
+        self.sequences: dict[str, int] = {}  # how far producers are
         self.queue_numbers = 0
         self.deliveries = 0
         self.committing: list[Letter] | None = None

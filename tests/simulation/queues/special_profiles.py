@@ -1,0 +1,43 @@
+"""Profiles in which messages ask for more themselves, or operators do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.simulation.queues.model import REJECT, Spec
+from tests.simulation.queues.profiles import DEAD, LOGGED, PLAIN, RESTARTS, Profile
+from tests.simulation.queues.recall import Knows
+
+PROFILES: dict[str, Profile] = {
+    "ids": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, knows=Knows(window=60), dead_letter=DEAD),
+            DEAD: Spec(durable=True, knows=Knows(window=60)),
+            "other": Spec(durable=True, knows=Knows(window=200, limit=3), max_length=4, overflow=REJECT),
+        },
+        repeats=0.8,
+        weights=RESTARTS | {"transaction": 8},
+    ),
+    "numbers": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, knows=Knows(producers=2), dead_letter=DEAD),
+            DEAD: Spec(durable=True, knows=Knows(producers=1)),
+            "other": Spec(durable=True, knows=Knows(producers=3, window=50), levels=2),
+        },
+        repeats=0.8,
+        weights=RESTARTS | {"transaction": 8},
+    ),
+    "ids, not in the log": replace(
+        PLAIN,
+        queues={
+            "work": Spec(knows=Knows(window=30, producers=2)),
+            "more": Spec(durable=True, volatile=True, knows=Knows(window=500, limit=2)),
+        },
+        fanout=("work", "more"),
+        persistent=0.5,
+        repeats=0.8,
+        weights={"transaction": 8, "publish immediate": 6, "commit": 4, "disk": 4},
+    ),
+}
