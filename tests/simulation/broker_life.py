@@ -9,6 +9,7 @@ from broker.core.counters import Counters
 from broker.core.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.vhost import VirtualHost
+from broker.core.view import Views, bare_view
 from broker.store.log import Log
 from broker.store.restore import Recovered
 from broker.store.syncer import DiskSyncer
@@ -23,7 +24,7 @@ FOLDER = "/data"
 class Life:
     """One process of the broker; the disk lives on."""
 
-    def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30) -> None:
+    def __init__(self, disk: SimDisk, memory_budget: int = 1 << 30, views: Views = bare_view) -> None:
         self.deferred = Deferred()
         self.log = Log(
             FOLDER,
@@ -38,7 +39,7 @@ class Life:
         )
         names = itertools.count(1)
         self.clock = HandClock()
-        self.broker = Broker(self.log, Counters(), lambda: str(next(names)), self.clock.schedule)
+        self.broker = Broker(self.log, Counters(), lambda: str(next(names)), self.clock.schedule, views)
         self.log.recover(Recovered(self.broker))
         self.vhost: VirtualHost = self.broker.declare_vhost("/")
 

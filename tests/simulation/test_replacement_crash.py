@@ -1,0 +1,216 @@
+"""Last-value queues, with the power cut, the process killed or the disk full at any time.
+
+Of each value a queue has the latest message that was confirmed, or a later one, until one of these is
+consumed. An earlier one comes back only if it was with a consumer.
+"""
+
+import random
+
+import pytest
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+from broker.core.errors import StoreFailed
+from broker.core.message import Message
+from broker.core.outcome import NACK
+from broker.core.ports import DurableWaiter
+from broker.store.segmented_commit import INLINE_WRITE_MAX
+from tests.keyed import KEY, view
+from tests.simulation.broker_life import Life
+from tests.simulation.sim_disk import PowerLoss, SimDisk
+from tests.storing import content_of
+
+SEEDS = range(40)
+STEPS = 300
+NAMES = ("a", "b")
+VALUES = 3
+
+Slot = tuple[str, int]  # a queue and a value
+
+
+class Confirm(DurableWaiter):
+    """Waits as a channel does."""
+
+    def __init__(self, slots: list[Slot], number: int, confirmed: dict[Slot, int]) -> None:
+        self.slots = slots
+        self.number = number
+        self.confirmed = confirmed
+
+    def on_durable(self, batch: int) -> None:
+        for slot in self.slots:
+            self.confirmed[slot] = max(self.number, self.confirmed.get(slot, 0))
+
+    def on_store_failed(self, reason: str) -> None:
+        pass
+
+
+class Gone(DurableWaiter):
+    """Waits until it is durable that somebody has let go of a message."""
+
+    def __init__(self, late: set[tuple[Slot, int]], what: tuple[Slot, int]) -> None:
+        self.late = late
+        self.what = what
+        late.add(what)
+
+    def on_durable(self, batch: int) -> None:
+        self.late.discard(self.what)
+
+    def on_store_failed(self, reason: str) -> None:
+        pass
+
+
+class World:
+    """Two queues, one of them bound together with the other, through many lives of a broker."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk = SimDisk(self.rng)
+        self.confirmed: dict[Slot, int] = {}  # the latest
+        self.consumed: dict[Slot, int] = {}
+        self.published = 0
+        self.restarts = 0
+        self.full = 0
+        self.taken: list[tuple[QueueConsumer, QueueEntry, Slot, int]] = []
+        self.late: set[tuple[Slot, int]] = set()  # what came back, or is settled, if that may not be durable
+        self.back: set[tuple[Slot, int]] = set()  # what a restart has brought back
+        self.life = Life(self.disk, views=view)
+        for name in NAMES:
+            self.life.declare(name, last_value_key=KEY)
+            self.life.vhost.bind_queue(name, "amq.fanout", "", {})
+        self.life.commit()
+        self.life.commit()
+
+    def publish(self, length: int = 0) -> None:
+        """To one queue or both."""
+        rng = self.rng
+        length = length or rng.choice([10, 10, 10, 1500])
+        value = rng.randint(1, VALUES)
+        exchange, name = rng.choice((("", "a"), ("amq.fanout", "")))
+        route = self.life.vhost.route(exchange, name)
+        self.published += 1
+        content = content_of(self.published, length)
+        message = Message(route.address, content, len(content), True, value)
+        try:
+            self.life.vhost.publish(route, message)
+        except StoreFailed:
+            return
+        slots = [(name, value) for name in (NAMES if exchange else "a")]
+        self.life.log.wait(Confirm(slots, self.published, self.confirmed))
+
+    def take(self) -> None:
+        """A consumer gets what is ready in a queue, and goes."""
+        name = self.rng.choice(NAMES)
+        consumer, entries = self.life.take(name)
+        for entry in entries:
+            self.taken.append((consumer, entry, (name, int(entry.message.priority)), self.number_of(entry)))
+        consumer.queue.remove_consumer(consumer, [])
+
+    def settle(self) -> None:
+        """Something that was taken is acknowledged, or comes back."""
+        if not self.taken:
+            return
+        consumer, entry, slot, number = self.taken.pop(self.rng.randrange(len(self.taken)))
+        queue = consumer.queue
+        if self.rng.random() < 0.5:
+            queue.release([entry], consumer, NACK)
+        else:
+            self.consumed[slot] = max(self.consumed.get(slot, 0), number)
+            queue.settle(entry)
+        self.life.log.wait(Gone(self.late, (slot, number)))
+
+    def fill_disk(self) -> None:
+        """Or make room. It may be the batch on its way that does not fit."""
+        if self.disk.capacity < 1 << 30:
+            self.disk.capacity = 1 << 40
+            return
+        self.disk.capacity = self.disk.used() + self.rng.randrange(4000)
+        if self.rng.random() < 0.5:
+            self.publish()
+            self.publish(INLINE_WRITE_MAX)
+            self.life.log.commit()
+            for _ in range(self.rng.randrange(4)):
+                self.settle()
+
+    def step(self) -> None:
+        rng, life = self.rng, self.life
+        action = rng.random()
+        if action < 0.35:
+            self.publish()
+        elif action < 0.5:
+            life.log.commit()
+        elif action < 0.72:
+            if life.deferred.pending:
+                life.deferred.step()
+        elif action < 0.78:
+            self.take()
+        elif action < 0.9:
+            self.settle()
+        elif action < 0.93:
+            life.tidy()
+        elif action < 0.97:
+            self.fill_disk()
+        elif action < 0.985:
+            self.disk.operations_left = rng.randrange(12)
+        else:
+            self.disk.kill()
+            self.restart()
+        self.full += self.life.log.full
+
+    def restart(self) -> None:
+        self.disk.operations_left = -1
+        self.disk.capacity = 1 << 40
+        self.restarts += 1
+        out = self.late | self.back | {(slot, number) for _, _, slot, number in self.taken}
+        in_memory = {  # of these values the queues have what was refused
+            (name, int(entry.message.priority))
+            for name in NAMES
+            for entry in self.life.vhost.queues[name].entries
+            if entry.message.sequence <= 0
+        }
+        self.taken = []
+        self.late = set()
+        self.life = Life(self.disk, views=view)
+        self.life.broker.resume()
+        found: dict[Slot, list[int]] = {}
+        for name in NAMES:
+            for entry in self.life.vhost.queues[name].entries:
+                found.setdefault((name, int(entry.message.priority)), []).append(self.number_of(entry))
+        self.back = {(slot, number) for slot, there in found.items() for number in there}
+        for slot, latest in self.confirmed.items():
+            there = found.get(slot, [])
+            assert len(there) <= 1, f"{slot} has {there}"
+            if self.consumed.get(slot, 0) < latest:
+                assert there, f"{slot} has nothing instead of {latest}"
+            if slot not in in_memory:
+                assert all(number >= latest or (slot, number) in out for number in there), (
+                    f"{slot} has {there}, which {latest} has replaced"
+                )
+
+    def number_of(self, entry: QueueEntry) -> int:
+        content = entry.message.content
+        text = self.life.log.load(entry.message) if content is None else content
+        return int(text[1 : text.index(b">")])
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            try:
+                self.step()
+            except PowerLoss:
+                self.disk.crash()
+                self.restart()
+        self.disk.kill()
+        self.restart()
+
+
+def test_the_latest_that_was_confirmed_is_there_or_what_has_replaced_it() -> None:
+    worlds = []
+    for seed in SEEDS:
+        world = World(seed)
+        try:
+            world.run()
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}, restart {world.restarts}: {error}")
+        worlds.append(world)
+    assert sum(world.restarts for world in worlds) > 100
+    assert sum(world.full for world in worlds) > 500
+    assert sum(len(world.consumed) for world in worlds) > 100
