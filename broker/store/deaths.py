@@ -92,11 +92,13 @@ class StandIns:
 
     def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
         """Append that `queue` has `message` in the place of `replaced`, which the log has, or a stand-in."""
+        origins = self._origins(replaced, queue)
         if message.sequence >= self._first_sequence():
-            self._append_removal(message, replaced, queue, True)
+            if origins:
+                self._append_removal(message, replaced, queue, True)
         elif message.sequence <= 0 and message.persistent:  # its batch has failed
             stands_in = replaced.sequence == STANDS_IN
-            self._add(message, 1, queue, self._origins(replaced, queue))
+            self._add(message, 1, queue, origins)
             if stands_in:
                 self.settle(replaced, queue)
         else:  # what replaces it is durable, or is not to be

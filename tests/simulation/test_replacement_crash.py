@@ -155,6 +155,7 @@ class World:
             self.disk.kill()
             self.restart()
         self.full += self.life.log.full
+        assert "Error: " not in self.life.log.failure, f"the log is broken: {self.life.log.failure}"
 
     def restart(self) -> None:
         self.disk.operations_left = -1

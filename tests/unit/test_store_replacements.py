@@ -215,6 +215,24 @@ def test_what_has_replaced_it_may_be_replaced_when_there_is_room_again(synced: b
     assert places(disk) == ([(b"old", [1])] if kept else [(b"newer", [1])])
 
 
+def test_what_it_has_replaced_in_one_queue_is_none_of_the_other_s_business() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    old = publish(log, [A], b"old")
+    durable(log, deferred)
+    new = publish(log, [A, B], b"new")
+    log.append_replacement(new, old, A)
+    fill_disk(disk, log)
+    disk.capacity = 1 << 40
+    log.tick()
+    deferred.run_all()
+    log.append_replacement(publish(log, [B], b"newer"), new, B)
+    log.append_settle(new, A)
+    durable(log, deferred)
+    assert (new.sequence, old.references) == (0, 0)
+    assert sum(segment.live for segment in log.segments.all()) == 1
+    assert places(disk) == [(b"newer", [2])]
+
+
 def test_what_has_replaced_it_may_be_replaced_while_the_disk_is_full() -> None:
     disk, log, deferred = log_on_bad_disk()
     old = publish(log, [A], b"old")
