@@ -271,5 +271,5 @@ def test_random_operations(shape: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("shape", SHAPES)
 def test_many_random_operations(shape: str) -> None:
-    delivered = sum(run(shape, seed, 200) for seed in range(1000, 5000))
-    assert delivered > 100_000
+    delivered = sum(run(shape, seed, 200) for seed in range(1000, 1400))
+    assert delivered > 10_000
