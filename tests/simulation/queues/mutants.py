@@ -11,35 +11,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from tests.simulation.queues.group_mutants import GROUP_MUTANTS
+from tests.simulation.queues.mutant import Mutant
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("broker", "protocol", "config", "tests")
 SIMULATION = ("-m", "tests.simulation.queues", "--seeds", "0")
 FAIRNESS = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/simulation/queues/test_fairness.py")
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """In `file` of the core, `old` becomes `new`. `seeds`: 0 if the measure of fairness is to tell.
-
-    `profile`: the only one of the simulation that is run, to find it sooner.
-    """
-
-    file: str
-    old: str
-    new: str
-    seeds: int = 360
-    profile: str = ""
-
-    def plant(self, root: Path) -> None:
-        """Change a copy of the broker. AssertionError if the text is not there, or more than once."""
-        path = root / "broker" / self.file
-        text = path.read_text()
-        count = text.count(self.old)
-        assert count == 1, f"{self.file} has this {count} times: {self.old}"
-        path.write_text(text.replace(self.old, self.new))
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -238,6 +218,7 @@ MUTANTS: dict[str, Mutant] = {
         "core/letter.py", "            if where == queue:\n", "            if False:\n", profile="cycle"
     ),
 }
+MUTANTS |= GROUP_MUTANTS
 ORDINARY = (
     "cursor not pulled back",
     "lost baton",

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.queues.mutants import MUTANTS, ORDINARY, ROOT, Mutant, copy, survives
+from tests.simulation.queues.mutant import Mutant
+from tests.simulation.queues.mutants import MUTANTS, ORDINARY, ROOT, copy, survives
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -1,0 +1,142 @@
+"""Faults of message groups that are planted one at a time."""
+
+from tests.simulation.queues.mutant import Mutant
+
+GROUP_MUTANTS: dict[str, Mutant] = {
+    "a fresh group is not looked at again": Mutant(
+        "core/groups.py",
+        "            self._take(group, consumer)\n            hidden = True\n",
+        "            self._take(group, consumer)\n",
+        profile="groups, sticky, priorities, bytes",
+    ),
+    "a group is free before its last entry in flight settles": Mutant(
+        "core/groups.py",
+        "            group.inflight -= 1\n        if group.inflight == 0:\n",
+        "            group.inflight -= 1\n        if group.owner is not None or group.inflight == 0:\n",
+        profile="groups",
+    ),
+    "a returned entry of a group is passed by a later one": Mutant(
+        "core/group_search.py",
+        "        if own is not None and own.precedes(entry):\n",
+        "        if own is not None:\n",
+        profile="groups",
+    ),
+    "rebalancing moves a group with entries in flight": Mutant(
+        "core/groups.py",
+        "        for group in groups:\n            if group.inflight == 0:\n",
+        "        for group in groups:\n            if True:\n",
+        profile="groups, rebalanced",
+    ),
+    "an idle key is forgotten although in flight": Mutant(
+        "core/groups.py",
+        "            self.idle.pop(group, None)\n        group.entries += 1\n",
+        "            pass\n        group.entries += 1\n",
+        profile="groups, few remembered",
+    ),
+    "the key used last is forgotten": Mutant(
+        "core/groups.py",
+        "next(iter(self.idle))",
+        "next(reversed(self.idle))",
+        profile="groups, few remembered",
+    ),
+    "nothing closes a group": Mutant(
+        "core/groups.py",
+        "            group.shut = True\n            hidden = True\n",
+        "            hidden = True\n",
+        profile="groups",
+    ),
+    "a group that is closed is not looked at again": Mutant(
+        "core/groups.py",
+        "            group.shut = True\n            hidden = True\n",
+        "            group.shut = True\n",
+        seeds=1000,
+        profile="groups, sticky, priorities, bytes",
+    ),
+    "nobody is told that a group is free": Mutant(
+        "core/groups.py",
+        "        if freed and queue.ready != 0:\n",
+        "        if False:\n",
+        seeds=1000,
+        profile="groups",
+    ),
+    "others are told that a group is free before it is": Mutant(
+        "core/groups.py",
+        "            self._rest(group)\n            self.wake()\n",
+        "            self.wake()\n            self._rest(group)\n",
+        seeds=1000,
+        profile="groups",
+    ),
+    "who lacks room is not told that a group is free": Mutant(
+        "core/groups.py",
+        "        if queue.waiting:\n",
+        "        if False:\n",
+        seeds=1000,
+        profile="groups, sticky, priorities, bytes",
+    ),
+    "what is parked of a free group stays there": Mutant(
+        "core/groups.py",
+        "                group.take_parked(context)\n                heappush(context.behind, entry)\n",
+        "                pass\n",
+        profile="groups",
+    ),
+    "an owner is not told what is parked of its group": Mutant(
+        "core/group_search.py",
+        "        owner.holding.add_head(group)\n    rules",
+        "        pass\n    rules",
+        profile="groups",
+    ),
+    "groups outlive their owners": Mutant(
+        "core/groups.py",
+        "        if holding is not None and consumer.state == REMOVED:\n",
+        "        if False:\n",
+        profile="groups",
+    ),
+    "groups of those who stand by stay theirs": Mutant(
+        "core/exclusive.py",
+        "            self.queue.discipline.served_alone(successor)\n",
+        "            pass\n",
+        profile="groups, one consumer",
+    ),
+    "a group is overtaken in strict order": Mutant(
+        "core/groups.py",
+        "group.inflight == 0 and group.first() is entry",
+        "group.first() is entry",
+        profile="groups, strict order",
+    ),
+    "the first of a group need not be first in strict order": Mutant(
+        "core/groups.py",
+        "group.inflight == 0 and group.first() is entry",
+        "group.inflight == 0",
+        profile="groups, strict order",
+    ),
+    "an owner is not told that it is its turn in strict order": Mutant(
+        "core/groups.py",
+        "            self._open_to(group, owner)\n",
+        "            pass\n",
+        profile="groups, strict order",
+    ),
+    "a limit does not know what is parked": Mutant(
+        "core/group_search.py",
+        "        rules.victims.offer(entry)\n",
+        "        pass\n",
+        profile="groups, limits",
+    ),
+    "numbers are no keys": Mutant(
+        "core/group_key.py",
+        "not isinstance(value, (str, int))",
+        "not isinstance(value, str)",
+        profile="groups",
+    ),
+    "groups of JMS are none": Mutant(
+        "core/view.py",
+        "        return headers.get(_JMS_GROUP_ID) if value is None else value\n",
+        "        return value\n",
+        profile="groups",
+    ),
+    "a key on disk cannot be read": Mutant(
+        "core/group_key.py",
+        "            view = self._views(message, self._store)\n",
+        '            view = self._views(message, self._store) if message.content else ""\n',
+        profile="groups, log",
+    ),
+}

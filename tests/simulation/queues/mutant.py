@@ -1,0 +1,28 @@
+"""A fault that is planted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """In `file` of the core, `old` becomes `new`. `seeds`: 0 if the measure of fairness is to tell.
+
+    `profile`: the only one of the simulation that is run, to find it sooner.
+    """
+
+    file: str
+    old: str
+    new: str
+    seeds: int = 360
+    profile: str = ""
+
+    def plant(self, root: Path) -> None:
+        """Change a copy of the broker. AssertionError if the text is not there, or more than once."""
+        path = root / "broker" / self.file
+        text = path.read_text()
+        count = text.count(self.old)
+        assert count == 1, f"{self.file} has this {count} times: {self.old}"
+        path.write_text(text.replace(self.old, self.new))
