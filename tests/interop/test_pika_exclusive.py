@@ -100,6 +100,24 @@ def test_a_queue_whose_consumers_are_all_exclusive_and_drain(pika_dial: Dial, na
     channel.queue_delete(name)
 
 
+@pytest.mark.parametrize("takeover", ["immediate", "drain"])
+def test_who_is_cancelled_keeps_what_it_has(pika_dial: Dial, name: str, takeover: str) -> None:
+    channel = pika_dial().channel()
+    channel.queue_declare(name, arguments={"x-exclusive-takeover": takeover})
+    first, second = exclusive(pika_dial, name, 2), exclusive(pika_dial, name)
+    publish(channel, name, 0, 1, 2)
+    first.receive(2)
+    first.channel.basic_cancel(first.tag)
+    order = [0, 1, 2]
+    if takeover == "immediate":
+        assert numbers(second.receive(1)) == [2]
+        order = [0, 1]
+    assert second.look() == 0
+    first.connection.close()
+    assert [(again, n) for _, again, n in second.receive(len(order))] == [(n < 2, n) for n in order]
+    channel.queue_delete(name)
+
+
 def told(channel: BlockingChannel, queue: str, count: int) -> list[tuple[object, ...]]:
     """The next messages about consumers."""
     found: list[tuple[object, ...]] = []
