@@ -8,11 +8,6 @@ from tests.wired import House, Wired
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def client(house: House) -> Wired:
     """A publisher in confirm mode; `d` is a durable queue, `t` a transient one."""
     client = house.open()

@@ -10,11 +10,6 @@ from tests.frames import frame_bytes, header_bytes, method_bytes, publish_bytes
 from tests.wired import House
 
 
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 def get(queue: str) -> bytes:
     """A basic.get and the return of what it brings."""
     return method_bytes(Basic.Get(queue=queue), 1) + method_bytes(Basic.Nack(0, multiple=True), 1)

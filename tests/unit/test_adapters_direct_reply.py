@@ -10,11 +10,6 @@ from tests.wired import CAPABILITIES, House, Wired
 REPLY_TO = "amq.rabbitmq.reply-to"
 
 
-@pytest.fixture
-def house() -> House:
-    return House()
-
-
 def requester(house: House, vhost: str = "/") -> tuple[Wired, str]:
     """A client that takes replies, and its name."""
     client = house.connect()

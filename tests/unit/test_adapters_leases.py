@@ -10,11 +10,6 @@ from tests.wired import House, Wired
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def client(house: House) -> Wired:
     return with_queue(house)
 

@@ -1,15 +1,9 @@
 """Deliveries that come again: to the consumer that has them, through the queue, what they count and cost."""
 
-import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.target091 import OUTPUT_BYTES_MAX
 from tests.wired import House, Wired
-
-
-@pytest.fixture
-def house() -> House:
-    return House()
 
 
 def test_the_second_connection_gets_back_what_the_first_held(house: House) -> None:

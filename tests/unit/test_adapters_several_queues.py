@@ -10,11 +10,6 @@ ALSO = "x-also-consume"
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def client(house: House) -> Wired:
     """Has declared the queues `a`, `b` and `c`."""
     client = house.open()

@@ -12,11 +12,6 @@ WAIT = "x-get-wait"
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def client(house: House) -> Wired:
     """Has declared the queue `q`, whose gets wait a second, and has two channels."""
     client = house.open()

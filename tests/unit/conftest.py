@@ -1,0 +1,11 @@
+"""What unit tests share."""
+
+import pytest
+
+from tests.wired import House
+
+
+@pytest.fixture
+def house() -> House:
+    """A broker whose parts are all moved by hand, with nothing in it."""
+    return House()
