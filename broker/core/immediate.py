@@ -17,6 +17,7 @@ from broker.core.expiry import next_in_time, stop_timer
 from broker.core.index import all_levels, levels_for
 from broker.core.leaving import drop
 from broker.core.message import Message
+from broker.core.notifying import notify_consumer
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -151,4 +152,6 @@ def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None
     target.deliver(consumer, entry)
     if consumer.no_ack:
         queue.settle(entry)
+    if queue.discipline is not None:
+        notify_consumer(queue, consumer)  # there may be more that has come to be for it alone
     target.session.connection.schedule()  # it is not its turn, but somebody has to flush

@@ -258,6 +258,15 @@ def test_immediate_goes_to_the_owner() -> None:
     assert low.numbers == [3]
 
 
+def test_who_takes_a_group_out_of_its_turn_gets_the_rest_of_it_too() -> None:
+    yard = GroupBench(PriorityEntryList(2))
+    told, idle = yard.client(), yard.client()
+    yard.send("a")
+    assert enqueue_immediate(yard.queue, yard.next("a", priority=1))
+    yard.run()
+    assert (told.numbers, idle.numbers) == ([], [2, 1])
+
+
 def test_an_arrival_of_higher_priority_is_found_by_the_owner() -> None:
     yard = GroupBench(PriorityEntryList(3))
     first, second = yard.client(1), yard.client(1)
