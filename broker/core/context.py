@@ -54,6 +54,11 @@ class QueueContext:
         self.browsers: Browsers | None = None
         self.row: Row | None = None
 
+    @property
+    def is_left(self) -> bool:
+        """Whether nobody shares it any more, or will: who comes with the same filter gets another one."""
+        return self.users == 0 and self.filter is not None
+
     def get_next_available_entry(self) -> QueueEntry | None:
         """The entry to deliver next, or None; changes nothing but the cursor."""
         self.more = False

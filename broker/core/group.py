@@ -51,6 +51,8 @@ class Group:
         """Keep an entry that the cursor of `context` passes; true if it is the first of them."""
         heap = self.parked.get(context)
         if heap is None:
+            for left in [each for each in self.parked if each.is_left]:
+                del self.parked[left]  # or whoever comes with a filter of its own leaves something for good
             heap = self.parked[context] = []
         heappush(heap, entry)
         is_first = heap[0] is entry

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from heapq import heappush
 from typing import TYPE_CHECKING, Final, final
 
@@ -63,7 +64,7 @@ class Groups(Discipline):
         self.rebalances = rebalances
         self.idle_max = idle_max
         self.by_key: dict[str, Group] = {}
-        self.idle: dict[Group, None] = {}
+        self.idle: OrderedDict[Group, None] = OrderedDict()
         self._keys = keys
         # what consumers are to be told by `wake`
         self._freed: bool = False
@@ -266,8 +267,8 @@ class Groups(Discipline):
             entry = group.first_parked(context)
             if entry is None:
                 continue
-            if context.users == 0 and context.filter is not None:
-                del group.parked[context]  # all its consumers have gone
+            if context.is_left:
+                del group.parked[context]
             elif not self.strict or entry is group.first():
                 group.take_parked(context)
                 heappush(context.behind, entry)

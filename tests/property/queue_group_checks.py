@@ -57,7 +57,7 @@ def check_parked(groups: Groups, group: Group) -> None:
     for context, heap in group.parked.items():
         assert len(heap) <= 2 * group.entries + 8, "G4"
         parked = [entry for entry in heap if entry.state == AVAILABLE]
-        if not parked or (context.filter is not None and context.users == 0):
+        if not parked or context.is_left:
             continue
         first = min(parked)
         if not groups.is_open(first):

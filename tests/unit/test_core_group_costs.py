@@ -5,7 +5,7 @@ import pytest
 from broker.core.fifo_list import FifoEntryList
 from broker.core.rules import Rules
 from tests.clock import HandClock
-from tests.grouping import GroupBench
+from tests.grouping import GroupBench, Numbers
 from tests.topology import new_vhost
 from tests.unit.test_core_costs import CountingList
 
@@ -71,3 +71,16 @@ def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
         owner.ack()
         bench.run()
     assert owner.numbers == [1, 6, 7]
+
+
+def test_who_has_come_and_gone_with_a_selector_of_its_own_leaves_little() -> None:
+    bench, _ = counted()
+    owner = bench.client(1)
+    bench.send("a", "a", "a")
+    bench.run()
+    for _ in range(200):
+        bench.client(entry_filter=Numbers(lambda number: number > 1)).vanish()
+        bench.client(entry_filter=Numbers(lambda number: number > 1)).cancel()
+    group = bench.groups.by_key["a"]
+    assert group.owner is owner.consumer
+    assert len(group.parked) <= 3
