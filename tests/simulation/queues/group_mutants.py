@@ -49,7 +49,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         "core/groups.py",
         "            group.shut = True\n            hidden = True\n",
         "            group.shut = True\n",
-        seeds=1000,
+        seeds=2000,
         profile="groups, sticky, priorities, bytes",
     ),
     "nobody is told that a group is free": Mutant(

@@ -83,7 +83,10 @@ def publish(world: World) -> None:
 
 
 def publish_immediate(world: World) -> None:
-    """Somebody can have it at once, or nobody gets it; who lacks room for something else is not asked."""
+    """Somebody of the highest priority that wants it can have it at once, or nobody gets it.
+
+    Who lacks room for something else is not asked.
+    """
     note, shelves, route = draft(world)
     if refuses_all(shelves):
         return
@@ -97,7 +100,9 @@ def publish_immediate(world: World) -> None:
         sure = all(first is None or taker.fits(first.note.size) for taker, first in nexts)
         item = book.put(note, shelf)
         shelf.fresh = item
-        wanted = any(first is item for _, first in shelf.able(now))
+        asked = [taker for taker in takers if shelf.could_take(taker, item, now)]
+        top = max(map(shelf.urgency, asked), default=None)
+        wanted = any(first is item and shelf.urgency(taker) == top for taker, first in shelf.able(now))
         expected.append((shelf, item, sure, wanted))
     taken = send(world, route, message_of(note, route), True)
     count = 0
