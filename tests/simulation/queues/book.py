@@ -7,9 +7,9 @@ itself when it does it. It shares no code with the broker.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tests.simulation.queues.journal import Journal
+from tests.simulation.queues.letters import Letter, ends_cycle
 from tests.simulation.queues.model import (
     EXPIRED,
     HELD,
@@ -26,17 +26,12 @@ from tests.simulation.queues.model import (
     Shelf,
     Spec,
     Taker,
-    ends_cycle,
 )
 
 
-@dataclass
-class Letter:
-    """A dead letter that is on its way. `to`: where it is put; `origin`: what it is of, in the log."""
-
-    note: Note
-    to: list[Shelf]
-    origin: tuple[str, int]
+def key_of(note: Note, shelf: Shelf) -> tuple[str, int]:
+    """What the log calls a note in a queue."""
+    return shelf.name, note.number if note.until is None else -note.number
 
 
 class Book:
@@ -97,7 +92,16 @@ class Book:
         note.appended, note.date = self.tick(), self.time()
         for shelf in shelves:
             if note.persistent and shelf.spec.logged:
-                self.journal.add((shelf.name, note.number))
+                self.journal.add(key_of(note, shelf))
+            if note.until is not None:
+                self.journal.held[shelf.name, note.number, note.until] = key_of(note, shelf)
+
+    def accept(self, note: Note, shelf: Shelf) -> None:
+        """It is put in, or held for now."""
+        if note.until is None:
+            self.put(note, shelf)
+        else:
+            shelf.delays.hold(note, note.until, key_of(note, shelf))
 
     def put(self, note: Note, shelf: Shelf) -> Item:
         """It is linked; nobody has been told."""

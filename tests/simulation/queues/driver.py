@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.simulation.queues import (
+    delaying,
     group_profiles,
     profiles,
     publishing,
@@ -47,7 +48,9 @@ STEP: dict[str, tuple[int, Step]] = {
     "discard": (4, steps.discard),
     "release": (8, steps.release),
     "send again": (2, steps.send_again),
-    "pass time": (4, steps.pass_time),
+    "cancel delayed": (0, delaying.cancel),
+    "move delayed": (0, delaying.move),
+    "pass time": (4, delaying.pass_time),
     "turn": (14, steps.turn),
     "rest": (8, steps.rest),
     "commit": (1, restarting.commit),

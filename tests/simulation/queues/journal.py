@@ -20,6 +20,7 @@ class Journal:
         self.counts: dict[Key, list[tuple[int, int]]] = {}
         self.declared: dict[str, int] = {}
         self.deleted: dict[str, int] = {}
+        self.held: dict[tuple[str, int, int], Key] = {}  # by queue, number and time, what was held ever
         self.moved: dict[Key, Key] = {}  # what was written in one step with the removal of what
         self.together: list[tuple[int, list[Key], list[Key]]] = []  # transactions: added, removed
 

@@ -15,7 +15,7 @@ from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.route import Route
 from broker.core.schedule import Schedule
 from broker.core.selector.selector import Selector
-from broker.core.view import MessageView
+from broker.core.view import MessageView, Views
 from broker.store.log import Log
 from broker.store.restore import Recovered, close
 from broker.store.syncer import DiskSyncer
@@ -87,7 +87,9 @@ class Mark(DurableWaiter):
 class Life:
     """`numbers`: of messages, as far as they have been asked for."""
 
-    def __init__(self, disk: SimDisk, clock: HandClock, write_letter: LetterWriter) -> None:
+    def __init__(
+        self, disk: SimDisk, clock: HandClock, write_letter: LetterWriter, views: Views = NoteView
+    ) -> None:
         clock.wakes.clear()
         clock.schedule = Schedule(clock.time, clock.date, clock.wakes.append)
         self.deferred = Deferred()
@@ -105,7 +107,7 @@ class Life:
         )
         names = itertools.count(1)
         self.broker = Broker(
-            self.log, Counters(), lambda: str(next(names)), clock.schedule, NoteView, write_letter
+            self.log, Counters(), lambda: str(next(names)), clock.schedule, views, write_letter
         )
         self.clean = self.log.recover(Recovered(self.broker)).clean
         self.vhost = self.broker.declare_vhost("/")

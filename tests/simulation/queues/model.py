@@ -10,6 +10,7 @@ from bisect import insort
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.simulation.queues.delays import Delays
 from tests.simulation.queues.grouping import Grouping, Groups
 from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.recall import Knows, Recall
@@ -82,6 +83,7 @@ class Note:
     appended: int = 0
     date: int = 0
     headers: dict[str, object] = field(default_factory=dict)
+    until: int | None = None  # it is held by the queues that it goes to
 
 
 @dataclass(eq=False)
@@ -156,6 +158,7 @@ class Shelf:
         self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
         self.service = Service(self)
         self.groups = Groups(self, seen)
+        self.delays = Delays(journal)
         self.recall = Recall(spec.knows, journal)
         self.current: dict[int, Item] = {}  # by kind, the latest where only that is kept
 
@@ -279,18 +282,6 @@ class Shelf:
     def is_exhausted(self, item: Item) -> bool:
         """Whether it has been given out so often that it may not come back."""
         return self.spec.limit is not None and item.count > self.spec.limit
-
-
-def ends_cycle(note: Note, queue: str, reason: str) -> bool:
-    """Whether a letter about `note` may not go to `queue`: it died there, and no client refused it since."""
-    if reason == REJECTED:
-        return False
-    for where, why in note.deaths:
-        if why == REJECTED:
-            return False
-        if where == queue:
-            return True
-    return False
 
 
 class Seen(Counter[str]):

@@ -33,6 +33,7 @@ class Profile:
     persistent: float = 0
     groups: float = 0
     repeats: float = 0
+    delays: float = 0
     expirations: tuple[int | None, ...] = (None,)
     scan_budget: int = 0
     weights: dict[str, int] = field(default_factory=dict)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from broker.core.altering import stop_queue
 from broker.core.errors import QueueStopped
-from broker.core.message import Message
+from broker.core.message import DELAYED, Message
 from broker.core.publishing import DUPLICATE, NOT_NOW, REFUSED
 from broker.core.route import Route
 from tests.simulation.queues import checks
-from tests.simulation.queues.life import message_of
+from tests.simulation.queues.delaying import delay
 from tests.simulation.queues.model import DROP_HEAD, InvariantError, Note, Shelf
 from tests.simulation.queues.remembering import introduce, remember, strangers
 from tests.simulation.queues.world import World
@@ -36,12 +36,14 @@ def draft(world: World) -> tuple[Note, list[Shelf], Route]:
     )
     if profile.repeats:
         introduce(world, note)
+    if rng.random() < profile.delays:
+        delay(world, note, shelves)
     return note, shelves, route
 
 
 def send(world: World, route: Route, message: Message, immediate: bool = False) -> int:
     vhost = world.life.vhost
-    if message.expiration >= 0:
+    if message.expiration >= 0 or message.marks & DELAYED:
         return vhost.publish_carefully(route, message, immediate)
     return vhost.publish(route, message, immediate)
 
@@ -56,7 +58,7 @@ def publish(world: World) -> None:
         note, shelves, route = draft(world)
         if refuses_all(shelves):
             try:
-                send(world, route, message_of(note, route))
+                send(world, route, world.message(note, route))
             except QueueStopped:
                 world.seen("publish: the queue is stopped")
                 continue
@@ -66,12 +68,12 @@ def publish(world: World) -> None:
         if not refused:
             world.book.append(note, shelves)
             for shelf in shelves:
-                world.book.put(note, shelf)
+                world.book.accept(note, shelf)
                 remember(note, shelf)
         queues = [world.queue_of(shelf) for shelf in shelves]
         before = [(queue.manager.wakeups, checks.lookers(queue)) for queue in queues]
         deliveries = world.deliveries
-        taken = send(world, route, message_of(note, route))
+        taken = send(world, route, world.message(note, route))
         expected = REFUSED if refused else len(shelves) or DUPLICATE
         check_taken(world, note, taken, expected)
         world.book.end_of_step()
@@ -88,6 +90,7 @@ def publish_immediate(world: World) -> None:
     Who lacks room for something else is not asked.
     """
     note, shelves, route = draft(world)
+    note.until = None  # nothing is delayed then
     if refuses_all(shelves):
         return
     shelves = strangers(world, note, shelves)
@@ -104,7 +107,7 @@ def publish_immediate(world: World) -> None:
         top = max(map(shelf.urgency, asked), default=None)
         wanted = any(first is item and shelf.urgency(taker) == top for taker, first in shelf.able(now))
         expected.append((shelf, item, sure, wanted))
-    taken = send(world, route, message_of(note, route), True)
+    taken = send(world, route, world.message(note, route), True)
     count = 0
     for shelf, item, sure, wanted in expected:
         was_taken = item.was_out

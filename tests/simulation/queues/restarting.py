@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.core.stopping import stopped
+from tests.simulation.queues import delaying
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
 from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
@@ -86,6 +87,8 @@ def adopt(world: World) -> None:
         check(seen, "R2", journal.queue_status(name) != NOT, f"queue {name} was deleted")
         for entry in queue.entries:
             found[name, numbers(entry.message)] = (bool(entry.redelivered), int(entry.delivery_count))
+        for key in delaying.held_keys(world, queue):
+            found[key] = (False, 0)
     for name in journal.declared:
         there = name in vhost.queues or journal.queue_status(name) != MUST
         check(seen, "R1", there, f"queue {name} is lost")
@@ -119,7 +122,8 @@ def take_over(
     if old is not None and spec.logged:
         shelf.recall = old.recall
     recognize(world, shelf, world.life.vhost.queues[name], set(found), old is not None)
-    order = [number for queue, number in found if queue == name]
+    delaying.take_over(world, shelf, world.life.vhost.queues[name])
+    order = [number for queue, number in found if queue == name and number > 0]
     notes = sorted((book.notes[number] for number in order), key=lambda note: note.appended)
     for note in notes:
         item = shelf.put(note, book.tick(), note.date)
@@ -159,6 +163,7 @@ def resume(world: World) -> None:
             book.leave(shelf, item, LIMIT)
     life.broker.resume()
     world.clock.advance(0)
+    delaying.check_due(world, world.clock.now)
     world.remembered.clear()
     current = {base: name for base, name in world.work.items() if name in book.shelves}
     for base, spec in world.profile.queues.items():

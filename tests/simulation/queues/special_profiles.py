@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.simulation.queues.model import REJECT, Spec
+from tests.simulation.queues.model import REJECT, REJECT_DLX, Spec
 from tests.simulation.queues.profiles import DEAD, LOGGED, PLAIN, RESTARTS, Profile
 from tests.simulation.queues.recall import Knows
 
@@ -28,6 +28,32 @@ PROFILES: dict[str, Profile] = {
         },
         repeats=0.8,
         weights=RESTARTS | {"transaction": 8},
+    ),
+    "delays": replace(
+        PLAIN,
+        queues={
+            "work": Spec(levels=3, ttl=40, dead_letter=DEAD),
+            "more": Spec(max_length=3, overflow=REJECT_DLX, dead_letter=DEAD),
+            "rest": Spec(max_length=4, overflow=REJECT),
+            DEAD: Spec(max_length=5),
+        },
+        targets=(DEAD,),
+        fanout=("work", "more"),
+        delays=0.5,
+        browsers=0.1,
+        weights={"cancel delayed": 2, "move delayed": 3, "pass time": 10},
+    ),
+    "delays, in the log": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, dead_letter=DEAD, ttl=50),
+            DEAD: Spec(durable=True),
+            "other": Spec(durable=True, levels=2, knows=Knows(window=30)),
+            "full": Spec(durable=True, max_length=3, overflow=REJECT_DLX, dead_letter=DEAD),
+        },
+        delays=0.5,
+        repeats=0.2,
+        weights=RESTARTS | {"cancel delayed": 2, "move delayed": 3, "pass time": 10},
     ),
     "ids, not in the log": replace(
         PLAIN,

@@ -286,11 +286,6 @@ def get(world: World) -> None:
 # ---- time and turns
 
 
-def pass_time(world: World) -> None:
-    """Whatever becomes due happens at its own time."""
-    world.clock.advance(world.rng.choice((1, 5, 9, 10, 60)))
-
-
 def turn(world: World) -> None:
     world.scheduler.step(world.rng.choice((1, 2, 16)))
 

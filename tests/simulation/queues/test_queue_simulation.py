@@ -11,10 +11,12 @@ import pytest
 
 from tests.simulation.queues import (
     book,
+    delays,
     group_profiles,
     grouping,
     journal,
     labels,
+    letters,
     model,
     profiles,
     recall,
@@ -25,11 +27,24 @@ from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
-ORDINARY = 276
+ORDINARY = 300
 RARE = (("log, limits", 12),)  # what few seeds exercise
 NIGHTLY = 10_000
 CHUNK = 1_000
-MODEL = (book, group_profiles, grouping, journal, labels, model, profiles, recall, service, windows)
+MODEL = (
+    book,
+    delays,
+    group_profiles,
+    grouping,
+    journal,
+    labels,
+    letters,
+    model,
+    profiles,
+    recall,
+    service,
+    windows,
+)
 
 
 def run(first: int, count: int) -> Seen:

@@ -8,9 +8,8 @@ from broker.core.route import Route
 from broker.core.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, HeldSettlement, Transaction
 from broker.core.vhost import VirtualHost
 from tests.simulation.queues import checks
-from tests.simulation.queues.book import Letter
 from tests.simulation.queues.clients import Held
-from tests.simulation.queues.life import message_of
+from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
 from tests.simulation.queues.publishing import check_taken, draft, refuses_all
 from tests.simulation.queues.remembering import strangers
@@ -36,7 +35,7 @@ class Job:
         self.unreserve(note, shelves)
         for shelf in shelves:
             if self.world.book.shelves.get(shelf.name) is shelf:
-                self.world.book.put(note, shelf)
+                self.world.book.accept(note, shelf)
                 shelf.recall.keep(note, note.persistent and shelf.spec.logged)
 
     def settle(self) -> None:
@@ -63,7 +62,7 @@ class Sending(HeldPublish):
     """A publish in a transaction."""
 
     def __init__(self, job: Job, note: Note, shelves: list[Shelf], route: Route, last: bool) -> None:
-        super().__init__(route, message_of(note, route), [], False)
+        super().__init__(route, job.world.message(note, route), [], False)
         self.job = job
         self.note = note
         self.shelves = shelves

@@ -12,18 +12,20 @@ from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
 from broker.core.letter import DeadLetter, Notice
-from broker.core.message import Message
+from broker.core.message import DELAYED, Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.route import Route
 from broker.core.session import Session
 from broker.core.view import MessageView
 from tests.clock import HandClock
 from tests.dispatch import HandScheduler
-from tests.simulation.queues import checks
-from tests.simulation.queues.book import Book, Letter
+from tests.simulation.queues import checks, delaying
+from tests.simulation.queues.book import Book
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.labels import group_headers
-from tests.simulation.queues.life import Life, Mark, content_of
+from tests.simulation.queues.letters import Letter
+from tests.simulation.queues.life import Life, Mark, NoteView, content_of, message_of
 from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
 from tests.simulation.queues.profiles import Profile
 from tests.simulation.queues.structure import check_structure
@@ -56,7 +58,7 @@ class World:
     def begin(self) -> None:
         """A process starts: nobody is connected."""
         self.committing = None
-        self.life = Life(self.disk, self.clock, self.write_letter)
+        self.life = Life(self.disk, self.clock, self.write_letter, self.view)
         self.scheduler = HandScheduler()
         self.clients: list[Client] = []
         self.wires = [self.new_wire() for _ in range(self.profile.wires)]
@@ -97,7 +99,23 @@ class World:
         note = Note(self.note_numbers, size, headers=headers, **fields)  # type: ignore[arg-type]
         return self.book.new_note(note)
 
+    def message(self, note: Note, route: Route) -> Message:
+        """The message of a note, as its publisher sends it."""
+        message = message_of(note, route)
+        if note.until is not None:
+            message.date = note.until + self.clock.offset
+            message.marks |= DELAYED
+        return message
+
     # ---- what the broker tells
+
+    def view(self, message: Message, store: MessageStore) -> MessageView:
+        """The broker looks into a message: one that it has held, because it is time for it."""
+        if message.marks & DELAYED:
+            view = delaying.released(self, message)
+            if view is not None:
+                return view
+        return NoteView(message, store)
 
     def delivered(
         self, client: Client, consumer: QueueConsumer, entry: QueueEntry, getting: bool = False
@@ -197,6 +215,7 @@ class World:
             queue = self.queue_of(shelf)
             numbers = {entry: self.life.number(entry.message) for entry in queue.entries}
             check_structure(self.seen, shelf, queue, numbers, self.clock.now)
+            delaying.check_waits(self, shelf, queue)
         for client in self.clients:
             if client.lease is not None:
                 ends = [

@@ -1,0 +1,193 @@
+"""Messages that are held until their date: published, moved, cancelled, released, there after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from broker.core.delaying import delays_of
+from broker.core.message import Message
+from broker.core.queue import Queue
+from broker.core.timetable import Held, soonest_first
+from broker.core.view import MessageView
+from tests.simulation.queues import checks
+from tests.simulation.queues.delays import DELAY, DELIVERY_TIME, RETRY, Wait
+from tests.simulation.queues.life import NoteView, content_of
+from tests.simulation.queues.model import MAXLEN, REJECT_DLX, Note, Shelf
+
+if TYPE_CHECKING:
+    from tests.simulation.queues.world import World
+
+WAITS = (1, 5, 9, 30, 60)
+AGAIN = 1_000_000  # the log has a message that is moved under a number that is so much higher
+
+
+def delay(world: World, note: Note, shelves: list[Shelf]) -> None:
+    """Have a message say when it is to be delivered, in one way or the other."""
+    wait = world.rng.choice(WAITS)
+    note.until = world.clock.now + wait
+    if len(shelves) > 1 or world.rng.random() < 0.5:
+        note.headers[DELAY] = wait
+    else:
+        note.headers[DELIVERY_TIME] = note.until + world.clock.offset
+
+
+def places(queue: Queue) -> list[Held]:
+    """What `queue` holds, soonest first."""
+    timetable = None if queue.rules is None else queue.rules.timetable
+    return [] if timetable is None else list(soonest_first(timetable.places()))
+
+
+def waiting(world: World) -> tuple[Shelf, Wait, Held] | None:
+    """Any of the messages that are held."""
+    shelves = [shelf for shelf in world.book.shelves.values() if shelf.delays.waits]
+    if not shelves:
+        return None
+    shelf = world.rng.choice(shelves)
+    at = world.rng.randrange(len(shelf.delays.waits))
+    return shelf, shelf.delays.in_order()[at], places(world.queue_of(shelf))[at]
+
+
+# ---- what operators do
+
+
+def cancel(world: World) -> None:
+    """A message is never put in."""
+    found = waiting(world)
+    if found is not None:
+        shelf, wait, held = found
+        shelf.delays.waits.remove(wait)
+        world.book.journal.remove(wait.key)
+        delays_of(world.queue_of(shelf), world.life.vhost).drop(held)
+        world.seen("delayed: cancelled")
+
+
+def move(world: World) -> None:
+    """A message waits for another date."""
+    found = waiting(world)
+    if found is None:
+        return
+    shelf, wait, held = found
+    until = world.clock.now + world.rng.choice(WAITS)
+    if (shelf.name, wait.note.number, until) in world.book.journal.held:
+        return
+    shelf.delays.waits.remove(wait)
+    logged = wait.note.persistent and shelf.spec.logged
+    key = (shelf.name, wait.key[1] - AGAIN) if logged else wait.key
+    if logged:
+        world.book.journal.add(key)
+        world.book.journal.move(wait.key, key)
+        world.book.journal.remove(wait.key)
+    shelf.delays.hold(wait.note, until, key)
+    delays_of(world.queue_of(shelf), world.life.vhost).move(held, until + world.clock.offset)
+    world.seen("delayed: moved")
+
+
+# ---- when it is time
+
+
+class ReleasedView(NoteView):
+    """A message that was held, as consumers are to see it."""
+
+    def __init__(self, message: Message, world: World, note: Note) -> None:
+        super().__init__(message, world.life.log)
+        self.note = note
+
+    def released_content(self, name: str) -> bytes:
+        assert name == DELAY
+        return content_of(self.note)
+
+
+def released(world: World, message: Message) -> MessageView | None:
+    """A queue is about to get a message that it has held; None: it is only being published."""
+    number = world.life.number(message)
+    for shelf in world.book.shelves.values():
+        for wait in shelf.delays.waits:
+            due = wait.note.number == number and wait.until <= world.clock.now
+            if due and (number, wait.until) not in as_found(world, world.queue_of(shelf)):
+                return ReleasedView(message, world, put(world, shelf, wait))
+    return None
+
+
+def put(world: World, shelf: Shelf, wait: Wait) -> Note:
+    """The model does it first. Those before it must have been refused."""
+    book, seen = world.book, world.seen
+    for other in shelf.delays.in_order():
+        if other is wait:
+            break
+        full = shelf.refuses(other.note.size)
+        checks.check(seen, "T1", full, f"{wait.note.number} comes before {other.note.number}")
+        shelf.delays.postpone(other, world.clock.now)
+    shelf.delays.waits.remove(wait)
+    checks.check(seen, "T2", wait.until <= world.clock.now, f"{wait.note.number} comes too early")
+    note = replace(wait.note, until=None, headers=dict(wait.note.headers))
+    if DELAY in note.headers:
+        world.note_numbers += 1
+        note.number = world.note_numbers
+        note.headers[DELAY] = -int(str(note.headers[DELAY]))
+    book.new_note(note)
+    book.journal.remove(wait.key)
+    if shelf.refuses(note.size):
+        passes_on = shelf.spec.overflow == REJECT_DLX and shelf.spec.dead_letter is not None
+        checks.check(seen, "T2", passes_on, f"{note.number} comes into a queue that is full")
+        book.dying[shelf.name, note.number] = MAXLEN
+        book.origins[note.number] = wait.key
+        seen("delayed: passed on")
+        return note
+    book.append(note, [shelf])
+    if note.persistent and shelf.spec.logged:
+        book.journal.move(wait.key, (shelf.name, note.number))
+    book.put(note, shelf)
+    seen("delayed: released")
+    return note
+
+
+def pass_time(world: World) -> None:
+    """Whatever becomes due happens at its own time."""
+    before = world.clock.now
+    world.clock.advance(world.rng.choice((1, 5, 9, 10, 60, *((RETRY,) if world.profile.delays else ()))))
+    check_due(world, before)
+
+
+def check_due(world: World, before: int) -> None:
+    """What was due since `before` has come, but for what is refused."""
+    for shelf in world.book.shelves.values():
+        for wait in shelf.delays.in_order():
+            if wait.until <= world.clock.now:
+                full = shelf.refuses(wait.note.size)
+                checks.check(world.seen, "T2", full, f"{wait.note.number} does not come")
+                shelf.delays.postpone(wait, max(before, wait.until))
+                world.seen("delayed: refused")
+
+
+def check_waits(world: World, shelf: Shelf, queue: Queue) -> None:
+    """The queue holds what the model holds, in its order."""
+    expected = [(wait.note.number, wait.until) for wait in shelf.delays.in_order()]
+    found = as_found(world, queue)
+    checks.check(world.seen, "T1", found == expected, f"{shelf.name} holds {found}, not {expected}")
+
+
+# ---- after a restart
+
+
+def as_found(world: World, queue: Queue) -> list[tuple[int, int]]:
+    """The numbers of what `queue` holds, and until when, soonest first."""
+    held = [(place.message, int(place.date)) for place in places(queue)]
+    return [(world.life.number(each), date - world.clock.offset) for each, date in held if each is not None]
+
+
+def held_keys(world: World, queue: Queue) -> list[tuple[str, int]]:
+    """What the log calls what `queue` has come back with."""
+    return [world.book.journal.held[queue.name, *found] for found in as_found(world, queue)]
+
+
+def take_over(world: World, shelf: Shelf, queue: Queue) -> None:
+    """`shelf` holds what `queue` has come back with, in the order of dates, then of the log."""
+    found = as_found(world, queue)
+    added = world.book.journal.added
+    ranks = [(until, added[key]) for (_, until), key in zip(found, held_keys(world, queue), strict=True)]
+    checks.check(world.seen, "T3", ranks == sorted(ranks), f"{shelf.name} holds {found}")
+    for number, until in found:
+        key = world.book.journal.held[shelf.name, number, until]
+        shelf.delays.hold(world.book.notes[number], until, key)
+        world.seen("restart: delayed")

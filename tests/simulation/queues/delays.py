@@ -1,0 +1,50 @@
+"""Messages that a queue holds until their date. No code is shared with the broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.simulation.queues.journal import Journal
+
+if TYPE_CHECKING:
+    from tests.simulation.queues.model import Note
+
+RETRY = 1000  # ms after which a queue that is full is tried again
+DELAY, DELIVERY_TIME = "x-delay", "x-delivery-time"
+
+
+@dataclass(eq=False)
+class Wait:
+    """A note that waits until a time, `place` among those of that time. `key`: what the log calls it."""
+
+    note: Note
+    until: int
+    place: int
+    key: tuple[str, int]
+
+
+class Delays:
+    """What one queue holds."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.waits: list[Wait] = []
+        self.places = 0
+
+    def hold(self, note: Note, until: int, key: tuple[str, int]) -> Wait:
+        """Hold `note` until then."""
+        self.places += 1
+        wait = Wait(note, until, self.places, key)
+        self.waits.append(wait)
+        self.journal.held[key[0], note.number, until] = key
+        return wait
+
+    def in_order(self) -> list[Wait]:
+        """Soonest first."""
+        return sorted(self.waits, key=lambda wait: (wait.until, wait.place))
+
+    def postpone(self, wait: Wait, now: int) -> None:
+        """The queue is full: try again later, with those of that time the last one."""
+        self.places += 1
+        wait.until, wait.place = now + RETRY, self.places
