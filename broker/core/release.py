@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -12,9 +12,13 @@ from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.offering import offer_again
 from broker.core.outcome import RECOVER
 from broker.core.replacing import replace_outdated
+from broker.core.schedule import Alarm, Schedule
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+HELD_SLICE: Final[i64] = 2000  # entries that are HELD in one turn: a millisecond or two
+GIVEN_UP_SLICE: Final[i64] = 100  # entries that leave in one turn: dead-lettering takes up to 50 us each
 
 
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
@@ -25,9 +29,15 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
 
     All of them are back before anybody is notified, or a later one could go out before an earlier one is
     visible. Dead letters come last: they may come back into this very queue.
+
+    What nobody gets now need not be back all at once: what is too much to be HELD, or to leave, in one turn
+    stays with `consumer` until turns to come.
     """
     retry = queue.retry
     delayed = retry is not None and retry.delays(outcome)
+    if retry is not None and delayed and len(entries) > HELD_SLICE:
+        HeldLater(queue, entries, consumer, outcome, retry.schedule).wait()
+        entries = entries[:HELD_SLICE]
     latest = queue.entries.latest
     back: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
@@ -78,7 +88,14 @@ def _let_go(
     for entry in outdated:
         if entry.state == ACQUIRED and entry.owner is consumer:
             replace_outdated(queue, entry)
-    for entry in exhausted:
+    if len(exhausted) > GIVEN_UP_SLICE and queue.topology is not None:
+        GivenUpLater(queue, exhausted, consumer, queue.topology.schedule).wait()
+        exhausted = exhausted[:GIVEN_UP_SLICE]
+    _give_up(queue, exhausted, consumer)
+
+
+def _give_up(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+    for entry in entries:
         if entry.state == ACQUIRED and entry.owner is consumer:
             give_up(queue, entry)
 
@@ -89,6 +106,69 @@ def _held(queue: Queue, entries: list[QueueEntry]) -> None:
         queue.rules.returned(entries)
     if queue.election is not None:
         queue.election.delivery_ended()
+
+
+@final
+class HeldLater(Alarm):
+    """The rest of `entries`, which `consumer` has given back: they are HELD in turns to come.
+
+    If the queue takes them back meanwhile, as when it is deleted, nothing is left to be done.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        entries: list[QueueEntry],
+        consumer: QueueConsumer,
+        outcome: i64,
+        schedule: Schedule,
+    ) -> None:
+        super().__init__()
+        self._queue = queue
+        self._entries = entries
+        self._consumer = consumer
+        self._outcome = outcome
+        self._schedule = schedule
+        self._done: i64 = HELD_SLICE
+
+    def wait(self) -> None:
+        """Go on in another turn, unless that was all."""
+        if self._done < len(self._entries):
+            self._schedule.set(self, self._schedule.now())
+
+    def ring(self) -> None:
+        """Have another slice be HELD (Alarm)."""
+        first = self._done
+        self._done += HELD_SLICE
+        self.wait()
+        release(self._queue, self._entries[first : self._done], self._consumer, self._outcome)
+
+
+@final
+class GivenUpLater(Alarm):
+    """The rest of `entries`, which have come back from `consumer` too often: they leave in turns to come."""
+
+    def __init__(
+        self, queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, schedule: Schedule
+    ) -> None:
+        super().__init__()
+        self._queue = queue
+        self._entries = entries
+        self._consumer = consumer
+        self._schedule = schedule
+        self._done: i64 = GIVEN_UP_SLICE
+
+    def wait(self) -> None:
+        """Go on in another turn, unless that was all."""
+        if self._done < len(self._entries):
+            self._schedule.set(self, self._schedule.now())
+
+    def ring(self) -> None:
+        """Give up another slice (Alarm)."""
+        first = self._done
+        self._done += GIVEN_UP_SLICE
+        self.wait()
+        _give_up(self._queue, self._entries[first : self._done], self._consumer)
 
 
 def deliver_again(queue: Queue, entry: QueueEntry) -> bool:
