@@ -67,7 +67,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     if notified:
         check_notified(channel, notified, queue.name)
     target = _target(channel, tag, frame.no_ack)
-    target.notify_active = notified
+    target.arguments = arguments
     try:
         for each in queues:
             check_together(arguments, frame.exclusive, each)

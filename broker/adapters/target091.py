@@ -11,6 +11,7 @@ from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.large_bodies import send_body
 from broker.adapters.redelivery import with_counts
 from broker.core.consumer import QueueConsumer
+from broker.core.consumer_arguments import NOTIFY_ACTIVE
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
@@ -37,7 +38,7 @@ class Target091(ConsumerTarget):
         self.channel = channel
         self.tag = tag
         self.no_ack = no_ack
-        self.notify_active = ""  # the queue that is told when the consumer is served and when not
+        self.arguments: dict[str, object] = {}  # what the consumer was asked for with
         self._tag = methods.short_string(tag)
         self._address: Address | None = None
         self._prefix = b""
@@ -136,9 +137,10 @@ class Target091(ConsumerTarget):
 
     def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
         """The consumer is served from now on, or no longer (ConsumerTarget)."""
-        if self.notify_active:
+        notified = self.arguments.get(NOTIFY_ACTIVE)
+        if isinstance(notified, str):
             channel = self.channel
-            channel.server.notices.add(channel.virtual_host, self.notify_active, consumer, active, why)
+            channel.server.notices.add(channel.virtual_host, notified, consumer, active, why)
 
     def _compose(self, address: Address) -> None:
         """The parts of the frame that do not change while the address does not."""

@@ -196,7 +196,8 @@ def test_a_connection_its_channels_and_consumers(api: Api, vhost: str, address: 
         channel.basic_qos(prefetch_count=7)
         channel.queue_declare("q")
         channel.basic_publish("", "q", b"x")
-        for _ in channel.consume("q", arguments={"x-priority": 4}):
+        arguments = {"x-priority": 4, "x-filter-jms-selector": "TRUE", "mine": [1, None]}
+        for _ in channel.consume("q", arguments=arguments):
             break
         (connection,) = api.get("vhosts", vhost, "connections")
         assert (connection["user"], connection["vhost"], connection["state"]) == ("guest", vhost, "running")
@@ -219,7 +220,7 @@ def test_a_connection_its_channels_and_consumers(api: Api, vhost: str, address: 
         assert consumer in api.get("consumers")
         assert consumer["queue"] == {"name": "q", "vhost": vhost}
         assert (consumer["prefetch_count"], consumer["ack_required"]) == (7, True)
-        assert consumer["arguments"] == {"x-priority": 4}
+        assert consumer["arguments"] == arguments
         assert consumer["channel_details"]["connection_name"] == name
         assert api.get("queues", vhost, "q")["consumer_details"] == [consumer]
     api.refused(404, "GET", "connections", name)

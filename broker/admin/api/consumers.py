@@ -10,7 +10,9 @@ from broker.admin.api.channels import channel_details
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.json_values import shown
 from broker.core.consumer import QueueConsumer
+from broker.core.consumer_arguments import ALSO_CONSUME
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 
@@ -23,17 +25,10 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
     """One consumer."""
     queue, target = consumer.queue, consumer.target
     arguments: Shown = {}
-    if consumer.priority:
-        arguments["x-priority"] = int(consumer.priority)
-    if not consumer.acquires:
-        arguments["x-browse"] = True
-    if consumer.candidate:
-        arguments["x-exclusive-consumer"] = True
-    if isinstance(target, Target091) and target.notify_active:
-        arguments["x-notify-active"] = target.notify_active
-    others = [other.queue.name for other in target.consumers if other is not consumer]
-    if others:
-        arguments["x-also-consume"] = others
+    if isinstance(target, Target091):
+        arguments = {name: shown(value) for name, value in target.arguments.items()}
+    if ALSO_CONSUME in arguments:  # the others as they are now, from where this one is
+        arguments[ALSO_CONSUME] = [each.queue.name for each in target.consumers if each is not consumer]
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,
