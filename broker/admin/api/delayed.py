@@ -78,12 +78,12 @@ async def move_delayed(
 def _date(body: Fields, now: int) -> int:
     if ("delay" in body) == ("delivery_time" in body):
         raise bad_request("either delay or delivery_time is needed, in milliseconds")
-    field = "delay" if "delay" in body else "delivery_time"
+    field, least, start = ("delay", 0, now) if "delay" in body else ("delivery_time", 1, 0)
     value = number(body, field)
-    date = now + value if field == "delay" else value
-    if not 0 < date <= now + MILLISECONDS_MAX:
-        raise bad_request(f"'{field}' is {value}: the date may be from 1 to ten years from now")
-    return date
+    most = now + MILLISECONDS_MAX - start
+    if not least <= value <= most:
+        raise bad_request(f"'{field}' is {value}, not from {least} to {most}")
+    return start + value
 
 
 def _delays(queue: Queue) -> QueueDelays | None:
