@@ -50,6 +50,7 @@ class Spec:
     sort: bool = False
     last_value: bool = False
     volatile: bool = False
+    keeps: bool = False  # nothing is consumed: everybody sees everything once
     gate: tuple[int, int | None] | None = None  # so many takers, or so long after the first
     groups: Grouping | None = None
     knows: Knows | None = None

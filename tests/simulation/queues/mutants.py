@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.simulation.queues.group_mutants import GROUP_MUTANTS
 from tests.simulation.queues.mutant import Mutant
+from tests.simulation.queues.special_mutants import SPECIAL_MUTANTS
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("broker", "protocol", "config", "tests")
@@ -218,7 +219,7 @@ MUTANTS: dict[str, Mutant] = {
         "core/letter.py", "            if where == queue:\n", "            if False:\n", profile="cycle"
     ),
 }
-MUTANTS |= GROUP_MUTANTS
+MUTANTS |= GROUP_MUTANTS | SPECIAL_MUTANTS
 ORDINARY = (
     "cursor not pulled back",
     "lost baton",

@@ -58,6 +58,7 @@ class Profile:
             "x-queue-kind": "sorted" if spec.sort else None,
             "x-last-value-key": "kind" if spec.last_value else None,
             "x-volatile": spec.volatile or None,
+            "x-non-destructive": spec.keeps or None,
             "x-consumers-before-dispatch": (spec.gate and spec.gate[0]) or None,
             "x-delay-before-dispatch": spec.gate and spec.gate[1],
             "x-retry-min": spec.retry and spec.retry[0],

@@ -55,6 +55,33 @@ PROFILES: dict[str, Profile] = {
         repeats=0.2,
         weights=RESTARTS | {"cancel delayed": 2, "move delayed": 3, "pass time": 10},
     ),
+    "non-destructive": replace(
+        PLAIN,
+        queues={
+            "work": Spec(keeps=True, ttl=50, dead_letter=DEAD),
+            "more": Spec(keeps=True, last_value=True),
+            "rest": Spec(keeps=True, max_length=4),
+            DEAD: Spec(),
+        },
+        targets=(DEAD,),
+        fanout=("work", "more"),
+        no_ack=0,
+        browsers=0.2,
+        selectors=0.2,
+        several=0.2,
+        bytes_max=(0, 0, 10),
+        weights={"publish immediate": 0, "settle": 20},
+    ),
+    "non-destructive, in the log": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, keeps=True, last_value=True, dead_letter=DEAD, ttl=200),
+            DEAD: Spec(durable=True, keeps=True),
+            "other": Spec(durable=True),
+        },
+        no_ack=0,
+        weights=RESTARTS | {"publish immediate": 0, "settle": 20},
+    ),
     "ids, not in the log": replace(
         PLAIN,
         queues={

@@ -52,8 +52,9 @@ def attach(world: World) -> None:
     below = rng.choice(BELOW) if chance(world, profile.selectors) else None
     priority = rng.choice(profile.priorities)
     for shelf in shelves:
-        taker = Taker(shelf, channel.talk, client.windows, priority, browses, no_ack, alone, below)
-        taker.candidate = not browses and chance(world, profile.candidates)
+        looks = browses or shelf.spec.keeps
+        taker = Taker(shelf, channel.talk, client.windows, priority, looks, no_ack, alone, below)
+        taker.candidate = not looks and chance(world, profile.candidates)
         join(world, client, taker)
 
 
@@ -258,10 +259,11 @@ def get(world: World) -> None:
     shelf = any_shelf(world)
     queue = world.queue_of(shelf)
     client = Client(world, any_channel(world), Window(), False)
-    no_ack = world.rng.random() < 0.3
-    taker = Taker(shelf, client.channel.talk, client.windows, no_ack=no_ack, gets=True)
+    keeps = shelf.spec.keeps
+    no_ack = not keeps and world.rng.random() < 0.3
+    taker = Taker(shelf, client.channel.talk, client.windows, browses=keeps, no_ack=no_ack, gets=True)
     refused = shelf.service.get_refused()
-    consumer = QueueConsumer(client, queue, no_ack=no_ack)
+    consumer = QueueConsumer(client, queue, not keeps, no_ack=no_ack)
     client.takers[consumer] = taker
     world.clients.append(client)
     try:

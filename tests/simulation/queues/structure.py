@@ -35,6 +35,9 @@ def check_structure(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueE
     check_cursors(seen, queue, numbers)
     check_reliance(seen, queue)
     check_groups(seen, shelf, queue)
+    if shelf.spec.keeps:
+        taken = (queue.unacked, queue.acked, queue.redelivered)
+        check(seen, "K1", taken == (0, 0, 0), f"consumers have taken {taken}")
 
 
 def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEntry, int]) -> None:

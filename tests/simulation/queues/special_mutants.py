@@ -1,0 +1,140 @@
+"""Faults of what messages ask for themselves that are planted one at a time."""
+
+from tests.simulation.queues.mutant import Mutant
+
+SPECIAL_MUTANTS: dict[str, Mutant] = {
+    "a duplicate is confirmed before it is durable": Mutant(
+        "core/transaction.py",
+        "if publish.passage.append(self.virtual_host) or publish.message.marks & KNOWN:",
+        "if publish.passage.append(self.virtual_host):",
+        seeds=600,
+        profile="ids",
+    ),
+    "what is refused is remembered": Mutant(
+        "core/publishing.py",
+        "passage.queues):\n            return REFUSED\n",
+        "passage.queues):\n"
+        "            passage.append_identity(self)\n"
+        "            if passage.identity is not None:\n"
+        "                passage.identity.keep(passage.queues)\n"
+        "            return REFUSED\n",
+        profile="ids",
+    ),
+    "what nobody takes at once is remembered": Mutant(
+        "core/identity.py",
+        "if queue.memory is not None and queue in taken:",
+        "if queue.memory is not None:",
+        profile="ids, not in the log",
+    ),
+    "what is remembered is not in the log": Mutant(
+        "core/identity.py",
+        "            topology.store.append_message(mark, logged)\n",
+        "            pass\n",
+        profile="ids",
+    ),
+    "a transaction does not say what it will have remembered": Mutant(
+        "core/identity.py",
+        "                if self.key:\n                    memory.reserve_id(self.key)\n",
+        "",
+        seeds=600,
+        profile="ids",
+    ),
+    "what a transaction has had remembered is known for ever": Mutant(
+        "core/identity.py",
+        "                memory.unreserve_id(self.key)\n",
+        "                pass\n",
+        profile="ids",
+    ),
+    "an id is forgotten in memory only": Mutant(
+        "core/memory.py",
+        "            self.ids.popitem(last=False)\n            self._settle(oldest)\n",
+        "            self.ids.popitem(last=False)\n",
+        seeds=600,
+        profile="ids",
+    ),
+    "a window has no end": Mutant(
+        "core/memory.py", "mark.date + self.window > date and", "mark.date > 0 and", profile="ids"
+    ),
+    "a number is known only when it is passed": Mutant(
+        "core/memory.py", "sequence <= progress.highest", "sequence < progress.highest", profile="numbers"
+    ),
+    "a producer is forgotten though it was heard of": Mutant(
+        "core/memory.py",
+        "            self.producers.move_to_end(producer)\n",
+        "            pass\n",
+        profile="numbers",
+    ),
+    "a delayed message is delivered at once": Mutant(
+        "core/publishing.py",
+        "        elif message.marks & DELAYED != 0:\n",
+        "        elif False:\n",
+        profile="delays",
+    ),
+    "a delayed message comes twice after a restart": Mutant(
+        "core/delaying.py",
+        "        logged = held if held.sequence != 0 else None\n        self.topology.dead_letters.pass_on("
+        "Passage(copy, [self.queue], []), logged, self.queue)",
+        "        self.topology.dead_letters.pass_on(Passage(copy, [self.queue], []), None, self.queue)",
+        profile="delays, in the log",
+    ),
+    "a delayed message is released before its date is over": Mutant(
+        "core/timetable.py",
+        "self._heap[0].date > date:",
+        "self._heap[0].date > date + 5:",
+        profile="delays",
+    ),
+    "delayed messages of one date come in any order": Mutant(
+        "core/timetable.py",
+        "(self.date == other.date and self.number < other.number)",
+        "(self.date == other.date and self.number > other.number)",
+        profile="delays",
+    ),
+    "an earlier delayed message does not set the alarm": Mutant(
+        "core/timetable.py",
+        "        if self._heap[0] is held:\n            self._set_alarm(0)\n",
+        "        if self.count == 1:\n            self._set_alarm(0)\n",
+        profile="delays",
+    ),
+    "a cancelled message comes back": Mutant(
+        "core/delaying.py",
+        "            self.topology.store.append_settle(message, self.queue)\n",
+        "            pass\n",
+        profile="delays, in the log",
+    ),
+    "a moved message is in the log twice": Mutant(
+        "core/delaying.py",
+        "store.append_death(moved, [self.queue], message, self.queue)",
+        "store.append_message(moved, [self.queue])",
+        profile="delays, in the log",
+    ),
+    "a moved message comes at the old date too": Mutant(
+        "core/delaying.py",
+        "        self.cancel(held)\n        return self.add(message)\n",
+        "        return self.add(message)\n",
+        profile="delays",
+    ),
+    "a full queue gets what is delayed": Mutant(
+        "core/delaying.py",
+        "            if self.is_refused(message):\n",
+        "            if False:\n",
+        profile="delays",
+    ),
+    "a delayed message is not delayed after a restart": Mutant(
+        "core/restoring.py",
+        "    if topology is not None and message.marks & DELAYED != 0:\n",
+        "    if False:\n",
+        profile="delays, in the log",
+    ),
+    "a get takes where nothing is consumed": Mutant(
+        "core/getting.py",
+        "    if entry is not None and not consumer.acquires:\n",
+        "    if entry is not None and entry.redelivered and not consumer.acquires:\n",
+        profile="non-destructive",
+    ),
+    "a value that replaces another is not shown to those who saw that": Mutant(
+        "core/browsers.py",
+        "        for cursor in self.cursors:\n            cursor.offer(entry, depth)\n",
+        "        pass\n",
+        profile="non-destructive",
+    ),
+}
