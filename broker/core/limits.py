@@ -62,8 +62,9 @@ class Victims:
     """Finds the oldest AVAILABLE entry of the last rank, where entries have ranks.
 
     Behind the cursor that consumers share, entries are AVAILABLE only if they were given back, came late or
-    were passed by; those are in a heap for each rank. Everything after the cursor is AVAILABLE. O(log n), and
-    O(ranks whose entries are all with consumers).
+    were passed by; those are in a heap for each rank. What is not AVAILABLE after the cursor, because those
+    who have it see not everything, the cursor passes here. O(log n), and O(ranks whose entries are all with
+    consumers).
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -109,13 +110,23 @@ class Victims:
             if rank > cursor_rank:
                 entry = self._entries.first_of(rank)
             elif rank == cursor_rank:
-                entry = last.next
+                entry = self._after_cursor()
             while entry is not None and entry.state != AVAILABLE and entry.order >> RANK_SHIFT == rank:
                 entry = entry.next
             if entry is not None and entry.state == AVAILABLE and entry.order >> RANK_SHIFT == rank:
                 return entry
             rank = self._entries.rank_before(rank)
         return None
+
+    def _after_cursor(self) -> QueueEntry | None:
+        """The first AVAILABLE entry of the cursor's rank after it, or what follows that rank."""
+        context = self._context
+        rank = context.last.order >> RANK_SHIFT
+        entry = self._entries.next(context.last)
+        while entry is not None and entry.state != AVAILABLE and entry.order >> RANK_SHIFT == rank:
+            context.last = entry  # it is offered to the context if it comes back
+            entry = self._entries.next(entry)
+        return entry
 
     def _first_behind(self, rank: i64) -> QueueEntry | None:
         heap = self._behind.get(rank)

@@ -73,6 +73,24 @@ def test_the_oldest_goes_where_a_length_is_limited_parked_or_not() -> None:
     assert owner.numbers == [1, 6, 7]
 
 
+def test_the_oldest_is_found_behind_many_that_those_with_selectors_have() -> None:
+    bench, counting = counted()
+    bench.queue.rules = Rules(bench.queue, new_vhost(clock=HandClock()))
+    bench.queue.rules.apply({"x-max-length": 3000})
+    first = bench.client(entry_filter=Numbers(lambda number: number <= 2000))
+    bench.send(*["a"] * 5000)
+    bench.run()
+    assert len(first.numbers) == 2000
+    bench.queue.rules.apply({"x-max-length": 2})
+    bench.send(*["b"] * 4)
+    assert bench.queue.ready == 2
+    counting.steps = 0
+    bench.send(*["b"] * 100)
+    assert counting.steps <= 500
+    first.nack()
+    assert bench.numbers() == [5103, 5104], "what comes back is the oldest again"
+
+
 def test_who_has_come_and_gone_with_a_selector_of_its_own_leaves_little() -> None:
     bench, _ = counted()
     owner = bench.client(1)
