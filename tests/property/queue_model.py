@@ -3,7 +3,7 @@
 from bisect import insort
 from dataclasses import dataclass, field
 
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.counters import Counters
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -89,7 +89,12 @@ class Model:
         return DEQUEUE in stopped(self.queue)
 
     def may_have(self, consumer: QueueConsumer, item: Item) -> bool:
-        """Whether `consumer` sees `item` and the queue's rule, which is not for browsers, lets it have it."""
+        """Whether `consumer` sees `item` and the queue's rule, which is not for browsers, lets it have it.
+
+        While the queue is purged those that are attached get nothing.
+        """
+        if consumer.acquires and consumer.state != REMOVED and self.queue.manager.purges:
+            return False
         if consumer.acquires and (self.is_stopped() or not self.rule.allows(consumer, item)):
             return False
         return sees(consumer, item)

@@ -19,6 +19,7 @@ from broker.core.session import Session
 from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
+from tests.property import queue_purges
 from tests.property.queue_model import OUT, Item, Model, Multiples, new_queue
 from tests.property.queue_operators import Operator
 from tests.property.queue_orders import ORDERS
@@ -68,6 +69,7 @@ class World:
         self.wires = [new_wire(self.scheduler) for _ in range(wires)]
         self.probes: list[Probe] = []
         self.operators: list[Operator] = []
+        self.watches: list[queue_purges.Watch] = []
 
     # ---- publishing
 
@@ -184,6 +186,8 @@ class World:
 
     def purge(self, queue: int) -> None:
         model = self.models[queue % len(self.models)]
+        if model.queue.manager.purges:
+            return  # it would have to wait
         there = [item for item in model.items if item.state != OUT]
         for item in there:
             model.drop(item)
@@ -202,6 +206,7 @@ class World:
     def pass_time(self, milliseconds: int) -> None:
         """Whatever becomes due happens at its own time."""
         self.clock.advance(milliseconds)
+        queue_purges.look(self)
         for model in self.models:
             model.expire(self.clock.now)
 

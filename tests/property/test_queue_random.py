@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.core.message import NEVER
+from tests.property import queue_purges
 from tests.property.queue_checks import check_structure
 from tests.property.queue_getting import get
 from tests.property.queue_operators import begin, end, switch
@@ -53,6 +54,13 @@ def attach(world: World, choice: random.Random, some: int) -> None:
     )
 
 
+def purge(world: World, choice: random.Random, some: int) -> None:
+    if choice.random() < 0.5:
+        world.purge(some)
+    else:
+        queue_purges.begin(world, some, choice.randint(1, 3))
+
+
 Operation = Callable[[World, random.Random, int], None]
 OPERATIONS: list[tuple[int, Operation]] = [
     (28, publish),
@@ -68,7 +76,8 @@ OPERATIONS: list[tuple[int, Operation]] = [
     (8, lambda w, c, some: w.release(some, c.randrange(8), c.choice((1, 1, 2, 100)))),
     (3, lambda w, c, some: w.settle(some, c.randrange(8), c.choice((1, 2)), True)),
     (4, lambda w, c, some: w.pass_time(c.choice((1, 9, 10, 60)))),
-    (1, lambda w, c, some: w.purge(some)),
+    (1, purge),
+    (3, lambda w, c, some: queue_purges.turn(w)),
     (1, lambda w, c, some: w.delete(some) if c.random() < 0.3 else None),
     (1, lambda w, c, some: switch(w, some, c.random() < 0.2)),
     (1, lambda w, c, some: begin(w, some, c.randrange(8), c.choice((1, 2, 100)))),
@@ -264,7 +273,7 @@ def run(shape: str, seed: int, operations: int) -> int:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_random_operations(shape: str) -> None:
-    delivered = sum(run(shape, seed, 150) for seed in range(150))
+    delivered = sum(run(shape, seed, 170) for seed in range(150))
     assert delivered > (2000 if SHAPES[shape].get("rule") else 4000), "the run exercises deliveries"
 
 

@@ -1,0 +1,61 @@
+"""Purges that go on while clients do, a few entries at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.purging import Purge, purge
+from tests.dispatch import number_of
+from tests.property.queue_model import OUT, Model
+
+if TYPE_CHECKING:
+    from tests.property.queue_world import World
+
+
+class Watch:
+    """One purge: what the model has heard of it."""
+
+    def __init__(self, model: Model, newest: int, asked: Purge) -> None:
+        self.model = model
+        self.newest = newest
+        self.asked = asked
+        self.known = 0
+
+
+def begin(world: World, queue: int, most: int) -> None:
+    """Purge a queue, looking at `most` entries in one turn."""
+    model = world.models[queue % len(world.models)]
+    if model.queue.manager.purges:
+        return  # which of them has dropped what, nobody could tell
+    world.watches.append(Watch(model, world.numbers, purge(model.queue, world.clock.schedule, most)))
+    look(world)
+
+
+def turn(world: World) -> None:
+    """What is due now has one turn each."""
+    world.clock.wakes.clear()
+    world.clock.schedule.run()
+    look(world)
+    for model in world.models:
+        model.expire(world.clock.now)
+
+
+def look(world: World) -> None:
+    """P1: what has gone was purged, or was late; P2: at the end nothing is left but what somebody had."""
+    for watch in list(world.watches):
+        model, asked = watch.model, watch.asked
+        if model in world.models:
+            live = {number_of(entry) for entry in model.queue.entries}
+            gone = [item for item in model.items if item.number not in live and item.number <= watch.newest]
+            dropped = asked.dropped - watch.known
+            sure = [item for item in gone if not item.is_late(world.clock.now)]
+            assert len(sure) <= dropped <= len(gone), "P1: something else has gone"
+            for item in gone:
+                assert item.state != OUT, "P1: somebody had it"
+                model.drop(item)
+            for item in model.items if asked.over else ():
+                stays = item.number > watch.newest or item.was_out
+                assert stays, f"P2: {item.number} is left"
+        watch.known = int(asked.dropped)
+        if asked.over:
+            world.watches.remove(watch)
