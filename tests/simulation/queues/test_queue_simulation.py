@@ -54,12 +54,16 @@ def run(first: int, count: int) -> Seen:
     return seen
 
 
-def test_every_feature_is_exercised_and_every_invariant_holds() -> None:
-    seen = run(0, ORDINARY)
+def exercise_everything(first: int, count: int) -> None:
+    seen = run(first, count)
     for profile, seed in RARE:
         Run(seed, seen, profile).run()
     print(table(seen))
     assert not missing(seen)
+
+
+def test_every_feature_is_exercised_and_every_invariant_holds() -> None:
+    exercise_everything(0, ORDINARY)
 
 
 def test_a_seed_does_the_same_again() -> None:
@@ -91,6 +95,4 @@ def test_the_model_shares_no_code_with_the_core() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", range(0, NIGHTLY, CHUNK))
 def test_many_seeds(first: int) -> None:
-    seen = run(first, CHUNK)
-    print(table(seen))
-    assert not missing(seen)
+    exercise_everything(first, CHUNK)
