@@ -116,7 +116,7 @@ PROFILES: dict[str, Profile] = {
     "groups, log": replace(
         LOGGED,
         queues={
-            "work": Spec(durable=True, groups=STICKY, dead_letter=DEAD, limit=2),
+            "work": Spec(durable=True, groups=STICKY, dead_letter=DEAD, limit=0),
             DEAD: Spec(durable=True, groups=SHARED, strict_order=True),
             "other": Spec(
                 durable=True, groups=Grouping("sticky", rebalances=True), strict_order=True, levels=2
@@ -125,5 +125,25 @@ PROFILES: dict[str, Profile] = {
         groups=0.8,
         selectors=0.1,
         weights=RESTARTS,
+    ),
+    "groups, everything": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, levels=3, groups=STICKY, dead_letter=DEAD, retry=(5, 20), limit=1),
+            DEAD: Spec(durable=True, groups=Grouping("sticky", rebalances=True)),
+            "other": Spec(groups=SHARED, strict_order=True, ttl=50, strict_dispatch=True),
+        },
+        groups=0.8,
+        priorities=(0, 0, 1, 5),
+        selectors=0.3,
+        browsers=0.1,
+        alone=0.02,
+        shared=0.3,
+        leases=0.2,
+        several=0.3,
+        candidates=0.05,
+        bytes_max=(0, 0, 10),
+        expirations=(None, None, None, 20),
+        weights=RESTARTS | {"stop": 1},
     ),
 }

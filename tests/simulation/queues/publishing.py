@@ -9,7 +9,7 @@ from broker.core.publishing import DUPLICATE, NOT_NOW, REFUSED
 from broker.core.route import Route
 from tests.simulation.queues import checks
 from tests.simulation.queues.delaying import delay
-from tests.simulation.queues.model import DROP_HEAD, InvariantError, Note, Shelf
+from tests.simulation.queues.model import DROP_HEAD, InvariantError, Item, Note, Shelf
 from tests.simulation.queues.remembering import introduce, remember, strangers
 from tests.simulation.queues.world import World
 
@@ -87,7 +87,7 @@ def publish(world: World) -> None:
 def publish_immediate(world: World) -> None:
     """Somebody of the highest priority that wants it can have it at once, or nobody gets it.
 
-    Who lacks room for something else is not asked.
+    Who lacks room for something else is not asked, and windows may be those of several queues.
     """
     note, shelves, route = draft(world)
     note.until = None  # nothing is delayed then
@@ -96,11 +96,12 @@ def publish_immediate(world: World) -> None:
     shelves = strangers(world, note, shelves)
     book, now = world.book, world.clock.now
     book.append(note, shelves)
-    expected = []
+    expected: list[tuple[Shelf, Item, bool, bool]] = []
     for shelf in shelves:
         takers = [taker for taker in shelf.takers if not taker.browses and not taker.suspended()]
         nexts = [(taker, shelf.first_for(taker, now)) for taker in takers]
         sure = all(first is None or taker.fits(first.note.size) for taker, first in nexts)
+        sure = sure and all(known and not wanted for _, _, known, wanted in expected)
         item = book.put(note, shelf)
         shelf.fresh = item
         asked = [taker for taker in takers if shelf.could_take(taker, item, now)]
