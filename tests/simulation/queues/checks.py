@@ -35,6 +35,8 @@ NAMES = {
     "K1": "where nothing is consumed nobody takes anything",
     "L1": "leases end in time",
     "N1": "the end is told truthfully",
+    "O1": "operations are done or refused as they must be",
+    "O2": "what an operation gives back is as it was",
     "Q1": "no lost wake-up",
     "Q2": "nobody notified at rest",
     "Q3": "browsers have seen all",

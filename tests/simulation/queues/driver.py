@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tests.simulation.queues import (
     delaying,
     group_profiles,
+    operating,
     profiles,
     publishing,
     restarting,
@@ -48,6 +49,8 @@ STEP: dict[str, tuple[int, Step]] = {
     "discard": (4, steps.discard),
     "release": (8, steps.release),
     "send again": (2, steps.send_again),
+    "begin operation": (0, operating.begin),
+    "end operation": (0, operating.end),
     "cancel delayed": (0, delaying.cancel),
     "move delayed": (0, delaying.move),
     "pass time": (4, delaying.pass_time),

@@ -7,6 +7,7 @@ from tests.simulation.queues import delaying
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
 from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
+from tests.simulation.queues.operating import give_all_back
 from tests.simulation.queues.remembering import recognize
 from tests.simulation.queues.transacting import finish
 from tests.simulation.queues.world import World
@@ -32,6 +33,7 @@ def disk(world: World) -> None:
 def restart(world: World) -> None:
     """A clean stop, with or without the clients leaving first."""
     finish(world)
+    give_all_back(world)
     if world.rng.random() < 0.5:
         for wire in world.wires:
             for channel in wire.channels:

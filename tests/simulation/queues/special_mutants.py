@@ -137,4 +137,35 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         "        pass\n",
         profile="non-destructive",
     ),
+    "an operation that is aborted brings back what was replaced": Mutant(
+        "core/operation.py",
+        "        if latest is not None and latest.is_outdated(entry):\n",
+        "        if False:\n",
+        profile="operations",
+    ),
+    "a moved message leaves the log in another batch": Mutant(
+        "core/transaction.py",
+        "        if self.outcome == RELEASE or not self.is_valid()",
+        "        if self.outcome == RELEASE or self.outcome == REMOVE or not self.is_valid()",
+        seeds=600,
+        profile="operations, in the log",
+    ),
+    "what an operator holds is counted as delivered": Mutant(
+        "core/operation.py",
+        "    entry.owner = taker\n",
+        "    entry.owner = taker\n    entry.delivery_count += 1\n",
+        profile="operations",
+    ),
+    "nobody is told of what an operator gives back": Mutant(
+        "core/operation.py", "        offer_again(queue, back)\n", "        pass\n", profile="operations"
+    ),
+    "the time of what an operator holds goes on": Mutant(
+        "core/operation.py", "        stop_timer(queue, entry)\n", "        pass\n", profile="operations"
+    ),
+    "an operation that is refused keeps its room": Mutant(
+        "core/transaction.py",
+        "whatever it was, the room is given back\n            self._unreserve()\n",
+        "nothing is given back\n",
+        profile="operations",
+    ),
 }

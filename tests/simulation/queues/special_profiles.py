@@ -82,6 +82,27 @@ PROFILES: dict[str, Profile] = {
         no_ack=0,
         weights=RESTARTS | {"publish immediate": 0, "settle": 20},
     ),
+    "operations": replace(
+        PLAIN,
+        queues={
+            "work": Spec(levels=2, ttl=60, dead_letter=DEAD),
+            "more": Spec(max_length=4, overflow=REJECT),
+            "rest": Spec(last_value=True),
+            DEAD: Spec(max_length=6),
+        },
+        targets=(DEAD,),
+        priorities=(0, 0, 1),
+        weights={"begin operation": 6, "end operation": 6, "publish immediate": 0},
+    ),
+    "operations, in the log": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, dead_letter=DEAD),
+            DEAD: Spec(durable=True, last_value=True),
+            "other": Spec(durable=True, ttl=300),
+        },
+        weights=RESTARTS | {"begin operation": 6, "end operation": 6, "publish immediate": 0},
+    ),
     "ids, not in the log": replace(
         PLAIN,
         queues={

@@ -27,7 +27,7 @@ from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
-ORDINARY = 306
+ORDINARY = 312
 RARE = (("log, limits", 12), ("delays", 1), ("ids", 5))  # what few seeds exercise
 NIGHTLY = 10_000
 CHUNK = 1_000

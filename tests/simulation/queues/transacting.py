@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.core.errors import PreconditionFailed
 from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
-from broker.core.transaction import DISCARD, RELEASE, SETTLE, HeldPublish, HeldSettlement, Transaction
+from broker.core.transaction import DISCARD, RELEASE, REMOVE, SETTLE, HeldPublish, HeldSettlement, Transaction
 from broker.core.vhost import VirtualHost
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Held
@@ -46,6 +46,9 @@ class Job:
             held.client.held.remove(held)
             if outcome == SETTLE:
                 book.settle(held.shelf, held.item)
+            elif outcome == REMOVE:
+                self.world.seen("entry: out to taken away")
+                book.remove(held.shelf, held.item)
             elif outcome == DISCARD:
                 self.world.seen("entry: out to rejected")
                 book.remove(held.shelf, held.item)

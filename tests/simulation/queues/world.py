@@ -6,6 +6,7 @@ Whatever a client does is a step, in `steps`, `publishing`, `transacting` and `r
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
@@ -31,6 +32,9 @@ from tests.simulation.queues.profiles import Profile
 from tests.simulation.queues.structure import check_structure
 from tests.simulation.queues.windows import Line, Talk
 from tests.simulation.sim_disk import SimDisk
+
+if TYPE_CHECKING:
+    from tests.simulation.queues.operating import Errand
 
 
 class World:
@@ -64,6 +68,7 @@ class World:
         self.wires = [self.new_wire() for _ in range(self.profile.wires)]
         self.marked = 0
         self.pending: list[object] = []  # transactions that wait for the disk
+        self.errands: list[Errand] = []  # of operators
 
     # ---- queues and clients
 

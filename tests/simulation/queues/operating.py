@@ -1,0 +1,181 @@
+"""What operators do to many messages at once: deleted, moved or copied, all of it or nothing."""
+
+from __future__ import annotations
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+from broker.core.errors import BrokerError, NotFound, PreconditionFailed
+from broker.core.operation import Operation, OperatorPublish
+from broker.core.route import Route
+from broker.core.transaction import REMOVE
+from broker.core.vhost import VirtualHost
+from tests.simulation.queues import checks
+from tests.simulation.queues.book import Book
+from tests.simulation.queues.clients import Client, Held
+from tests.simulation.queues.model import OUT, READY, Item, Note, Shelf, Taker
+from tests.simulation.queues.transacting import Job, note_commit
+from tests.simulation.queues.windows import Window
+from tests.simulation.queues.world import World
+
+DELETE, MOVE, COPY = "delete", "move", "copy"
+COUNT_MAX = 4
+
+
+class Sent(OperatorPublish):
+    """A message that an operation puts into a queue."""
+
+    def __init__(self, errand: Errand, note: Note, route: Route, copied: bool) -> None:
+        super().__init__(route, errand.world.message(note, route), copied)
+        self.errand = errand
+        self.note = note
+
+    def put(self, virtual_host: VirtualHost) -> int:
+        job, shelves = self.errand.job, [self.errand.to]
+        job.put(self.note, shelves)
+        count = super().put(virtual_host)
+        if job.world.book.shelves.get(self.errand.to.name) is self.errand.to:
+            job.world.book.tidy(self.errand.to)
+        if self is self.errand.publishes[-1]:
+            job.settle()
+        return count
+
+    def taken(self, count: int) -> None:
+        checks.check(self.errand.world.seen, "O1", count == 1, f"{self.note.number} was put nowhere")
+
+
+class Errand(Operation):
+    """An operation, and the client that holds what it is about. `to`: where messages go, if they do."""
+
+    def __init__(self, world: World, shelf: Shelf, to: Shelf, kind: str) -> None:
+        self.world = world
+        self.shelf = shelf
+        self.to = to
+        self.kind = kind
+        self.job = Job(world)
+        self.client = Client(world, world.new_channel(world.new_wire()), Window(), False)
+        queue = world.queue_of(shelf)
+        super().__init__(world.life.vhost, queue, QueueConsumer(self.client, queue, no_ack=True))
+        talk, windows = self.client.channel.talk, self.client.windows
+        self.client.takers[self.taker] = Taker(shelf, talk, windows, no_ack=True, gets=True)
+
+    def take(self, item: Item, entry: QueueEntry) -> None:
+        """Be about this message, too."""
+        if self.kind != DELETE:
+            old = item.note
+            note = self.world.new_note(
+                old.size, priority=old.priority, persistent=old.persistent, kind=old.kind
+            )
+            self.job.puts.append((note, [self.to]))
+            route = self.world.life.vhost.route("", self.to.name)
+            self.publishes.append(Sent(self, note, route, self.kind == COPY))
+        if self.kind != COPY:
+            taker = self.client.takers[self.taker]
+            item.state, item.holder, item.was_out = OUT, taker, True
+            held = Held(self.client, self.taker, entry, item, 0)
+            self.client.charge(item.note.size)
+            self.client.held.append(held)
+            self.job.settlements.append((held, REMOVE))
+            self.remove(entry)
+
+    def give_back(self) -> None:
+        """Nothing was done: what was held is where it was."""
+        helds, self.client.held = self.client.held, []
+        unmark(self.world.book, self.shelf, [held.item for held in helds])
+        self.abort()
+        for held in helds:
+            there = held.item in self.shelf.items and held.item.state == READY
+            same = held.entry.delivery_count == held.item.count
+            checks.check(self.world.seen, "O2", same or not there, f"{held.item.number} was counted")
+
+    def on_durable(self, batch: int) -> None:
+        self.world.committing = None
+        if not self.publishes:
+            self.job.settle()
+        super().on_durable(batch)
+
+    def committed(self) -> None:
+        self.world.seen("operation: " + self.kind)
+        self.world.pending.remove(self)
+
+    def failed(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+def unmark(book: Book, shelf: Shelf, items: list[Item]) -> None:
+    """An operator gives them back: no delivery, but those that are replaced do not come back either."""
+    for item in items:
+        if shelf.is_outdated(item):
+            book.replace(shelf, item)
+        else:
+            item.state, item.holder, item.since = READY, None, book.tick()
+    book.expire(shelf)
+    book.trim(shelf, handing_over=False)
+
+
+def begin(world: World) -> None:
+    """Hold messages, by a selector; clients have their turns meanwhile."""
+    rng = world.rng
+    shelf, to = (world.shelf(rng.choice(list(world.work))) for _ in range(2))
+    below, count = rng.choice((1, 2, 4, 5)), rng.randrange(1, COUNT_MAX + 1)
+    errand = Errand(world, shelf, to, rng.choice((DELETE, MOVE, COPY)))
+    numbers = {world.life.number(entry.message): entry for entry in errand.queue.entries}
+    found = [item for item in shelf.items if item.state == READY and item.note.kind < below]
+    for item in found[:count]:
+        errand.take(item, numbers[item.number])
+    world.errands.append(errand)
+
+
+def end(world: World) -> None:
+    """Do it, or not."""
+    if not world.errands:
+        return
+    errand = world.errands.pop(world.rng.randrange(len(world.errands)))
+    if world.rng.random() < 0.3:
+        errand.give_back()
+        world.seen("operation: aborted")
+        return
+    refusal = room_for(errand)
+    added: list[tuple[str, int]] = []
+    removed: list[tuple[str, int]] = []
+    if refusal is None:
+        added, removed = note_commit(errand.job)
+        world.pending.append(errand)
+    error: BrokerError | None = None
+    try:
+        errand.commit()
+    except (NotFound, PreconditionFailed) as raised:
+        error = raised
+    expected = refusal is None if error is None else refusal is not None and isinstance(error, refusal)
+    checks.check(world.seen, "O1", expected, f"{errand.kind}: {error}")
+    if error is not None:
+        errand.give_back()
+        world.seen("operation: refused")
+        return
+    journal = world.book.journal
+    logged = journal.added
+    journal.bind([key for key in added if key in logged], [key for key in removed if key in logged])
+
+
+def room_for(errand: Errand) -> type[BrokerError] | None:
+    """Why it is refused; what is to come has its room, if it is not."""
+    there = errand.world.book.shelves
+    if there.get(errand.shelf.name) is not errand.shelf:
+        return NotFound
+    to = errand.to
+    done: list[Note] = []
+    for note, _ in errand.job.puts:
+        if there.get(to.name) is not to or to.refuses(note.size):
+            for other in done:
+                errand.job.unreserve(other, [to])
+            return PreconditionFailed
+        to.reserved.append(note.size)
+        to.recall.coming.append(note)
+        done.append(note)
+    return None
+
+
+def give_all_back(world: World) -> None:
+    """The broker is about to stop."""
+    errands, world.errands = world.errands, []
+    for errand in errands:
+        errand.give_back()
