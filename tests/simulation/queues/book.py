@@ -90,6 +90,8 @@ class Book:
     def append(self, note: Note, shelves: list[Shelf]) -> None:
         """The log is told of `note`, if it is."""
         note.appended, note.date = self.tick(), self.time()
+        limited = any(shelf.spec.ttl is not None for shelf in shelves) or note.expiration is not None
+        note.dated = note.dated or limited or note.until is not None or bool(note.deaths)
         for shelf in shelves:
             if note.persistent and shelf.spec.logged:
                 self.journal.add(key_of(note, shelf))

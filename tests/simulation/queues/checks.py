@@ -14,6 +14,7 @@ from tests.simulation.queues.clients import Client
 from tests.simulation.queues.model import READY, InvariantError, Item, Seen, Shelf, Taker
 
 NAMES = {
+    "A1": "what was altered holds after a restart",
     "D1": "strict order",
     "D2": "visible and in time",
     "D3": "consumer priority",

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.simulation.queues import (
+    altering,
     delaying,
     group_profiles,
     operating,
@@ -49,6 +50,7 @@ STEP: dict[str, tuple[int, Step]] = {
     "discard": (4, steps.discard),
     "release": (8, steps.release),
     "send again": (2, steps.send_again),
+    "alter": (0, altering.alter),
     "begin operation": (0, operating.begin),
     "end operation": (0, operating.end),
     "cancel delayed": (0, delaying.cancel),

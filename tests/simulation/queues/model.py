@@ -83,6 +83,7 @@ class Note:
     deaths: tuple[tuple[str, str], ...] = ()
     appended: int = 0
     date: int = 0
+    dated: bool = False  # the log knows `date`
     headers: dict[str, object] = field(default_factory=dict)
     until: int | None = None  # it is held by the queues that it goes to
 

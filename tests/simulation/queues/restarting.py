@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.core.stopping import stopped
 from tests.simulation.queues import delaying
+from tests.simulation.queues.altering import in_force
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
 from tests.simulation.queues.model import LIMIT, READY, Item, Shelf
@@ -115,7 +116,8 @@ def take_over(
 ) -> Shelf:
     """A queue that has come back, with its messages in the order in which they were appended."""
     book, seen, now = world.book, world.seen, world.clock.now
-    spec = old.spec if old is not None else world.profile.queues[name.split(".")[0]]
+    declared = world.altered.get(name, world.profile.queues[name.split(".")[0]])
+    spec = in_force(world, old) if old is not None else declared
     shelf = Shelf(name, spec, book.journal, seen)
     shelf.service.stopped = stopped(world.life.vhost.queues[name])
     if world.life.clean and old is not None:
@@ -128,7 +130,7 @@ def take_over(
     order = [number for queue, number in found if queue == name and number > 0]
     notes = sorted((book.notes[number] for number in order), key=lambda note: note.appended)
     for note in notes:
-        item = shelf.put(note, book.tick(), note.date)
+        item = shelf.put(note, book.tick(), note.date if note.dated else now)
         shelf.fresh = None
         redelivered, count = found[name, note.number]
         before = world.remembered.get((name, note.number))

@@ -168,4 +168,16 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         "nothing is given back\n",
         profile="operations",
     ),
+    "who alters the time to live has timers forgotten": Mutant(
+        "core/rules.py",
+        "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n",
+        "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n        self.timers = Timers()\n",
+        profile="altered",
+    ),
+    "what is altered is not in the log": Mutant(
+        "core/altering.py",
+        "        topology.share_queue(queue)\n    _append(topology, queue)\n",
+        "        topology.share_queue(queue)\n",
+        profile="altered, in the log",
+    ),
 }

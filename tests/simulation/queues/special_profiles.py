@@ -103,6 +103,18 @@ PROFILES: dict[str, Profile] = {
         },
         weights=RESTARTS | {"begin operation": 6, "end operation": 6, "publish immediate": 0},
     ),
+    "altered": replace(
+        PLAIN,
+        queues={"work": Spec(ttl=30), "more": Spec(levels=2), DEAD: Spec()},
+        targets=(DEAD,),
+        priorities=(0, 0, 1),
+        weights={"alter": 6},
+    ),
+    "altered, in the log": replace(
+        LOGGED,
+        queues={"work": Spec(durable=True), DEAD: Spec(durable=True), "other": Spec(durable=True, ttl=60)},
+        weights=RESTARTS | {"alter": 6},
+    ),
     "ids, not in the log": replace(
         PLAIN,
         queues={

@@ -27,8 +27,8 @@ from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
-ORDINARY = 312
-RARE = (("log, limits", 12), ("delays", 1), ("ids", 5))  # what few seeds exercise
+ORDINARY = 318
+RARE = (("log, limits", 12), ("delays", 1), ("ids", 5), ("operations", 380))  # what few seeds exercise
 NIGHTLY = 10_000
 CHUNK = 1_000
 MODEL = (

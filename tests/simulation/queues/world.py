@@ -51,6 +51,8 @@ class World:
         self.sequences: dict[str, int] = {}  # how far producers are
         self.queue_numbers = 0
         self.deliveries = 0
+        self.altered: dict[str, Spec] = {}
+        self.altering: dict[str, Spec] = {}  # queues as they were, until that is on disk
         self.committing: list[Letter] | None = None
         self.remembered: dict[tuple[str, int], Item] = {}  # as they were when the process ended
         self.begin()
