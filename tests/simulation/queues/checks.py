@@ -6,7 +6,7 @@ restarts (R1 to R5) in `restarting`.
 
 from __future__ import annotations
 
-from broker.core.consumer import NOTIFIED, QueueConsumer
+from broker.core.consumer import BLOCKED_BY_STANDBY, NOTIFIED, QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.groups import Groups
 from broker.core.queue import Queue
@@ -158,11 +158,16 @@ def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int, shared: bool) -
 def lookers(queue: Queue) -> int:
     """How many may be woken by arrivals besides one for each: who lacks room for what comes later.
 
-    Where groups become free, also who waits for what is not for it any more, and one of each context.
+    Where groups become free, also who waits for what is not for it any more, and one of each context. Where
+    a return may end what others stand by for, those.
     """
-    if not isinstance(queue.discipline, Groups):
-        return len(queue.waiting)
-    return len(queue.waiting) + len(queue.gated) + 1 + len(queue.filtered)
+    election = queue.election
+    count = len(queue.waiting)
+    if election is not None and election.draining:
+        count += sum(taker.blockers & BLOCKED_BY_STANDBY != 0 for taker in queue.manager.takers())
+    if isinstance(queue.discipline, Groups):
+        count += len(queue.gated) + 1 + len(queue.filtered)
+    return count
 
 
 def check_arrivals(seen: Seen, arrivals: int, wakeups: int, waiting: int) -> None:
