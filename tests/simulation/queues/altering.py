@@ -43,7 +43,7 @@ def alter(world: World) -> None:
     world.clock.advance(0)
     world.life.sync()
     world.altering.clear()
-    world.altered[shelf.name] = spec
+    world.specs[shelf.name] = spec
 
 
 def in_force(world: World, shelf: Shelf) -> Spec:

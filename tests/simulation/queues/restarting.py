@@ -116,8 +116,7 @@ def take_over(
 ) -> Shelf:
     """A queue that has come back, with its messages in the order in which they were appended."""
     book, seen, now = world.book, world.seen, world.clock.now
-    declared = world.altered.get(name, world.profile.queues[name.split(".")[0]])
-    spec = in_force(world, old) if old is not None else declared
+    spec = in_force(world, old) if old is not None else world.specs[name]
     shelf = Shelf(name, spec, book.journal, seen)
     shelf.service.stopped = stopped(world.life.vhost.queues[name])
     if world.life.clean and old is not None:

@@ -51,7 +51,7 @@ class World:
         self.sequences: dict[str, int] = {}  # how far producers are
         self.queue_numbers = 0
         self.deliveries = 0
-        self.altered: dict[str, Spec] = {}
+        self.specs: dict[str, Spec] = {}  # of all queues that there ever were, as they were last
         self.altering: dict[str, Spec] = {}  # queues as they were, until that is on disk
         self.committing: list[Letter] | None = None
         self.remembered: dict[tuple[str, int], Item] = {}  # as they were when the process ended
@@ -81,6 +81,7 @@ class World:
             self.queue_numbers += 1
             name = f"{base}.{self.queue_numbers}"
         self.work[base] = name
+        self.specs[name] = spec
         self.book.declare(name, spec)
         self.life.vhost.declare_queue(name, spec.durable, None, False, self.profile.arguments(spec))
         if base in self.profile.fanout:
