@@ -34,7 +34,7 @@ class _Closed:
     def __init__(self, folder: Path) -> None:
         disk = RealDisk()
         self.log = Log(str(folder), disk, DiskSyncer(disk), time.monotonic, self._definitions)
-        schedule = Schedule(_milliseconds, _date, _never)
+        schedule = Schedule(time.monotonic_ns, time.time_ns, _never)
         self.broker = Broker(self.log, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
@@ -104,14 +104,6 @@ def _opened(folder: Path) -> Iterator[_Closed]:
         yield closed
     finally:
         close(closed.broker, closed.log)
-
-
-def _milliseconds() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
-def _date() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _never(due: int) -> None:

@@ -1,6 +1,6 @@
 """Time that is moved by hand."""
 
-from broker.core.schedule import Schedule
+from broker.core.schedule import NS_PER_MS, Schedule
 
 
 class HandClock:
@@ -9,12 +9,18 @@ class HandClock:
     def __init__(self, now: int = 1_000, date: int = 1_700_000_000_000) -> None:
         self.now = now
         self.offset = date - now
+        self.fraction = 0  # nanoseconds of the millisecond that has begun
         self.wakes: list[int] = []
-        self.schedule = Schedule(self.time, self.date, self.wakes.append)
+        self.restart()
 
-    def time(self) -> int:
-        """Milliseconds that never go back."""
-        return self.now
+    def restart(self) -> None:
+        """Have a new schedule."""
+        self.wakes.clear()
+        self.schedule = Schedule(
+            lambda: self.now * NS_PER_MS + self.fraction,
+            lambda: self.date() * NS_PER_MS + self.fraction,
+            self.wakes.append,
+        )
 
     def date(self) -> int:
         """Milliseconds since 1970."""

@@ -55,7 +55,7 @@ def publish_special(channel: Channel, publication: Publication, message: Message
             if BCC in headers and not route.exchange.holds(view):
                 message.content = view.public_content()
         if traits & DELAYS != 0 and not publication.immediate:
-            _delay(message, due_date(view, channel.virtual_host.schedule.date()))
+            _delay(message, due_date(view, channel.virtual_host.schedule))
         if traits & RECEIPTS != 0:
             mark_receipts(message, view.headers(), channel.connection.rights)
         if traits & EXPIRES != 0:

@@ -10,6 +10,7 @@ from mypy_extensions import i64
 from broker.core.argument_rule import MILLISECONDS_MAX
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.schedule import Schedule
 from broker.core.view import MessageView, milliseconds
 
 DELAY: Final = "x-delay"
@@ -31,8 +32,8 @@ def delay_of(view: MessageView) -> i64:
     return int(value) if 0 < value <= DELAY_MAX else 0
 
 
-def due_date(view: MessageView, now: i64) -> i64:
-    """From which date on, in ms since 1970, a message may be delivered; 0: at once. `now` is such a date too.
+def due_date(view: MessageView, schedule: Schedule) -> i64:
+    """From which date on, in ms since 1970, a message may be delivered; 0: at once.
 
     `x-delivery-time` counts, and if there is none `x-delay`.
 
@@ -42,7 +43,8 @@ def due_date(view: MessageView, now: i64) -> i64:
     headers = view.headers()
     if DELIVERY_TIME not in headers:
         delay = delay_of(view)
-        return now + delay if delay > 0 else 0
+        return schedule.date_after(delay) if delay > 0 else 0
+    now = schedule.date()
     value = headers[DELIVERY_TIME]
     if isinstance(value, datetime):
         date = milliseconds(value)

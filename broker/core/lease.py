@@ -54,7 +54,7 @@ class Lease(Alarm):
         if len(ends) >= self._trim_at:
             self._trim()
             ends = self._ends
-        end = self._schedule.now() + self.milliseconds
+        end = self._schedule.after(self.milliseconds)
         ends.append((end, number))
         if self.due == 0:
             self._schedule.set(self, end)

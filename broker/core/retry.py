@@ -74,7 +74,7 @@ class Retry(Alarm):
         backoff = self.backoff
         assert backoff is not None, "asked before"
         returns = max(entry.delivery_count, 1)
-        timer = Timer(self.schedule.now() + backoff.wait(returns, self.chance))
+        timer = Timer(self.schedule.after(backoff.wait(returns, self.chance)))
         self._waits[entry] = timer
         self._timers.start(timer, entry, returns == 1)
         entry.state = HELD

@@ -71,7 +71,7 @@ class Resolution:
     def delay_message(self, message: Message, schedule: Schedule) -> None:
         """Date a message that is to be held until then."""
         if self.delay > 0:
-            message.date = schedule.date() + self.delay
+            message.date = schedule.date_after(self.delay)
 
     def take(self, destinations: Destinations, view: MessageView | None) -> None:
         """Add the destinations of bindings that matched but for their selectors."""

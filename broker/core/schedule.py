@@ -1,8 +1,9 @@
 """What is to happen when: one heap for the whole broker, woken by one timer of whoever runs it.
 
-The core has no clock. It is told the time by two functions: `clock` counts milliseconds and never goes back
-(what is left of a wait is measured by it), `calendar` gives milliseconds since 1970 (what is written down
-for clients, or for after a restart, is a date).
+The core has no clock. It is told the time by two functions: `clock` counts nanoseconds and never goes back
+(what is left of a wait is measured by it), `calendar` gives nanoseconds since 1970 (what is written down
+for clients, or for after a restart, is a date). The core itself counts in whole milliseconds that are over; a
+wait that must not be too short begins with the next one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 
 RUN_MS: Final = 5  # how long alarms ring in one call of `run`: then others have their turn
 STALE_MIN: Final = 64  # so many dead marks are not worth sweeping
+NS_PER_MS: Final[i64] = 1_000_000  # nanoseconds in a millisecond
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -53,11 +55,19 @@ class Schedule:
 
     def now(self) -> i64:
         """The time on the clock, in milliseconds."""
-        return self._clock()
+        return self._clock() // NS_PER_MS
+
+    def after(self, wait: i64) -> i64:
+        """The first time on the clock when no less than `wait` ms have passed."""
+        return (self._clock() + NS_PER_MS - 1) // NS_PER_MS + wait
 
     def date(self) -> i64:
         """The time of day, in milliseconds since 1970."""
-        return self._calendar()
+        return self._calendar() // NS_PER_MS
+
+    def date_after(self, wait: i64) -> i64:
+        """The first time of day when no less than `wait` ms have passed."""
+        return (self._calendar() + NS_PER_MS - 1) // NS_PER_MS + wait
 
     def set(self, alarm: Alarm, due: i64) -> None:
         """Have `alarm` ring at `due`, or at once if that is past, instead of when it would have rung."""
@@ -89,7 +99,7 @@ class Schedule:
         What is set meanwhile rings the next time too, however early it is due.
         """
         self._woken = 0
-        now = self._clock()
+        now = self.now()
         last = self._numbers
         later: list[tuple[int, int, Alarm]] = []
         try:
@@ -104,7 +114,7 @@ class Schedule:
                 alarm.due = 0
                 self._set -= 1
                 alarm.ring()
-                if self._clock() - now >= RUN_MS:
+                if self.now() - now >= RUN_MS:
                     break
         finally:  # one that fails must not stop the others for good
             for mark in later:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import final
 
-from broker.core.schedule import Schedule
+from broker.core.schedule import NS_PER_MS, Schedule
 
 
 @final
@@ -16,21 +16,17 @@ class AlarmClock:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        self.schedule = Schedule(self._now, _date, self._wake)
-
-    def _now(self) -> int:
-        # not the loop's own time, which stands still during a turn
-        return time.monotonic_ns() // 1_000_000
+        self.schedule = Schedule(time.monotonic_ns, time.time_ns, self._wake)
 
     def _wake(self, due: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(max(0, due - self._now()) / 1000, self._run)
+        # not by the loop's own time, which stands still during a turn
+        wait = max(0, due * NS_PER_MS - time.monotonic_ns())
+        self._timer = self._loop.call_later(
+            -(-wait // NS_PER_MS) / 1000, self._run
+        )  # the loop rounds, and must not down
 
     def _run(self) -> None:
         self._timer = None
         self.schedule.run()
-
-
-def _date() -> int:
-    return time.time_ns() // 1_000_000

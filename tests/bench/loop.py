@@ -11,7 +11,7 @@ from pamqp.commands import Basic, Queue
 from pamqp.common import FieldTable
 
 from broker.core.queue import Queue as CoreQueue
-from broker.core.schedule import Schedule
+from broker.core.schedule import NS_PER_MS, Schedule
 from broker.net.pump import Pump
 from tests.frames import publish_bytes
 from tests.wired import House, Wired
@@ -44,7 +44,11 @@ class Loop:
         self._due = 0  # when the schedule wants to run; 0: never
         self.longest = 0.0
         self.turns = 0
-        self.schedule = Schedule(self.now, self.date, self._wake)
+        self.schedule = Schedule(
+            lambda: time.monotonic_ns() + self._ahead * NS_PER_MS,
+            lambda: time.time_ns() + self._ahead * NS_PER_MS,
+            self._wake,
+        )
         self.pump = Pump(self._calls.append, time.perf_counter)
 
     def now(self) -> int:

@@ -34,7 +34,7 @@ class Field:
         """A message that is to be delivered in so many ms."""
         content = content_of(headers={"x-delay": delay, "n": body, **headers})
         new = Message(self.vhost.route("", "q").address, content, 1, persistent, 0)
-        date = due_date(view_of(headers={"x-delay": delay}), self.clock.date())
+        date = due_date(view_of(headers={"x-delay": delay}), self.clock.schedule)
         if date != 0:
             new.date = date
             new.marks = new.marks | DELAYED
@@ -80,13 +80,13 @@ NOW = 1_700_000_000_000
     ],
 )
 def test_when_a_message_is_due(told: dict[str, object], date: int) -> None:
-    assert due_date(view_of(headers=told), NOW) == date
+    assert due_date(view_of(headers=told), HandClock().schedule) == date
 
 
 @pytest.mark.parametrize("value", ["tomorrow", True, 1.5, NOW + 315_360_000_001])
 def test_what_is_no_time_is_refused(value: object) -> None:
     with pytest.raises(PreconditionFailed, match="x-delivery-time"):
-        due_date(view_of(headers={"x-delivery-time": value}), NOW)
+        due_date(view_of(headers={"x-delivery-time": value}), HandClock().schedule)
 
 
 def test_messages_come_at_their_time_behind_what_came_before_it() -> None:

@@ -70,7 +70,7 @@ def test_a_turn_ends_when_it_has_taken_its_time_however_few_patterns_that_were()
 
     def slow() -> int:
         nonlocal time
-        time += 1
+        time += 1_000_000
         return time
 
     schedule = Schedule(slow, lambda: 0, lambda due: None)

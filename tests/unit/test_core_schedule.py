@@ -133,3 +133,14 @@ def test_many_alarms_that_take_long_ring_in_several_turns() -> None:
         clock.schedule.run()
         turns.append(len(rung))
     assert turns == [3, 6, 7]
+
+
+def test_a_wait_is_not_shorter_by_the_part_of_a_millisecond_that_is_over() -> None:
+    clock = HandClock()
+    schedule = clock.schedule
+    assert (schedule.after(5), schedule.date_after(5)) == (schedule.now() + 5, schedule.date() + 5)
+    clock.fraction = 1
+    assert (schedule.now(), schedule.date()) == (clock.now, clock.date())
+    assert (schedule.after(5), schedule.date_after(5)) == (schedule.now() + 6, schedule.date() + 6)
+    clock.fraction = 999_999
+    assert (schedule.after(0), schedule.date_after(0)) == (schedule.now() + 1, schedule.date() + 1)

@@ -13,7 +13,6 @@ from broker.core.letter import LetterWriter
 from broker.core.message import NEVER, Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.route import Route
-from broker.core.schedule import Schedule
 from broker.core.selector.selector import Selector
 from broker.core.view import MessageView, Views
 from broker.store.log import Log
@@ -90,8 +89,7 @@ class Life:
     def __init__(
         self, disk: SimDisk, clock: HandClock, write_letter: LetterWriter, views: Views = NoteView
     ) -> None:
-        clock.wakes.clear()
-        clock.schedule = Schedule(clock.time, clock.date, clock.wakes.append)
+        clock.restart()
         self.deferred = Deferred()
         self.numbers: dict[Message, int] = {}
         self.log = Log(
