@@ -18,6 +18,7 @@ from broker.core.index import all_levels, levels_for
 from broker.core.leaving import drop
 from broker.core.message import Message
 from broker.core.notifying import notify_consumer
+from broker.core.waiting import wake_for_earlier
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -37,6 +38,7 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
             queue.store.append_settle(message, queue)
         return False
     entry = queue.link(message)
+    _wake_for(queue, entry)
     if _deliver_now(queue, entry):
         if queue.rules is not None:
             queue.rules.handed_over(entry)
@@ -45,6 +47,12 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
         return True
     drop(queue, entry)
     return False
+
+
+def _wake_for(queue: Queue, entry: QueueEntry) -> None:
+    """Who waits for room for something else may have room for `entry`, if that comes before it."""
+    if queue.waiting and not queue.entries.in_order:
+        wake_for_earlier(queue, entry)
 
 
 def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
@@ -126,6 +134,7 @@ def now_or_never(queue: Queue, entry: QueueEntry) -> None:
 
     Consumers that were notified have not pulled yet, and would have had all of it by now if they had.
     """
+    _wake_for(queue, entry)
     for _ in range(HAND_OVER_MAX):
         if not hand_over(queue):
             break

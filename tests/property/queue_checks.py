@@ -77,19 +77,6 @@ def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
     )
 
 
-def immediate_taker_exists(world: World, model: Model, item: Item) -> bool:
-    """Before it is published: could anybody take `item` at this moment?"""
-    able = [c for c in attached(model.queue) if c.acquires and not c.blockers and wants_work(probe_of(c))]
-    able = [consumer for consumer in able if model.may_have(consumer, item)]
-    top = max(map(precedence, able), default=None)
-    for consumer in able:
-        first = model.first_for(consumer)
-        is_next = first is None or item < first
-        if is_next and precedence(consumer) == top and has_room(probe_of(consumer), item.size):
-            return True
-    return False
-
-
 def check_delivery(
     world: World, model: Model, probe: Probe, consumer: QueueConsumer, item: Item, entry: QueueEntry
 ) -> None:

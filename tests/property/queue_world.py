@@ -20,6 +20,7 @@ from tests.clock import HandClock
 from tests.dispatch import HandScheduler, MemoryStore, message, number_of
 from tests.property import queue_checks as checks
 from tests.property import queue_purges
+from tests.property.queue_immediate import immediate_taker_exists
 from tests.property.queue_model import OUT, Item, Model, Multiples, new_queue
 from tests.property.queue_operators import Operator
 from tests.property.queue_orders import ORDERS
@@ -83,7 +84,7 @@ class World:
         if self.order.replaced(model.items, item):
             assert not enqueue_immediate(model.queue, published), "an immediate message replaces nothing"
             return
-        expected = checks.immediate_taker_exists(self, model, item)
+        expected = immediate_taker_exists(model, item)
         model.add(item)
         taken = enqueue_immediate(model.queue, published)
         assert taken == expected, "immediate: delivered if and only if somebody can take it now"

@@ -1,8 +1,12 @@
 """basic.publish with immediate: deliver at this moment or not at all. [AMQP 0-9-1 1.8.3.7]"""
 
+import pytest
+
 from broker.core.immediate import enqueue_immediate
+from broker.core.message import NEVER
 from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Bench, message
+from tests.yard import Yard
 
 
 def test_nobody_there() -> None:
@@ -98,3 +102,22 @@ def test_a_browser_cannot_take_it() -> None:
     bench = Bench()
     bench.client(acquires=False)
     assert not enqueue_immediate(bench.queue, message(1))
+
+
+@pytest.mark.parametrize("expiration", [NEVER, 0])
+def test_who_waits_for_room_for_something_else_gets_what_comes_before_it_and_fits(expiration: int) -> None:
+    yard = Yard()
+    queue = yard.queue(max_priority=3)
+    low = yard.client(queue, prefetch_bytes=3)
+    yard.publish(size=2)
+    yard.run()
+    high = yard.client(queue, prefetch_bytes=3, priority=1)
+    yard.publish(size=2)
+    yard.publish(size=3)
+    yard.run()
+    assert (high.numbers, low.numbers, queue.ready) == ([2], [1], 1), "the third has room nowhere"
+    if expiration == 0:
+        yard.publish(expiration=0, priority=2)
+    else:
+        assert enqueue_immediate(queue, message(4, priority=2))
+    assert (high.numbers, low.numbers) == ([2, 4], [1])
