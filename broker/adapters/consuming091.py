@@ -118,7 +118,8 @@ def _consumer(
     priority = arguments.get(PRIORITY, 0)
     assert isinstance(priority, int), "arguments have been checked"
     browse = browses(arguments) or is_non_destructive(queue.arguments)
-    sieve = None if selector is None else SelectorFilter(selector, queue.store)
+    trouble = channel.virtual_host.trouble
+    sieve = None if selector is None else SelectorFilter(selector, queue.store, trouble)
     consumer = QueueConsumer(
         target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack, sieve
     )
