@@ -1,7 +1,7 @@
 """The invariants by name, and those at a delivery, a wake-up and at rest. Others are checked where they show:
 
 those of the queue's own state (I2 to I6, I8) in `structure`, conservation (I1) and Q4 in `book`, those of
-restarts (R1 to R5) in `restarting`.
+restarts (R1 to R5) in `restarting`, F5 in `calling`. F1 to F4 are measured: `fairness`, `costs`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ NAMES = {
     "D7": "windows",
     "D8": "the most urgent first",
     "D9": "redelivered and count",
+    "F5": "who is called does not call back",
     "G1": "the messages of a group in their order",
     "I1": "conservation",
     "I2": "order and counts",

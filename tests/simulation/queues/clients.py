@@ -72,6 +72,7 @@ class Client(ConsumerTarget):
         self.held: list[Held] = []
         self.terms = Terms(self)
         self.lease: Lease | None = None
+        self.forgets = False  # a browser that has room again for each message as soon as it has seen it
 
     def hold(self, held: Held) -> None:
         """It has this delivery, to be settled."""
@@ -96,22 +97,29 @@ class Client(ConsumerTarget):
         super().restore_credit(size)
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        self.world.delivered(self, consumer, entry)
+        with self.world.calls.out("deliver"):
+            self.world.delivered(self, consumer, entry)
 
     def notify_work(self) -> None:
-        self.world.woken(self)
-        super().notify_work()
+        with self.world.calls.out("notify_work"):
+            self.world.woken(self)
+            super().notify_work()
 
     def no_messages_available(self, consumer: QueueConsumer) -> None:
-        self.world.drained(self, consumer)
+        with self.world.calls.out("no_messages_available"):
+            self.world.drained(self, consumer)
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        for held in [held for held in self.held if held.entry is entry]:
-            self.held.remove(held)
-            self.restore_credit(entry.message.size)
+        with self.world.calls.out("acquisition_removed"):
+            self.take_back([held for held in self.held if held.entry is entry])
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
-        for held in [held for held in self.held if held.consumer is consumer]:  # shown to a browser
+        with self.world.calls.out("consumer_cancelled"):  # what was shown to a browser
+            self.take_back([held for held in self.held if held.consumer is consumer])
+
+    def take_back(self, helds: list[Held]) -> None:
+        """It has these no longer, and has not been asked."""
+        for held in helds:
             self.held.remove(held)
             self.restore_credit(held.item.note.size)
 

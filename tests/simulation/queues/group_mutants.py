@@ -33,6 +33,9 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         "            pass\n        group.entries += 1\n",
         profile="groups, few remembered",
     ),
+    "all that is parked is looked through whenever an entry leaves": Mutant(
+        "core/group.py", "            if len(heap) > most:\n", "            if True:\n", seeds=0
+    ),
     "the key used last is forgotten": Mutant(
         "core/groups.py",
         "next(iter(self.idle))",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Mutant:
-    """In `file` of the core, `old` becomes `new`. `seeds`: 0 if the measure of fairness is to tell.
+    """In `file` of the core, `old` becomes `new`. `seeds`: 0 if measures of F1 to F4 are to tell.
 
     `profile`: the only one of the simulation that is run, to find it sooner.
     """

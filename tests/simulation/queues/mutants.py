@@ -1,4 +1,4 @@
-"""Faults that are planted one at a time: each must make the simulation, or the measure of fairness, fail.
+"""Faults that are planted one at a time: each must make the simulation, or a measure of F1 to F4, fail.
 
 `python -m tests.simulation.queues.mutants [NAME ...]` plants these, or all. Not among them is an election
 before what the former consumer had is back: nothing is delivered in between, so nobody could ever tell.
@@ -20,7 +20,8 @@ from tests.simulation.queues.special_mutants import SPECIAL_MUTANTS
 ROOT = Path(__file__).parents[3]
 PARTS = ("broker", "protocol", "config", "tests")
 SIMULATION = ("-m", "tests.simulation.queues", "--seeds", "0")
-FAIRNESS = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/simulation/queues/test_fairness.py")
+MEASURED = ("tests/simulation/queues/test_costs.py", "tests/simulation/queues/test_fairness.py")
+MEASURES = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *MEASURED)
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -106,6 +107,17 @@ MUTANTS: dict[str, Mutant] = {
         "            self.tail = consumer\n        else:\n            head.prev = consumer\n"
         "        self.head = consumer\n",
         seeds=0,
+    ),
+    "what comes back is sorted in": Mutant(
+        "core/context.py",
+        "            heappush(self.behind, entry)\n            self.compact(depth)\n",
+        "            self.behind.append(entry)\n            self.behind.sort()\n            self.compact(depth)\n",
+        seeds=0,
+    ),
+    "a notification delivers": Mutant(
+        "core/consumer_target.py",
+        "            self.session.notify_work(self)\n",
+        "            self.session.notify_work(self)\n            self.process_pending(1)\n",
     ),
     "takeover without draining": Mutant(
         "core/exclusive.py",
@@ -242,7 +254,7 @@ def survives(mutant: Mutant, root: Path) -> bool:
     copy(root)
     mutant.plant(root)
     command = (
-        [sys.executable, *FAIRNESS] if mutant.seeds == 0 else [sys.executable, *SIMULATION, str(mutant.seeds)]
+        [sys.executable, *MEASURES] if mutant.seeds == 0 else [sys.executable, *SIMULATION, str(mutant.seeds)]
     )
     if mutant.profile:
         command += ["--profile", mutant.profile]

@@ -23,6 +23,7 @@ class Profile:
     priorities: tuple[int, ...] = (0,)
     selectors: float = 0
     browsers: float = 0
+    forgets: float = 0  # of browsers
     no_ack: float = 0
     alone: float = 0
     shared: float = 0
@@ -86,7 +87,7 @@ LOGGED = Profile(
 PROFILES: dict[str, Profile] = {
     "plain": PLAIN,
     "several queues": replace(PLAIN, queues={"work": Spec(), "more": Spec(), "rest": Spec()}, several=0.4),
-    "priority": replace(PLAIN, queues={"work": Spec(levels=4)}, browsers=0.2),
+    "priority": replace(PLAIN, queues={"work": Spec(levels=4)}, browsers=0.2, forgets=0.5),
     "consumer priorities": replace(PLAIN, priorities=(0, 0, 1, 5), browsers=0.1),
     "byte windows": replace(
         PLAIN, queues={"work": Spec(levels=3)}, bytes_max=(0, 4, 10), priorities=(0, 1), browsers=0.1

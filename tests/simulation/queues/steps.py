@@ -43,6 +43,7 @@ def attach(world: World) -> None:
     window = Window() if no_ack else Window(rng.choice(PREFETCH), rng.choice(profile.bytes_max))
     client = Client(world, channel, window, not no_ack and chance(world, profile.shared))
     world.clients.append(client)
+    client.forgets = browses and chance(world, profile.forgets)
     if not browses and not no_ack and chance(world, profile.leases):
         client.lease = Lease(world.clock.schedule, client.terms, rng.choice((10, 50)))
     shelves = [any_shelf(world)]

@@ -23,6 +23,7 @@ from tests.clock import HandClock
 from tests.dispatch import HandScheduler
 from tests.simulation.queues import checks, delaying
 from tests.simulation.queues.book import Book
+from tests.simulation.queues.calling import Calls
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.labels import group_headers
 from tests.simulation.queues.letters import Letter
@@ -67,6 +68,7 @@ class World:
         self.life = Life(self.disk, self.clock, self.write_letter, self.view)
         self.scheduler = HandScheduler()
         self.clients: list[Client] = []
+        self.calls = Calls(self.seen)
         self.wires = [self.new_wire() for _ in range(self.profile.wires)]
         self.marked = 0
         self.pending: list[object] = []  # transactions that wait for the disk
@@ -144,6 +146,9 @@ class World:
             self.book.settle(shelf, item)
             return None
         client.charge(item.note.size)
+        if client.forgets:
+            client.restore_credit(item.note.size)
+            return None
         held = Held(client, consumer, entry, item, self.deliveries)
         client.hold(held)
         return held

@@ -1,0 +1,77 @@
+"""Queues call their consumers, who may not call back into a queue from there: F5.
+
+What they may do is to have room again, as the last thing (ConsumerTarget). While one is called, the
+interpreter tells of every function that is entered, so whoever gets into a queue, by however many detours, is
+caught in the act. In compiled code only call-outs within call-outs are seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+
+from broker.core.attaching import attach, detach
+from broker.core.clearing import dispose
+from broker.core.connection import Connection
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.dead_letter import dead_letter
+from broker.core.getting import get_one
+from broker.core.immediate import enqueue_immediate, hand_over
+from broker.core.leaving import take_out
+from broker.core.operation import mark, unmark
+from broker.core.queue import Queue
+from broker.core.release import deliver_again, release
+from tests.simulation.queues.checks import check
+from tests.simulation.queues.model import Seen
+
+WAYS_IN: tuple[Callable[..., object], ...] = (
+    Queue.enqueue,
+    Queue.link,
+    Queue.unlink,
+    Queue.deliver_single_message,
+    Queue.acquire,
+    Queue.settle,
+    ConsumerTarget.process_pending,
+    Connection.pump,
+    attach,
+    detach,
+    dead_letter,
+    deliver_again,
+    dispose,
+    enqueue_immediate,
+    get_one,
+    hand_over,
+    mark,
+    release,
+    take_out,
+    unmark,
+)
+CODES: dict[CodeType, str] = {way.__code__: way.__qualname__ for way in WAYS_IN if hasattr(way, "__code__")}
+
+
+class Calls:
+    """Which call-outs there are at this moment, the innermost last."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.now: list[str] = []
+
+    @contextmanager
+    def out(self, name: str) -> Iterator[None]:
+        """A queue is calling out. Having room again may have others be asked to come, and nothing else."""
+        nested = bool(self.now) and (name != "notify_work" or self.now[-1] == "notify_work")
+        check(self.seen, "F5", not nested, f"{name} while in {self.now}")
+        self.now.append(name)
+        before = sys.getprofile()
+        sys.setprofile(self._entered)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+            self.now.pop()
+
+    def _entered(self, frame: FrameType, event: str, _arg: object) -> None:
+        if event == "call" and frame.f_code in CODES:
+            check(self.seen, "F5", False, f"{CODES[frame.f_code]} is called from {self.now[-1]}")

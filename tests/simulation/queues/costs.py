@@ -1,0 +1,200 @@
+"""What single operations cost beside a crowd of what is out, passed by, parked or idle: F4, counted.
+
+Steps are the interpreter's own, in the broker's code, and those from entry to entry; where that code is
+compiled, which hides the former, the latter alone. They are the same in every run, which time never is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import broker
+from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
+from broker.core.getting import get_one
+from broker.core.priority_list import PriorityEntryList
+from tests.dispatch import Bench
+from tests.grouping import GroupBench, Numbers
+from tests.simulation.queues.model import InvariantError
+from tests.unit.test_core_costs import CountingList
+
+NAME = "F4"
+MEANING = "what an operation costs does not grow with what it is not about"
+FEW, MANY = 100, 3_000
+GROWTH_MAX = 1.5  # heaps may be higher
+BROKER = str(Path(broker.__file__).parent)
+
+Situation = Callable[[int, QueueEntryList], Iterator[None]]
+"""Makes a crowd of that size, yields, and does what is to be counted."""
+
+
+class Steps:
+    """Counts while it is entered."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: Any = None
+
+    def __enter__(self) -> Steps:
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+    def _called(self, frame: FrameType, _event: str, _arg: object) -> Any:
+        if not frame.f_code.co_filename.startswith(BROKER):
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return self._stepped
+
+    def _stepped(self, _frame: FrameType, event: str, _arg: object) -> Any:
+        self.count += event == "opcode"
+        return self._stepped
+
+
+def returned_and_got_again(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """One of many that are out comes back and goes out again."""
+    bench = Bench(entries)
+    client = bench.client()
+    bench.publish(crowd)
+    bench.run(crowd)
+    yield
+    client.nack(crowd // 2)
+    bench.run()
+    assert client.numbers[crowd:] == [crowd // 2]
+
+
+def returned_among_many(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """One more comes back where many have."""
+    bench = Bench(entries)
+    client = bench.client(crowd)
+    bench.publish(crowd)
+    bench.run(crowd)
+    client.session.set_flow(False)
+    client.nack(*range(2, crowd + 1))
+    yield
+    client.nack(1)
+    assert bench.queue.ready == crowd
+
+
+def got(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """A basic.get, behind many that are out."""
+    bench = Bench(entries)
+    bench.client(crowd)
+    bench.publish(crowd + 1)
+    bench.run(crowd)
+    yield
+    assert get_one(bench.queue, bench.getter()) is not None
+
+
+def settled_from_behind(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """The last of many that are out is settled, and the next one takes its place."""
+    bench = Bench(entries)
+    client = bench.client(crowd)
+    bench.publish(crowd + 1)
+    bench.run(crowd)
+    yield
+    client.ack(crowd)
+    bench.run()
+    assert client.numbers[-1] == crowd + 1
+
+
+def arrived_above(crowd: int, _entries: QueueEntryList) -> Iterator[None]:
+    """A message of a higher priority than many which its consumer has passed by."""
+    bench = Bench(CountingList(PriorityEntryList(2)))
+    client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
+    bench.publish(crowd + 1)
+    bench.run()
+    yield
+    bench.publish(priority=1)
+    bench.run()
+    assert client.numbers == [crowd + 1, crowd + 2]
+
+
+def arrived_behind(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """A message behind many which its consumer has passed by."""
+    bench = Bench(entries)
+    client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
+    bench.publish(crowd + 1)
+    bench.run()
+    yield
+    bench.publish()
+    bench.run()
+    assert client.numbers == [crowd + 1, crowd + 2]
+
+
+def settled_in_groups(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """Two consumers take turns with long runs of two groups."""
+    bench = GroupBench(entries, sticky=False)
+    clients = [bench.client(1), bench.client(1)]
+    bench.send(*["a"] * crowd, *["b"] * crowd)
+    bench.run()
+    yield
+    for client in clients:
+        client.ack()
+        bench.run()
+    assert sum(len(client.numbers) for client in clients) == 4
+
+
+def arrived_for_one_of_many(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """A single message, and many idle consumers."""
+    bench = Bench(entries)
+    clients = [bench.client() for _ in range(crowd)]
+    yield
+    bench.publish()
+    bench.run()
+    assert sum(len(client.numbers) for client in clients) == 1
+
+
+def returned_beside_many(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    """Some come back where many consumers have all that they may."""
+    bench = Bench(entries)
+    client = bench.client()
+    bench.publish(20)
+    bench.run(20)
+    for _ in range(crowd):
+        bench.client(1)
+    client.session.set_flow(False)
+    bench.publish(crowd)
+    bench.run(crowd)
+    yield
+    client.nack()
+    assert bench.queue.ready == 20
+
+
+SITUATIONS: tuple[Situation, ...] = (
+    returned_and_got_again,
+    returned_among_many,
+    got,
+    settled_from_behind,
+    arrived_above,
+    arrived_behind,
+    settled_in_groups,
+    arrived_for_one_of_many,
+    returned_beside_many,
+)
+
+
+def cost(situation: Situation, crowd: int) -> int:
+    """How many steps an operation takes beside a crowd of that size."""
+    entries = CountingList(FifoEntryList())
+    course = situation(crowd, entries)
+    next(course)
+    entries.steps, steps = 0, Steps()
+    with steps:
+        next(course, None)
+    return steps.count + entries.steps
+
+
+def check_cost(situation: Situation) -> None:
+    """F4: as many steps beside many as beside few."""
+    few, many = cost(situation, FEW), cost(situation, MANY)
+    if many > GROWTH_MAX * few:
+        text = f"{situation.__name__} takes {few} steps beside {FEW}, {many} beside {MANY}"
+        raise InvariantError(NAME, f"{MEANING}: {text}")

@@ -1,0 +1,32 @@
+"""What an operation costs does not grow with what it is not about."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.core.entry_list import QueueEntryList
+from tests.dispatch import Bench
+from tests.simulation.queues.costs import SITUATIONS, Situation, check_cost, cost
+from tests.simulation.queues.model import InvariantError
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.__name__)
+def test_a_crowd_costs_nothing(situation: Situation) -> None:
+    check_cost(situation)
+
+
+def test_steps_are_the_same_in_every_run() -> None:
+    assert cost(SITUATIONS[0], 50) == cost(SITUATIONS[0], 50) > 0
+
+
+def test_what_grows_is_told() -> None:
+    def walks(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+        bench = Bench(entries)
+        bench.publish(crowd)
+        yield
+        entry = entries.next(entries.head)
+        while entry is not None:
+            entry = entries.next(entry)
+
+    with pytest.raises(InvariantError, match=r"F4: what an operation costs .*: walks takes"):
+        check_cost(walks)
