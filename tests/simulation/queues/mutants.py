@@ -111,7 +111,9 @@ MUTANTS: dict[str, Mutant] = {
     "what comes back is sorted in": Mutant(
         "core/context.py",
         "            heappush(self.behind, entry)\n            self.compact(depth)\n",
-        "            self.behind.append(entry)\n            self.behind.sort()\n            self.compact(depth)\n",
+        "            self.behind.append(entry)\n"
+        "            self.behind.sort()\n"
+        "            self.compact(depth)\n",
         seeds=0,
     ),
     "a notification delivers": Mutant(
