@@ -92,6 +92,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
             replace_outdated(queue, entry)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OperatorPublish(HeldPublish):
     """A message that an operation puts somewhere: into stopped queues too, and never nowhere.
 
