@@ -148,7 +148,8 @@ def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int, shared: bool) -
     for taker in shelf.takers:
         if taker.browses and not taker.suspended():
             unseen = shelf.unshown(taker)
-            missed = bool(unseen) and taker.fits(unseen[0].note.size)
+            ahead = [item for item in shelf.may_be_shown(taker) if not unseen or not unseen[0] < item]
+            missed = bool(unseen) and all(taker.fits(item.note.size) for item in ahead)
             check(seen, "Q3", not missed, f"{unseen and unseen[0].number} was not shown")
     empty, wakeups = queue.manager.empty_wakeups, queue.manager.wakeups
     check(seen, "Q5", empty <= wakeups + queue.delivered, f"{empty} looks in vain")

@@ -213,16 +213,15 @@ class Shelf:
                     found.append((taker, item))
         return found
 
+    def may_be_shown(self, taker: Taker) -> list[Item]:
+        """What a browser may be shown still: what came back since it came may be, and need not."""
+        seen = [item for item in self.items if item.state == READY and taker.sees(item)]
+        return [item for item in seen if item.number not in taker.shown]
+
     def unshown(self, taker: Taker) -> list[Item]:
         """What a browser has still to be shown: all that was ready all the time since it came."""
-        return [
-            item
-            for item in self.items
-            if item.state == READY
-            and taker.sees(item)
-            and item.number not in taker.shown
-            and (not item.was_out or item.since < taker.attached)
-        ]
+        items = self.may_be_shown(taker)
+        return [item for item in items if not item.was_out or item.since < taker.attached]
 
     def turns_away(self, taker: Taker) -> bool:
         """Whether `taker` may not attach: it wants to be alone and is not, or another one is."""
