@@ -128,9 +128,8 @@ class Groups(Discipline):
             self._take(group, consumer)
             hidden = True
         group.inflight += 1
-        if group.closers is not None and entry in group.closers and not group.shut:
-            group.shut = True
-            hidden = True
+        if group.closers is not None and entry in group.closers:
+            group.shut = True  # nobody waits on what follows: its owner, who alone might, is being served
         if hidden:
             self._look_again([group])
 

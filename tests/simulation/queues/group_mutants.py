@@ -44,16 +44,9 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "nothing closes a group": Mutant(
         "core/groups.py",
-        "            group.shut = True\n            hidden = True\n",
-        "            hidden = True\n",
+        "            group.shut = True  # nobody waits",
+        "            pass  # nobody waits",
         profile="groups",
-    ),
-    "a group that is closed is not looked at again": Mutant(
-        "core/groups.py",
-        "            group.shut = True\n            hidden = True\n",
-        "            group.shut = True\n",
-        seeds=2000,
-        profile="groups, sticky, priorities, bytes",
     ),
     "nobody is told that a group is free": Mutant(
         "core/groups.py",
@@ -73,8 +66,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         "core/groups.py",
         "        if queue.waiting:\n",
         "        if False:\n",
-        seeds=1000,
         profile="groups, sticky, priorities, bytes",
+        first=1000,
     ),
     "what is parked of a free group stays there": Mutant(
         "core/groups.py",

@@ -10,7 +10,8 @@ from pathlib import Path
 class Mutant:
     """In `file` of the core, `old` becomes `new`. `seeds`: 0 if measures of F1 to F4 are to tell.
 
-    `profile`: the only one of the simulation that is run, to find it sooner.
+    `profile`: the only one of the simulation that is run, to find it sooner. `first`: the first seed,
+    where few find it.
     """
 
     file: str
@@ -18,6 +19,7 @@ class Mutant:
     new: str
     seeds: int = 360
     profile: str = ""
+    first: int = 0
 
     def plant(self, root: Path) -> None:
         """Change a copy of the broker. AssertionError if the text is not there, or more than once."""

@@ -19,7 +19,7 @@ from tests.simulation.queues.special_mutants import SPECIAL_MUTANTS
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("broker", "protocol", "config", "tests")
-SIMULATION = ("-m", "tests.simulation.queues", "--seeds", "0")
+SIMULATION = ("-m", "tests.simulation.queues", "--seeds")
 MEASURED = ("tests/simulation/queues/test_costs.py", "tests/simulation/queues/test_fairness.py")
 MEASURES = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *MEASURED)
 
@@ -255,9 +255,8 @@ def survives(mutant: Mutant, root: Path) -> bool:
     """Plant it in a fresh copy under `root` and run; true if nobody noticed."""
     copy(root)
     mutant.plant(root)
-    command = (
-        [sys.executable, *MEASURES] if mutant.seeds == 0 else [sys.executable, *SIMULATION, str(mutant.seeds)]
-    )
+    seeds = (str(mutant.first), str(mutant.seeds))
+    command = [sys.executable, *(SIMULATION + seeds if mutant.seeds else MEASURES)]
     if mutant.profile:
         command += ["--profile", mutant.profile]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
