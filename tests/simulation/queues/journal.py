@@ -54,6 +54,26 @@ class Journal:
         if key in self.added:
             self.counts.setdefault(key, []).append((self._next(), count))
 
+    def rename(self, old: str, new: str) -> None:
+        """A queue is called otherwise. It is the same to the log, which knows it by a number."""
+
+        def key(known: Key) -> Key:
+            return (new, known[1]) if known[0] == old else known
+
+        self.added = {key(known): at for known, at in self.added.items()}
+        self.removed = {key(known): at for known, at in self.removed.items()}
+        self.counts = {key(known): counts for known, counts in self.counts.items()}
+        self.declared = {new if name == old else name: at for name, at in self.declared.items()}
+        self.held = {
+            (new if name == old else name, note, until): key(known)
+            for (name, note, until), known in self.held.items()
+        }
+        self.moved = {key(known): key(origin) for known, origin in self.moved.items()}
+        self.together = [
+            (at, [key(known) for known in added], [key(known) for known in removed])
+            for at, added, removed in self.together
+        ]
+
     def bind(self, added: list[Key], removed: list[Key]) -> None:
         """A transaction has just written these: all or nothing of it."""
         self.together.append((self.position, added, removed))

@@ -87,6 +87,10 @@ class Note:
     headers: dict[str, object] = field(default_factory=dict)
     until: int | None = None  # it is held by the queues that it goes to
 
+    def again(self, number: int) -> Note:
+        """The same under another number, without deaths and without an end."""
+        return Note(number, self.size, self.priority, self.persistent, kind=self.kind, headers=self.headers)
+
 
 @dataclass(eq=False)
 class Item:

@@ -1,4 +1,4 @@
-"""What operators do to many messages at once: deleted, moved or copied, all of it or nothing."""
+"""What operators do to many messages at once: deleted, moved, copied or redriven, all of it or nothing."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from tests.simulation.queues.transacting import Job, note_commit
 from tests.simulation.queues.windows import Window
 from tests.simulation.queues.world import World
 
-DELETE, MOVE, COPY = "delete", "move", "copy"
+DELETE, MOVE, COPY, REDRIVE = "delete", "move", "copy", "redrive"
 COUNT_MAX = 4
 
 
 class Sent(OperatorPublish):
-    """A message that an operation puts into a queue."""
+    """A message that an operation puts into a queue. `where`: what that is called now."""
 
-    def __init__(self, errand: Errand, note: Note, route: Route, copied: bool) -> None:
-        super().__init__(route, errand.world.message(note, route), copied)
+    def __init__(self, errand: Errand, note: Note, route: Route, to: Shelf) -> None:
+        super().__init__(route, errand.world.message(note, route), errand.kind == COPY)
         self.errand = errand
         self.note = note
+        self.to = to
+        self.where = to.name
 
     def put(self, virtual_host: VirtualHost) -> int:
-        job, shelves = self.errand.job, [self.errand.to]
-        job.put(self.note, shelves)
+        job, to = self.errand.job, self.to
+        job.put(self.note, [to])
         count = super().put(virtual_host)
-        if job.world.book.shelves.get(self.errand.to.name) is self.errand.to:
-            job.world.book.tidy(self.errand.to)
+        if job.world.book.shelves.get(to.name) is to:
+            job.world.book.tidy(to)
         if self is self.errand.publishes[-1]:
             job.settle()
         return count
@@ -44,30 +46,24 @@ class Sent(OperatorPublish):
 
 
 class Errand(Operation):
-    """An operation, and the client that holds what it is about. `to`: where messages go, if they do."""
+    """An operation, and the client that holds what it is about. `puts`: what it puts into queues."""
 
-    def __init__(self, world: World, shelf: Shelf, to: Shelf, kind: str) -> None:
+    def __init__(self, world: World, shelf: Shelf, kind: str) -> None:
         self.world = world
         self.shelf = shelf
-        self.to = to
         self.kind = kind
-        self.job = Job(world)
+        self.job = Job(world, own=True)
+        self.puts: list[Sent] = []
         self.client = Client(world, world.new_channel(world.new_wire()), Window(), False)
         queue = world.queue_of(shelf)
         super().__init__(world.life.vhost, queue, QueueConsumer(self.client, queue, no_ack=True))
         talk, windows = self.client.channel.talk, self.client.windows
         self.client.takers[self.taker] = Taker(shelf, talk, windows, no_ack=True, gets=True)
 
-    def take(self, item: Item, entry: QueueEntry) -> None:
-        """Be about this message, too."""
+    def take(self, item: Item, entry: QueueEntry, to: Shelf) -> None:
+        """Be about this message, too, which goes `to` a queue if it goes anywhere."""
         if self.kind != DELETE:
-            old = item.note
-            note = self.world.new_note(
-                old.size, priority=old.priority, persistent=old.persistent, kind=old.kind
-            )
-            self.job.puts.append((note, [self.to]))
-            route = self.world.life.vhost.route("", self.to.name)
-            self.publishes.append(Sent(self, note, route, self.kind == COPY))
+            self.put(self.world.book.new_note(item.note.again(self.world.next_number())), to)
         if self.kind != COPY:
             taker = self.client.takers[self.taker]
             item.state, item.holder, item.was_out = OUT, taker, True
@@ -76,6 +72,15 @@ class Errand(Operation):
             self.client.held.append(held)
             self.job.settlements.append((held, REMOVE))
             self.remove(entry)
+
+    def put(self, note: Note, to: Shelf) -> None:
+        """Have `to` get a note."""
+        if self.kind == REDRIVE:
+            self.world.redriven.add(note.number)
+        self.job.puts.append((note, [to]))
+        sent = Sent(self, note, self.world.life.vhost.route("", to.name), to)
+        self.puts.append(sent)
+        self.publishes.append(sent)
 
     def give_back(self) -> None:
         """Nothing was done: what was held is where it was."""
@@ -117,11 +122,34 @@ def begin(world: World) -> None:
     rng = world.rng
     shelf, to = (world.shelf(rng.choice(list(world.work))) for _ in range(2))
     below, count = rng.choice((1, 2, 4, 5)), rng.randrange(1, COUNT_MAX + 1)
-    errand = Errand(world, shelf, to, rng.choice((DELETE, MOVE, COPY)))
+    errand = Errand(world, shelf, rng.choice((DELETE, MOVE, COPY)))
     numbers = {world.life.number(entry.message): entry for entry in errand.queue.entries}
     found = [item for item in shelf.items if item.state == READY and item.note.kind < below]
     for item in found[:count]:
-        errand.take(item, numbers[item.number])
+        errand.take(item, numbers[item.number], to)
+    world.errands.append(errand)
+
+
+def redrive(world: World) -> None:
+    """Hold dead letters that are to go back to the queues in which they died first; others stay."""
+    rng = world.rng
+    shelves = [
+        shelf for shelf in world.book.shelves.values() if any(item.note.deaths for item in shelf.items)
+    ]
+    if not shelves:
+        return
+    shelf = rng.choice(shelves)
+    errand = Errand(world, shelf, REDRIVE)
+    numbers = {world.life.number(entry.message): entry for entry in errand.queue.entries}
+    found = [item for item in shelf.items if item.state == READY and item.note.deaths]
+    for item in found[: rng.randrange(1, COUNT_MAX + 1)]:
+        name, _ = item.note.deaths[-1]
+        to = world.book.shelves.get(name)
+        if to is None:  # it is asked for there, and the operation ends
+            errand.give_back()
+            world.seen("redrive: the queue is gone")
+            return
+        errand.take(item, numbers[item.number], to)
     world.errands.append(errand)
 
 
@@ -161,16 +189,14 @@ def room_for(errand: Errand) -> type[BrokerError] | None:
     there = errand.world.book.shelves
     if there.get(errand.shelf.name) is not errand.shelf:
         return NotFound
-    to = errand.to
-    done: list[Note] = []
-    for note, _ in errand.job.puts:
-        if there.get(to.name) is not to or to.refuses(note.size):
+    done: list[Sent] = []
+    for sent in errand.puts:
+        if there.get(sent.where) is not sent.to or sent.to.refuses(sent.note.size):
             for other in done:
-                errand.job.unreserve(other, [to])
+                errand.job.unreserve(other.note, [other.to])
             return PreconditionFailed
-        to.reserved.append(note.size)
-        to.recall.coming.append(note)
-        done.append(note)
+        sent.to.reserved.append(sent.note.size)
+        done.append(sent)
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.core.stopping import stopped
-from tests.simulation.queues import delaying
+from tests.simulation.queues import delaying, renaming
 from tests.simulation.queues.altering import in_force
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.journal import MAY, MUST, NOT
@@ -84,6 +84,7 @@ def adopt(world: World) -> None:
     """What has come back is compared with what must, may and must not have, and is the model from now on."""
     book, journal, seen = world.book, world.book.journal, world.seen
     vhost, numbers = world.life.vhost, world.life.number
+    renaming.settle(world)
     old = book.shelves
     found: dict[tuple[str, int], tuple[bool, int]] = {}
     for name, queue in vhost.queues.items():

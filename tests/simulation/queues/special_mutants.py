@@ -168,6 +168,35 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         "nothing is given back\n",
         profile="operations",
     ),
+    "what is redriven is taken for what has been there before": Mutant(
+        "core/operation.py", "        self.own = True\n", "        self.own = False\n", profile="redriven"
+    ),
+    "what is redriven is not in the log": Mutant(
+        "core/transaction.py",
+        "            if publish.passage.append(self.virtual_host) or publish.message.marks & KNOWN:",
+        "            if not publish.own and publish.passage.append(self.virtual_host):",
+        seeds=600,
+        profile="redriven, in the log",
+    ),
+    "a queue that is renamed loses its bindings": Mutant(
+        "core/topology.py",
+        "            self.add_binding(Binding(binding.source, queue, ",
+        "            len((binding.source, queue, ",
+        profile="renamed",
+    ),
+    "routes are not told that a queue is renamed": Mutant(
+        "core/topology.py",
+        "binding.routing_key, binding.arguments))\n        self.epoch += 1\n",
+        "binding.routing_key, binding.arguments))\n",
+        seeds=600,
+        profile="renamed, in the log",
+    ),
+    "a renamed queue is another one after a restart": Mutant(
+        "core/definitions.py",
+        "    if same is not None and same.vhost == topology.name and same.name != name:\n",
+        "    if False:\n",
+        profile="renamed, in the log",
+    ),
     "who alters the time to live has timers forgotten": Mutant(
         "core/rules.py",
         "        self.ttl = number_argument(held, MESSAGE_TTL, -1)\n",

@@ -103,6 +103,58 @@ PROFILES: dict[str, Profile] = {
         },
         weights=RESTARTS | {"begin operation": 6, "end operation": 6, "publish immediate": 0},
     ),
+    "redriven": replace(
+        PLAIN,
+        queues={
+            "work": Spec(limit=1, ttl=60, dead_letter=DEAD, knows=Knows(window=200)),
+            "more": Spec(max_length=4, dead_letter=DEAD),
+            DEAD: Spec(dead_letter="last", ttl=90),
+            "last": Spec(levels=2),
+        },
+        targets=(DEAD, "last"),
+        repeats=0.3,
+        weights={"begin redrive": 8, "end operation": 8, "discard": 10, "stop": 1, "publish immediate": 0},
+    ),
+    "redriven, in the log": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, dead_letter=DEAD, knows=Knows(window=200), ttl=200),
+            DEAD: Spec(durable=True),
+            "other": Spec(durable=True, limit=1, dead_letter=DEAD, retry=(5, 20)),
+        },
+        repeats=0.3,
+        weights=RESTARTS
+        | {"begin redrive": 8, "end operation": 8, "discard": 10, "rename": 1, "publish immediate": 0},
+    ),
+    "renamed": replace(
+        PLAIN,
+        queues={
+            "work": Spec(ttl=60, dead_letter=DEAD),
+            "more": Spec(levels=3, max_length=5),
+            "rest": Spec(single_active=True),
+            DEAD: Spec(ttl=20, dead_letter=DEAD),
+        },
+        targets=(DEAD,),
+        fanout=("work", "more"),
+        priorities=(0, 0, 1),
+        selectors=0.2,
+        browsers=0.1,
+        several=0.2,
+        delays=0.1,
+        weights={"rename": 6},
+    ),
+    "renamed, in the log": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, dead_letter=DEAD, limit=2, knows=Knows(window=60)),
+            DEAD: Spec(durable=True, ttl=90),
+            "other": Spec(durable=True, levels=2),
+        },
+        fanout=("work", "other"),
+        repeats=0.3,
+        delays=0.2,
+        weights=RESTARTS | {"rename": 6, "begin operation": 3, "end operation": 3, "publish immediate": 0},
+    ),
     "altered": replace(
         PLAIN,
         queues={"work": Spec(ttl=30), "more": Spec(levels=2), DEAD: Spec()},

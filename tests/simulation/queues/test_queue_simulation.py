@@ -28,7 +28,13 @@ from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
 ORDINARY = 318
-RARE = (("log, limits", 12), ("delays", 1), ("ids", 5), ("operations", 380))  # what few seeds exercise
+RARE = (  # what few seeds exercise
+    ("log, limits", 12),
+    ("delays", 1),
+    ("ids", 5),
+    ("operations", 380),
+    ("redriven, in the log", 2),
+)
 NIGHTLY = 10_000
 CHUNK = 1_000
 MODEL = (

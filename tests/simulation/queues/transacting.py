@@ -17,10 +17,11 @@ from tests.simulation.queues.world import World
 
 
 class Job:
-    """What one transaction is to do, for the model."""
+    """What one transaction is to do, for the model. `own`: for an operator, and queues do not remember it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, own: bool = False) -> None:
         self.world = world
+        self.own = own
         self.puts: list[tuple[Note, list[Shelf]]] = []
         self.settlements: list[tuple[Held, int]] = []
         self.letters: list[Letter] = []
@@ -29,14 +30,16 @@ class Job:
     def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
         for shelf in shelves:
             shelf.reserved.remove(note.size)
-            shelf.recall.coming.remove(note)
+            if not self.own:
+                shelf.recall.coming.remove(note)
 
     def put(self, note: Note, shelves: list[Shelf]) -> None:
         self.unreserve(note, shelves)
         for shelf in shelves:
             if self.world.book.shelves.get(shelf.name) is shelf:
                 self.world.book.accept(note, shelf)
-                shelf.recall.keep(note, note.persistent and shelf.spec.logged)
+                if not self.own:
+                    shelf.recall.keep(note, note.persistent and shelf.spec.logged)
 
     def settle(self) -> None:
         """All at once, before the broker does it: nothing is delivered meanwhile."""
@@ -166,7 +169,7 @@ def note_commit(job: Job) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]
     for note, shelves in job.puts:
         book.append(note, shelves)
         for shelf in shelves:
-            if note.persistent and shelf.spec.logged:
+            if note.persistent and shelf.spec.logged and not job.own:
                 shelf.recall.append(note)
         added += [(shelf.name, note.number) for shelf in shelves]
     for held, outcome in job.settlements:

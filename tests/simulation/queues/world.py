@@ -54,6 +54,8 @@ class World:
         self.deliveries = 0
         self.specs: dict[str, Spec] = {}  # of all queues that there ever were, as they were last
         self.altering: dict[str, Spec] = {}  # queues as they were, until that is on disk
+        self.redriven: set[int] = set()  # notes that operators have sent back
+        self.renaming: dict[str, str] = {}  # what they were called, until that is on disk
         self.committing: list[Letter] | None = None
         self.remembered: dict[tuple[str, int], Item] = {}  # as they were when the process ended
         self.begin()
@@ -104,10 +106,14 @@ class World:
         return Channel(Session(wire.connection), Credit(), Talk(wire.line))
 
     def new_note(self, size: int, **fields: int | bool | None) -> Note:
-        self.note_numbers += 1
         headers = group_headers(self.profile.groups, self.rng)
-        note = Note(self.note_numbers, size, headers=headers, **fields)  # type: ignore[arg-type]
+        note = Note(self.next_number(), size, headers=headers, **fields)  # type: ignore[arg-type]
         return self.book.new_note(note)
+
+    def next_number(self) -> int:
+        """The number of a note."""
+        self.note_numbers += 1
+        return self.note_numbers
 
     def message(self, note: Note, route: Route) -> Message:
         """The message of a note, as its publisher sends it."""
@@ -186,12 +192,10 @@ class World:
     def write_letter(self, message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
         """A message has died."""
         number = self.life.number(message)
-        old = self.book.notes[number]
-        self.note_numbers += 1
-        note = Note(
-            self.note_numbers, old.size, old.priority, old.persistent, kind=old.kind, headers=old.headers
-        )
+        note = self.book.notes[number].again(self.next_number())
         letter = self.book.letter(notice.queue, number, notice.reason, note)
+        if number in self.redriven:
+            self.seen("redrive: died again")
         if self.committing is None:
             self.book.append_letter(letter)
             self.book.post(letter)
