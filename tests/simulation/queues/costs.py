@@ -28,24 +28,30 @@ FEW, MANY = 100, 3_000
 GROWTH_MAX = 1.5  # heaps may be higher
 BROKER = str(Path(broker.__file__).parent)
 
-Situation = Callable[[int, QueueEntryList], Iterator[None]]
-"""Makes a crowd of that size, yields, and does what is to be counted."""
-
 
 class Steps:
     """Counts while it is entered."""
 
     def __init__(self) -> None:
         self.count = 0
+        self._lists: list[CountingList] = []
         self._before: Any = None
 
+    def through(self, entries: QueueEntryList) -> QueueEntryList:
+        """The same list, of which every step is counted."""
+        counting = CountingList(entries)
+        self._lists.append(counting)
+        return counting
+
     def __enter__(self) -> Steps:
+        self.count = -sum(entries.steps for entries in self._lists)
         self._before = sys.gettrace()
         sys.settrace(self._called)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
+        self.count += sum(entries.steps for entries in self._lists)
 
     def _called(self, frame: FrameType, _event: str, _arg: object) -> Any:
         if not frame.f_code.co_filename.startswith(BROKER):
@@ -58,9 +64,13 @@ class Steps:
         return self._stepped
 
 
-def returned_and_got_again(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+Situation = Callable[[int, Steps], Iterator[None]]
+"""Makes a crowd of that size, yields, and does what is to be counted."""
+
+
+def returned_and_got_again(crowd: int, steps: Steps) -> Iterator[None]:
     """One of many that are out comes back and goes out again."""
-    bench = Bench(entries)
+    bench = Bench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(crowd)
     bench.run(crowd)
@@ -70,9 +80,9 @@ def returned_and_got_again(crowd: int, entries: QueueEntryList) -> Iterator[None
     assert client.numbers[crowd:] == [crowd // 2]
 
 
-def returned_among_many(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+def returned_among_many(crowd: int, steps: Steps) -> Iterator[None]:
     """One more comes back where many have."""
-    bench = Bench(entries)
+    bench = Bench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd)
     bench.run(crowd)
@@ -83,9 +93,9 @@ def returned_among_many(crowd: int, entries: QueueEntryList) -> Iterator[None]:
     assert bench.queue.ready == crowd
 
 
-def got(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+def got(crowd: int, steps: Steps) -> Iterator[None]:
     """A basic.get, behind many that are out."""
-    bench = Bench(entries)
+    bench = Bench(steps.through(FifoEntryList()))
     bench.client(crowd)
     bench.publish(crowd + 1)
     bench.run(crowd)
@@ -93,9 +103,9 @@ def got(crowd: int, entries: QueueEntryList) -> Iterator[None]:
     assert get_one(bench.queue, bench.getter()) is not None
 
 
-def settled_from_behind(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+def settled_from_behind(crowd: int, steps: Steps) -> Iterator[None]:
     """The last of many that are out is settled, and the next one takes its place."""
-    bench = Bench(entries)
+    bench = Bench(steps.through(FifoEntryList()))
     client = bench.client(crowd)
     bench.publish(crowd + 1)
     bench.run(crowd)
@@ -105,9 +115,9 @@ def settled_from_behind(crowd: int, entries: QueueEntryList) -> Iterator[None]:
     assert client.numbers[-1] == crowd + 1
 
 
-def arrived_above(crowd: int, _entries: QueueEntryList) -> Iterator[None]:
+def arrived_above(crowd: int, steps: Steps) -> Iterator[None]:
     """A message of a higher priority than many which its consumer has passed by."""
-    bench = Bench(CountingList(PriorityEntryList(2)))
+    bench = Bench(steps.through(PriorityEntryList(2)))
     client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
     bench.publish(crowd + 1)
     bench.run()
@@ -117,9 +127,9 @@ def arrived_above(crowd: int, _entries: QueueEntryList) -> Iterator[None]:
     assert client.numbers == [crowd + 1, crowd + 2]
 
 
-def arrived_behind(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+def arrived_behind(crowd: int, steps: Steps) -> Iterator[None]:
     """A message behind many which its consumer has passed by."""
-    bench = Bench(entries)
+    bench = Bench(steps.through(FifoEntryList()))
     client = bench.client(entry_filter=Numbers(lambda number: number > crowd))
     bench.publish(crowd + 1)
     bench.run()
@@ -129,9 +139,9 @@ def arrived_behind(crowd: int, entries: QueueEntryList) -> Iterator[None]:
     assert client.numbers == [crowd + 1, crowd + 2]
 
 
-def settled_in_groups(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+def settled_in_groups(crowd: int, steps: Steps) -> Iterator[None]:
     """Two consumers take turns with long runs of two groups."""
-    bench = GroupBench(entries, sticky=False)
+    bench = GroupBench(steps.through(FifoEntryList()), sticky=False)
     clients = [bench.client(1), bench.client(1)]
     bench.send(*["a"] * crowd, *["b"] * crowd)
     bench.run()
@@ -142,9 +152,9 @@ def settled_in_groups(crowd: int, entries: QueueEntryList) -> Iterator[None]:
     assert sum(len(client.numbers) for client in clients) == 4
 
 
-def arrived_for_one_of_many(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+def arrived_for_one_of_many(crowd: int, steps: Steps) -> Iterator[None]:
     """A single message, and many idle consumers."""
-    bench = Bench(entries)
+    bench = Bench(steps.through(FifoEntryList()))
     clients = [bench.client() for _ in range(crowd)]
     yield
     bench.publish()
@@ -152,9 +162,9 @@ def arrived_for_one_of_many(crowd: int, entries: QueueEntryList) -> Iterator[Non
     assert sum(len(client.numbers) for client in clients) == 1
 
 
-def returned_beside_many(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+def returned_beside_many(crowd: int, steps: Steps) -> Iterator[None]:
     """Some come back where many consumers have all that they may."""
-    bench = Bench(entries)
+    bench = Bench(steps.through(FifoEntryList()))
     client = bench.client()
     bench.publish(20)
     bench.run(20)
@@ -183,13 +193,12 @@ SITUATIONS: tuple[Situation, ...] = (
 
 def cost(situation: Situation, crowd: int) -> int:
     """How many steps an operation takes beside a crowd of that size."""
-    entries = CountingList(FifoEntryList())
-    course = situation(crowd, entries)
+    steps = Steps()
+    course = situation(crowd, steps)
     next(course)
-    entries.steps, steps = 0, Steps()
     with steps:
         next(course, None)
-    return steps.count + entries.steps
+    return steps.count
 
 
 def check_cost(situation: Situation) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
 from tests.dispatch import Bench
-from tests.simulation.queues.costs import SITUATIONS, Situation, check_cost, cost
+from tests.simulation.queues.costs import SITUATIONS, Situation, Steps, check_cost, cost
 from tests.simulation.queues.model import InvariantError
 
 
@@ -20,7 +20,8 @@ def test_steps_are_the_same_in_every_run() -> None:
 
 
 def test_what_grows_is_told() -> None:
-    def walks(crowd: int, entries: QueueEntryList) -> Iterator[None]:
+    def walks(crowd: int, steps: Steps) -> Iterator[None]:
+        entries = steps.through(FifoEntryList())
         bench = Bench(entries)
         bench.publish(crowd)
         yield
