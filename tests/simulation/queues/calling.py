@@ -8,47 +8,15 @@ caught in the act. In compiled code only call-outs within call-outs are seen.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType, FrameType
+from types import FrameType
 
-from broker.core.attaching import attach, detach
-from broker.core.clearing import dispose
-from broker.core.connection import Connection
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.dead_letter import dead_letter
-from broker.core.getting import get_one
-from broker.core.immediate import enqueue_immediate, hand_over
-from broker.core.leaving import take_out
-from broker.core.operation import mark, unmark
-from broker.core.queue import Queue
-from broker.core.release import deliver_again, release
+from tests.reentrancy import WAYS_IN, codes
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Seen
 
-WAYS_IN: tuple[Callable[..., object], ...] = (
-    Queue.enqueue,
-    Queue.link,
-    Queue.unlink,
-    Queue.deliver_single_message,
-    Queue.acquire,
-    Queue.settle,
-    ConsumerTarget.process_pending,
-    Connection.pump,
-    attach,
-    detach,
-    dead_letter,
-    deliver_again,
-    dispose,
-    enqueue_immediate,
-    get_one,
-    hand_over,
-    mark,
-    release,
-    take_out,
-    unmark,
-)
-CODES: dict[CodeType, str] = {way.__code__: way.__qualname__ for way in WAYS_IN if hasattr(way, "__code__")}
+CODES = codes(WAYS_IN)
 
 
 class Calls:
