@@ -12,10 +12,12 @@ from broker.daemon import GC_THRESHOLDS
 from tests.bench import depth, steps
 from tests.bench.delays import delays
 from tests.bench.loop import Figure
+from tests.bench.passing import passing
 
 BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
     benchmark.__name__: benchmark
     for benchmark in (
+        passing,
         depth.backlog,
         depth.browser,
         depth.release,

@@ -1,0 +1,94 @@
+"""What a message on its way through a queue costs a real broker, with sockets and all, beside a backlog."""
+
+import struct
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from pamqp.commands import Basic, Queue
+
+from broker.bench.cpu import cpu_seconds
+from tests.bench.loop import Figure
+from tests.daemon import Address, Daemon
+from tests.frames import method_bytes, publish_bytes
+from tests.peer import Peer
+
+ROUNDS: Final = 7
+BATCHES: Final = 1000  # a round is hundreds of the ticks that CPU time is told in
+BATCH: Final = 200
+BODY: Final = b"x" * 1024
+ACK: Final = struct.Struct(">BHIHHQBB")
+
+
+def passing(scale: float) -> list[Figure]:
+    """Broker CPU per message through an empty queue, and through one with 10^6 messages ready."""
+    count = int(1_000_000 * scale)
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Path(folder)).wait_until_ready()
+        _fill(daemon.address, "full", count)
+        empty, full = Passage(daemon, "empty"), Passage(daemon, "full")
+        empty.cost(), full.cost()
+        rounds = [(empty.cost(), full.cost()) for _ in range(ROUNDS)]
+        empty.close()
+        full.close()
+        daemon.stop()
+    return [
+        Figure("broker CPU per message, empty queue", median(one for one, _ in rounds), "us"),
+        Figure(f"with {count:,} ready", median(other for _, other in rounds), "us"),
+        Figure("ratio", median(other / one for one, other in rounds), "", 1.2),
+    ]
+
+
+def _fill(address: Address, queue: str, count: int) -> None:
+    peer = Peer(address).open()
+    channel = peer.channel(1)
+    channel.call(Queue.Declare(queue=queue), Queue.DeclareOk)
+    for _ in range(count // BATCH):
+        peer.send(publish_bytes(queue, BODY) * BATCH)
+    assert channel.counts(queue) == (count, 0)
+    peer.close()
+
+
+class Passage:
+    """A publisher and a consumer of `queue` in step: transient messages of 1 KiB, acknowledged one by one."""
+
+    def __init__(self, daemon: Daemon, queue: str) -> None:
+        self._pid = daemon.pid
+        self._publisher = Peer(daemon.address).open()
+        self._publisher.channel(1).call(Queue.Declare(queue=queue), Queue.DeclareOk)
+        self._data = publish_bytes(queue, BODY) * BATCH
+        self._consumer = Peer(daemon.address).open()
+        channel = self._consumer.channel(1)
+        channel.qos(BATCH)
+        ready, _ = channel.counts(queue)
+        channel.call(Basic.Consume(queue=queue, consumer_tag="t"), Basic.ConsumeOk)
+        publish = method_bytes(Basic.Publish(exchange="", routing_key=queue), 1)
+        deliver = method_bytes(Basic.Deliver("t", 1, False, "", queue), 1)
+        self._delivered = BATCH * (len(publish_bytes(queue, BODY)) - len(publish) + len(deliver))
+        self._tag = len(channel.deliveries(min(ready, BATCH)))
+
+    def cost(self) -> float:
+        """CPU microseconds of the broker per message, in and out and acknowledged."""
+        began = cpu_seconds(self._pid)
+        for _ in range(BATCHES):
+            if self._tag:
+                self._acknowledge()
+            self._publisher.send(self._data)
+            self._receive()
+        return (cpu_seconds(self._pid) - began) * 1e6 / (BATCHES * BATCH)
+
+    def close(self) -> None:
+        """Be gone."""
+        self._publisher.close()
+        self._consumer.socket.close()
+
+    def _acknowledge(self) -> None:
+        tags = range(self._tag - BATCH + 1, self._tag + 1)
+        self._consumer.send(b"".join(ACK.pack(1, 1, 13, 60, 80, tag, 0, 0xCE) for tag in tags))
+
+    def _receive(self) -> None:
+        left = self._delivered
+        while left:
+            left -= len(self._consumer.socket.recv(left))
+        self._tag += BATCH
