@@ -129,7 +129,9 @@ class Groups(Discipline):
             hidden = True
         group.inflight += 1
         if group.closers is not None and entry in group.closers:
-            group.shut = True  # nobody waits on what follows: its owner, who alone might, is being served
+            group.shut = True
+            if group.owner is not consumer:  # an operator's; else who alone might wait is being served
+                hidden = True
         if hidden:
             self._look_again([group])
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from broker.core.operation import mark
 from broker.core.start_gate import apply_gate
 from tests.clock import HandClock
 from tests.dispatch import Client
@@ -151,3 +152,19 @@ def test_one_that_comes_late_gets_what_nobody_has_begun() -> None:
         late.ack()
         yard.run()
     assert (early.numbers, late.numbers) == ([1, 4], [2, 3])
+
+
+def test_who_waits_for_room_for_one_of_a_group_goes_on_when_an_operator_closes_that() -> None:
+    yard = GroupBench()
+    client = yard.client(prefetch_bytes=10)
+    yard.send("a")
+    large = yard.next("a")
+    large.size = 100
+    yard.queue.enqueue(large)
+    yard.send("a-", "")
+    yard.run()
+    assert client.numbers == [1]
+    closing = list(yard.queue.entries)[2]
+    mark(yard.queue, closing, yard.getter())
+    yard.run()
+    assert client.numbers == [1, 4]

@@ -44,8 +44,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "nothing closes a group": Mutant(
         "core/groups.py",
-        "            group.shut = True  # nobody waits",
-        "            pass  # nobody waits",
+        "            group.shut = True\n            if",
+        "            if",
         profile="groups",
     ),
     "nobody is told that a group is free": Mutant(
