@@ -1,6 +1,7 @@
 """A queue with message groups, by hand."""
 
 from collections.abc import Callable
+from typing import Any
 
 from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
@@ -10,6 +11,7 @@ from broker.core.groups import Groups
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.view import MessageView
+from tests.clock import HandClock
 from tests.dispatch import Bench, message, number_of
 
 
@@ -32,7 +34,9 @@ class GroupBench(Bench):
         super().__init__(entries or FifoEntryList())
         self.names: dict[int, str] = {}
         keys = GroupKeys(self.view, self.store, "")
-        self.groups = Groups(self.queue, keys, **({"sticky": True} | options))  # type: ignore[arg-type]
+        self.clock = HandClock()
+        chosen: dict[str, Any] = {"sticky": True} | options
+        self.groups = Groups(self.queue, keys, self.clock.schedule, **chosen)
         self.queue.discipline = self.groups
 
     def view(self, stored: Message, _store: MessageStore) -> MessageView:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from broker.core import browsers
 from broker.core.awaited import forget_waiting
 from broker.core.consumer import (
     ATTACHED,
     BLOCKED_BY_GATE,
+    BLOCKED_BY_GROUPS,
     BLOCKED_BY_PURGE,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
@@ -53,10 +56,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         election = queue.election = Election(queue, single_active=False, everyone=False)
     if election is not None and consumer.acquires and election.stands_by(consumer):
         consumer.blockers |= BLOCKED_BY_STANDBY
-    if queue.stops is not None and queue.stops.dequeue and consumer.acquires:
-        consumer.blockers |= BLOCKED_BY_STOP
-    if queue.manager.purges and consumer.acquires:
-        consumer.blockers |= BLOCKED_BY_PURGE
+    if consumer.acquires:
+        consumer.blockers |= _what_holds_all(queue)
     gate = None if consumer.getting else queue.manager.gate
     if gate is not None and not gate.is_open and consumer.acquires:
         consumer.blockers |= BLOCKED_BY_GATE
@@ -75,6 +76,18 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         gate.attached()
     if queue.discipline is not None and consumer.acquires:
         queue.discipline.attached(consumer)
+
+
+def _what_holds_all(queue: Queue) -> i64:
+    """The blockers of everybody who acquires."""
+    blockers: i64 = 0
+    if queue.stops is not None and queue.stops.dequeue:
+        blockers |= BLOCKED_BY_STOP
+    if queue.manager.purges:
+        blockers |= BLOCKED_BY_PURGE
+    if queue.discipline is not None and queue.discipline.pauses:
+        blockers |= BLOCKED_BY_GROUPS
+    return blockers
 
 
 def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> None:

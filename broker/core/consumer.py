@@ -32,6 +32,7 @@ BLOCKED_BY_STANDBY: Final = 4  # the queue serves one consumer at a time, and th
 BLOCKED_BY_STOP: Final = 8  # dequeue is switched off
 BLOCKED_BY_GATE: Final = 16  # the queue waits until there are enough consumers
 BLOCKED_BY_PURGE: Final = 32  # what the queue has is about to go
+BLOCKED_BY_GROUPS: Final = 64  # whose groups are whose is being found out
 
 # Activities, as clients are shown them. [RabbitMQ activity_status]
 UP: Final = "up"  # any number of consumers of its queue are served

@@ -20,11 +20,13 @@ class Discipline:
     queue tells it what happens to entries and consumers; it sees to it that what it lets go of is noticed.
 
     `personal`: consumers that see the same entries may have different ones next.
+    `pauses`: it has much to do, in turns to come, and until then no attached consumer is served.
     """
 
     def __init__(self, queue: Queue, personal: bool) -> None:
         self.queue = queue
         self.personal = personal
+        self.pauses: bool = False
         queue.alike = False
 
     # ---- what is asked

@@ -16,6 +16,7 @@ from broker.core.discipline_arguments import (
 )
 from broker.core.group_key import GroupKeys
 from broker.core.groups import IDLE_MAX, Groups
+from broker.core.schedule import Schedule
 from broker.core.strict_order import StrictOrder
 from broker.core.view import Views
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
-def new_discipline(queue: Queue, views: Views) -> Discipline | None:
+def new_discipline(queue: Queue, views: Views, schedule: Schedule) -> Discipline | None:
     """Make the discipline of `queue`, which has neither entries nor consumers yet; None if it needs none."""
     arguments = queue.arguments
     strict = arguments.get(STRICT_ORDER) is True
@@ -36,6 +37,7 @@ def new_discipline(queue: Queue, views: Views) -> Discipline | None:
     return Groups(
         queue,
         GroupKeys(views, queue.store, header),
+        schedule,
         arguments.get(GROUP_KIND) != SHARED,
         strict,
         arguments.get(GROUP_REBALANCE) is True,

@@ -15,10 +15,12 @@ from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.discipline import Discipline
 from broker.core.entry import AVAILABLE, QueueEntry
+from broker.core.freeing import SLICE, FreedLater, takes_time
 from broker.core.group import Group, Holding
 from broker.core.group_key import GroupKeys
 from broker.core.group_search import next_for
 from broker.core.notifying import notify_if_nobody_comes, notify_one, wake_contexts
+from broker.core.schedule import Schedule
 from broker.core.waiting import wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class Groups(Discipline):
 
     `strict`: of each group only the first entry is given out, and only while nothing of it is in flight.
     `rebalances`: sticky groups move when a consumer comes. `idle_max`: how many sticky groups are remembered
-    without having entries; the one goes that has had none for longest.
+    without having entries; the one goes that has had none for longest. `most`: how many may be free in one
+    turn; `later`: those of which some have to wait, if there are more.
 
     A cursor passes what is not for who looks, once: it is parked with its group. When the group is free, the
     first that is parked goes to `behind`, where everybody finds it; when it has an owner, the owner is told.
@@ -53,6 +56,7 @@ class Groups(Discipline):
         self,
         queue: Queue,
         keys: GroupKeys,
+        schedule: Schedule,
         sticky: bool,
         strict: bool = False,
         rebalances: bool = False,
@@ -65,6 +69,9 @@ class Groups(Discipline):
         self.idle_max = idle_max
         self.by_key: dict[str, Group] = {}
         self.idle: OrderedDict[Group, None] = OrderedDict()
+        self.schedule = schedule
+        self.later: FreedLater | None = None
+        self.most: i64 = SLICE
         self._keys = keys
         # what consumers are to be told by `wake`
         self._freed: bool = False
@@ -92,10 +99,7 @@ class Groups(Discipline):
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
         """What the cursor of `context` has passed (Discipline)."""
-        found: list[QueueEntry] = []
-        for group in self.by_key.values():
-            found += group.parked.get(context, [])
-        return found
+        return [entry for group in self.by_key.values() for entry in group.parked.get(context, ())]
 
     # ---- what is told
 
@@ -159,8 +163,9 @@ class Groups(Discipline):
             if group is not None:
                 group.inflight -= 1
                 touched[group] = None
-        for group in touched:
-            if group.inflight == 0:
+        calm = [group for group in touched if group.inflight == 0]
+        if not takes_time(self, calm):
+            for group in calm:
                 self._rest(group)
 
     def wake(self) -> None:
@@ -199,11 +204,8 @@ class Groups(Discipline):
 
     def served_alone(self, consumer: QueueConsumer) -> None:
         """Have the groups of all others be free as soon as nothing of them is in flight (Discipline)."""
-        groups: list[Group] = []
-        for other in self.queue.manager.takers():
-            if other is not consumer and other.holding is not None:
-                groups += other.holding.groups
-        self._shut(groups)
+        others = [other.holding for other in self.queue.manager.takers() if other is not consumer]
+        self._shut([group for holding in others if holding is not None for group in holding.groups])
 
     # ---- ownership
 
@@ -218,10 +220,15 @@ class Groups(Discipline):
     def _shut(self, groups: list[Group]) -> None:
         """Free these, which have owners, each as soon as nothing of it is in flight."""
         for group in groups:
-            if group.inflight == 0:
-                self._free(group)
-            else:
-                group.shut = True
+            group.shut = True
+        if not takes_time(self, groups):
+            self.rest(groups)
+
+    def rest(self, groups: list[Group]) -> None:
+        """Free those of `groups` that are to be and of which nothing is in flight."""
+        for group in groups:
+            if group.inflight == 0 and group.owner is not None:  # nor has it been freed meanwhile
+                self._rest(group)
         self._look_again(groups)
         self.wake()
 

@@ -144,7 +144,7 @@ class Topology:
         queue.exclusive_owner = exclusive_owner
         queue.auto_delete = auto_delete
         queue.arguments = arguments
-        queue.discipline = new_discipline(queue, self.views)
+        queue.discipline = new_discipline(queue, self.views, self.schedule)
         queue.index = new_index(queue, arguments, self.views)
         self.policies.cover_queue(queue)
         queue.election = declared_election(queue)

@@ -1,6 +1,9 @@
 """What goes over a whole queue: how long the longest turn of the loop is meanwhile."""
 
+from collections.abc import Callable
+
 from pamqp.commands import Basic, Queue
+from pamqp.common import FieldTable
 
 from tests.bench.loop import Figure, Site
 
@@ -45,21 +48,30 @@ def expiry(scale: float) -> list[Figure]:
 
 
 def groups(scale: float) -> list[Figure]:
-    """A consumer with 100,000 groups goes, another comes; 10^6 messages."""
-    site = Site()
-    count = int(1_000_000 * scale)
-    site.declare("q", group_key="key", group_rebalance=True)
-    site.fill(site.open(), "q", count, lambda n: {"key": f"k{n % (count // 10)}"})
-    first = site.consumer("q", 100)
-    site.loop.run()
-    site.loop.restart()
-    site.consumer("q", 100)
-    site.loop.run()
-    came = _longest(site, f"a second consumer comes to {count // 10:,} groups")
-    site.loop.restart()
-    site.loop.turn(lambda: first.connection.lost("reset"))
-    site.loop.run()
-    return [came, _longest(site, "the first one goes")]
+    """A consumer with 100,000 groups, half of them with an unacked message: another comes, or it goes."""
+    figures = []
+    for name, rebalances in (("another comes, and they move", True), ("it goes", False)):
+        site = Site()
+        count = int(1_000_000 * scale)
+        keys = count // 10
+        queue = site.declare("q", group_key="key", group_rebalance=rebalances)
+        site.fill(site.open(), "q", count, _one_of(keys))
+        first = site.consumer("q", keys // 2)
+        site.loop.run()
+        site.ask(first, Basic.Ack(0, True))
+        site.loop.run()
+        if not rebalances:
+            site.consumer("q", 100)
+            site.loop.run()
+        assert (queue.unacked, queue.ready) == (keys // 2, count - keys)
+        site.loop.restart()
+        if rebalances:
+            site.consumer("q", 100)
+        else:
+            site.loop.turn(lambda first=first: first.connection.lost("reset"))  # type: ignore[misc]
+        site.loop.run()
+        figures.append(_longest(site, f"a consumer has {keys:,} groups, {name}"))
+    return figures
 
 
 def selectors(scale: float) -> list[Figure]:
@@ -119,6 +131,11 @@ def _select(site: Site, text: str, matches: int) -> list[Figure]:
         Figure(f"{text}: further ones, mean", sum(further) / len(further) * 1e3, "ms", 1),
         Figure(f"{text}: longest turn", loop.longest * 1e3, "ms", 10),
     ]
+
+
+def _one_of(keys: int) -> Callable[[int], FieldTable]:
+    """The headers of messages that go round so many groups."""
+    return lambda n: {"key": f"k{n % keys}"}
 
 
 def _filled(scale: float, **arguments: object) -> tuple[Site, int]:

@@ -1,7 +1,7 @@
 """What must hold of message groups after every operation, besides what the model says of deliveries.
 
 G1 counts, G2 who owns what knows it, G3 what is parked is found by the owner, or by everybody if the group is
-free, G4 nothing is kept that is not needed.
+free, G4 nothing is kept that is not needed, G5 what is done in turns to come goes on.
 """
 
 from broker.core.consumer import REMOVED
@@ -32,13 +32,20 @@ def check_groups(queue: Queue) -> None:
         assert group.inflight == sum(entry.owner is not None for entry in entries), "G1"
         assert (group in groups.idle) == (group.entries == 0), "G4"
         assert group.entries or group.owner, "G4"
-        assert not (group.shut and group.inflight == 0), "G4: nothing is waited for"
+        assert waits(groups, group) or not (group.shut and group.inflight == 0), "G4: nothing is waited for"
         owners = {entry.owner for entry in entries if entry.owner and not entry.owner.no_ack}
         assert owners <= {group.owner}, "D5: one has all, but for operators"
         check_owner(groups, group)
         check_parked(groups, group)
+    later = groups.later
+    assert groups.pauses == (later is not None), "G5"
+    assert later is None or later.due > 0, "G5: those that wait have turns to come"
     assert not groups._freed, "G4: everybody has been told"
     assert not groups._opened, "G4: everybody has been told"
+
+
+def waits(groups: Groups, group: Group) -> bool:
+    return groups.later is not None and groups.later.waits(group)
 
 
 def check_owner(groups: Groups, group: Group) -> None:
@@ -48,7 +55,7 @@ def check_owner(groups: Groups, group: Group) -> None:
     assert owner.holding is not None, "G2"
     assert group in owner.holding.groups, "G2"
     assert owner.holding.context is owner.context, "G2"
-    if group.inflight == 0:
+    if group.inflight == 0 and not waits(groups, group):
         assert groups.sticky, "G4"
         assert owner.state != REMOVED, "G4"
 

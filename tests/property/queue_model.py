@@ -9,6 +9,7 @@ from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.schedule import Schedule
 from broker.core.stopping import DEQUEUE, stopped
 from tests.dispatch import number_of
 from tests.property.queue_orders import ByPriority
@@ -67,10 +68,12 @@ def precedence(consumer: QueueConsumer) -> tuple[int, ...]:
     return (consumer.priority, -list(manager.all).index(consumer) if manager.strict else 0)
 
 
-def new_queue(name: str, store: MessageStore, counters: Counters, order: ByPriority, rule: str) -> Queue:
+def new_queue(
+    name: str, store: MessageStore, counters: Counters, order: ByPriority, rule: str, schedule: Schedule
+) -> Queue:
     """A queue with this order, and this rule."""
     queue = Queue(name, store, order.entries(), counters)
-    impose(rule, queue)
+    impose(rule, queue, schedule)
     return queue
 
 
@@ -91,9 +94,11 @@ class Model:
     def may_have(self, consumer: QueueConsumer, item: Item) -> bool:
         """Whether `consumer` sees `item` and the queue's rule, which is not for browsers, lets it have it.
 
-        While the queue is purged those that are attached get nothing.
+        While the queue is purged, or many groups are freed, those that are attached get nothing.
         """
-        if consumer.acquires and consumer.state != REMOVED and self.queue.manager.purges:
+        discipline = self.queue.discipline
+        pauses = self.queue.manager.purges or (discipline is not None and discipline.pauses)
+        if consumer.acquires and consumer.state != REMOVED and pauses:
             return False
         if consumer.acquires and (self.is_stopped() or not self.rule.allows(consumer, item)):
             return False

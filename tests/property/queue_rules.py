@@ -13,6 +13,7 @@ from broker.core.index import new_index
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.schedule import Schedule
 from broker.core.strict_order import StrictOrder
 from broker.core.view import MessageView
 
@@ -79,6 +80,7 @@ class GroupRule(Rule):
     """What `Groups` promises, from a look at everything whenever something has happened."""
 
     sticky, strict, rebalances, idle_max = True, False, False, 1000
+    slow = False  # several groups are not freed in one turn, but one by one
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -112,13 +114,14 @@ class GroupRule(Rule):
     def look(self) -> None:
         serving = self.model.serving
         serving.look()
+        waiting = self._waiting()
         for key, holder in list(self.holders.items()):
             if serving.active is not None and holder.owner is not serving.active:
                 holder.shut = True
             items = self._of(key)
             if items and key in self.idle:
                 self.idle.remove(key)
-            if any(item.owner is not None for item in items):
+            if key in waiting or any(item.owner is not None for item in items):
                 continue
             if not self.sticky or holder.shut or holder.owner not in self.model.queue.manager.all:
                 self._free(key)
@@ -126,6 +129,19 @@ class GroupRule(Rule):
                 self.idle.append(key)
         while len(self.idle) > self.idle_max:
             self._free(self.idle[0])
+
+    def _waiting(self) -> set[str]:
+        """The groups that are to be free in their turn: until then each is its owner's."""
+        groups = self.model.queue.discipline
+        waiting: set[str] = set()
+        if not isinstance(groups, Groups) or groups.later is None:
+            return waiting
+        for group in groups.by_key.values():
+            if group.owner is not None and group.inflight == 0 and groups.later.waits(group):
+                holder = self.holders.setdefault(group.key, Holder(group.owner, True))
+                if holder.owner is group.owner:
+                    waiting.add(group.key)
+        return waiting
 
     def _of(self, key: str) -> list[Item]:
         return [item for item in self.model.items if key_of(item.number) == key]
@@ -156,6 +172,18 @@ class RebalancingRule(GroupRule):
     rebalances = True
 
 
+class SlowRule(GroupRule):
+    slow = True
+
+
+class SlowSharedRule(SharedRule):
+    slow = True
+
+
+class SlowRebalancingRule(RebalancingRule):
+    slow = True
+
+
 RULES: dict[str, type[Rule]] = {
     "": Rule,
     "strict": StrictRule,
@@ -163,6 +191,9 @@ RULES: dict[str, type[Rule]] = {
     "sticky, forgetful": ForgetfulRule,
     "shared": SharedRule,
     "rebalancing": RebalancingRule,
+    "sticky, slow": SlowRule,
+    "shared, slow": SlowSharedRule,
+    "rebalancing, slow": SlowRebalancingRule,
     "strict, sticky": StrictStickyRule,
     "strict, shared": StrictSharedRule,
     "index by 2": Rule,
@@ -187,14 +218,17 @@ def view_of_number(message: Message, store: MessageStore) -> MessageView:
     return NumberView(int(message.content))
 
 
-def impose(name: str, queue: Queue) -> None:
+def impose(name: str, queue: Queue, schedule: Schedule) -> None:
     """Give `queue` the discipline, or the index, of this name."""
     rule = RULES[name]
     if rule is StrictRule:
         queue.discipline = StrictOrder(queue)
     elif issubclass(rule, GroupRule):
         keys = GroupKeys(view_of_number, queue.store, "")
-        queue.discipline = Groups(queue, keys, rule.sticky, rule.strict, rule.rebalances, rule.idle_max)
+        groups = Groups(queue, keys, schedule, rule.sticky, rule.strict, rule.rebalances, rule.idle_max)
+        if rule.slow:
+            groups.most = 1
+        queue.discipline = groups
     elif name.startswith("index"):
         arguments: dict[str, object] = {INDEX: name.removeprefix("index ")}
         queue.index = new_index(queue, arguments, lambda message, _: DivisorView(message))

@@ -241,7 +241,7 @@ class World:
     # ---- inside
 
     def _new_queue(self, name: str) -> Model:
-        queue = new_queue(name, self.store, self.counters, self.order, self.rule)
+        queue = new_queue(name, self.store, self.counters, self.order, self.rule, self.clock.schedule)
         queue.context.scan_budget = self.scan_budget
         if self.ttl is not None:
             queue.rules = Rules(queue, self.vhost)

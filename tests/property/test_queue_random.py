@@ -168,6 +168,20 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rule": "shared",
         "filtering": True,
     },
+    "fifo, sticky groups, freed slowly": {"levels": 1, "queues": 1, "rule": "sticky, slow"},
+    "priority, shared groups, selectors, freed slowly": {
+        "levels": 3,
+        "queues": 1,
+        "rule": "shared, slow",
+        "filtering": True,
+        "ttl": 15,
+    },
+    "some exclusive, rebalancing groups, freed slowly": {
+        "levels": 1,
+        "queues": 2,
+        "serving": SOME,
+        "rule": "rebalancing, slow",
+    },
     "priority, sticky groups, selectors, expiring": {
         "levels": 4,
         "queues": 1,

@@ -23,8 +23,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "rebalancing moves a group with entries in flight": Mutant(
         "core/groups.py",
-        "        for group in groups:\n            if group.inflight == 0:\n",
-        "        for group in groups:\n            if True:\n",
+        "            if group.inflight == 0 and group.owner is not None:",
+        "            if group.owner is not None:",
         profile="groups, rebalanced",
     ),
     "an idle key is forgotten although in flight": Mutant(

@@ -1,0 +1,203 @@
+"""A consumer that owns very many groups: they become free bit by bit, and to consumers all at once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.core.clearing import dispose
+from broker.core.getting import get_one
+from broker.core.stopping import DEQUEUE, set_stopped
+from tests.dispatch import Client, number_of
+from tests.grouping import GroupBench
+
+MOST = 100
+MANY = 2 * MOST + 1
+
+
+def turn(bench: GroupBench) -> None:
+    """One call of the schedule."""
+    bench.clock.wakes.clear()
+    bench.clock.schedule.run()
+
+
+def owned(bench: GroupBench) -> int:
+    return sum(group.owner is not None for group in bench.groups.by_key.values())
+
+
+def lose(client: Client) -> None:
+    """As `Client.vanish`, which takes long with many."""
+    entries, client.held = client.held, []
+    client.close()
+    client.queue.remove_consumer(client.consumer, entries)
+
+
+def settle(client: Client) -> None:
+    """As `Client.ack`, which takes long with many."""
+    entries, client.held = client.held, []
+    for entry in entries:
+        client.queue.settle(entry)
+        client.restore_credit(entry.message.size)
+
+
+def owning(count: int, most: int = MOST, **options: Any) -> tuple[GroupBench, Client]:
+    """A consumer that has had the first message of each of so many groups; there is one more of each."""
+    bench = GroupBench(**options)
+    bench.groups.most = most
+    client = bench.client(count)
+    bench.send(*[str(number) for number in range(count)] * 2)
+    bench.run()
+    assert client.numbers == list(range(1, count + 1))
+    return bench, client
+
+
+def lose_what_is_out(bench: GroupBench, client: Client) -> None:
+    lose(client)
+
+
+def lose_what_is_parked(bench: GroupBench, client: Client) -> None:
+    client.close()
+    settle(client)
+    lose(client)
+
+
+@pytest.mark.parametrize("ending", [lose_what_is_out, lose_what_is_parked])
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_it_owned_is_free_in_slices(ending: Callable[..., None], strict: bool) -> None:
+    bench, client = owning(MANY, strict=strict)
+    other = bench.client()
+    bench.run()
+    ready = int(bench.queue.ready)
+    ending(bench, client)
+    left = [owned(bench)]
+    assert (bench.queue.ready, bench.queue.unacked) == (len(bench.numbers()), 0)
+    while bench.groups.pauses:
+        bench.run()
+        assert other.numbers == []
+        turn(bench)
+        left.append(owned(bench))
+    assert left[:4] == [MANY, MANY - MOST, MANY - 2 * MOST, 0]
+    assert ready == MANY
+    expected = bench.numbers()
+    bench.run()
+    while other.held:
+        settle(other)
+        bench.run()
+    assert other.numbers == expected, "in the order of the queue, whatever was freed first"
+    assert (bench.queue.depth, bench.clock.schedule.now()) == (0, bench.clock.now)
+
+
+def test_what_it_gives_back_of_groups_that_nobody_keeps() -> None:
+    bench, client = owning(MANY, sticky=False)
+    entries, client.held = client.held, []
+    bench.queue.release(entries, client.consumer)
+    client.credit.resize(0, 0)
+    assert (bench.queue.unacked, owned(bench)) == (0, MANY)
+    bench.run()
+    assert len(client.numbers) == MANY, "nor does it get any, until all are free"
+    bench.clock.advance(0)
+    assert owned(bench) == 0
+    other = bench.client()
+    bench.run()
+    assert sorted({*client.numbers[MANY:], *other.numbers}) == bench.numbers()
+
+
+def test_what_moves_when_another_comes() -> None:
+    bench, client = owning(MANY, rebalances=True)
+    settle(client)
+    client.credit.resize(1, 0)
+    bench.run()
+    assert client.numbers[MANY:] == [MANY + 1]
+    other = bench.client()
+    late = bench.client(priority=5)
+    left = [owned(bench)]
+    while bench.groups.pauses:
+        bench.run()
+        turn(bench)
+        left.append(owned(bench))
+    assert (left[0], left[1], left[-1]) == (MANY, MANY - MOST + 1, 1)
+    bench.run()
+    assert late.numbers == list(range(MANY + 2, 2 * MANY + 1)), "priorities hold as ever"
+    assert (other.numbers, client.numbers[MANY + 1 :]) == ([], [])
+
+
+def test_few_are_free_at_once() -> None:
+    bench, client = owning(5, most=5)
+    other = bench.client()
+    lose(client)
+    assert (owned(bench), bench.groups.pauses) == (0, False)
+    bench.run()
+    assert other.numbers == list(range(1, 11))
+
+
+def test_a_get_finds_what_is_free_by_then_and_keeps_its_group() -> None:
+    bench, client = owning(6, most=2)
+    other = bench.client()
+    lose(client)
+    getter = bench.getter()
+    assert get_one(bench.queue, getter) is None
+    turn(bench)
+    entry = get_one(bench.queue, getter)
+    assert entry is not None
+    assert number_of(entry) == 1
+    bench.clock.advance(0)
+    bench.run()
+    assert other.numbers == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12], "7 is in the group of 1"
+    bench.queue.release([entry], getter)
+    bench.run()
+    assert other.numbers[-2:] == [1, 7]
+
+
+def test_what_is_settled_and_what_comes_meanwhile() -> None:
+    bench, client = owning(6, most=2)
+    client.cancel()
+    other = bench.client()
+    held = client.held
+    bench.queue.release(held[:4], client.consumer)
+    assert bench.groups.pauses
+    for entry in held[4:]:
+        bench.queue.settle(entry)
+    bench.send("0", "new")
+    bench.run()
+    assert (other.numbers, owned(bench)) == ([], 4)
+    bench.clock.advance(0)
+    bench.run()
+    assert other.numbers == [1, 2, 3, 4, *range(7, 15)]
+    assert owned(bench) == 7
+
+
+def test_the_queue_is_stopped_meanwhile() -> None:
+    bench, client = owning(6, most=2)
+    other = bench.client()
+    lose(client)
+    set_stopped(bench.queue, [DEQUEUE])
+    bench.clock.advance(0)
+    bench.run()
+    assert (other.numbers, owned(bench)) == ([], 0)
+    set_stopped(bench.queue, [])
+    bench.run()
+    assert other.numbers == list(range(1, 13))
+
+
+def test_the_queue_is_deleted_meanwhile() -> None:
+    bench, client = owning(6, most=2)
+    other = bench.client()
+    lose(client)
+    dispose(bench.queue, bench.clock.schedule)
+    bench.clock.advance(1)
+    bench.run()
+    assert (other.numbers, len(other.cancelled), bench.groups.pauses) == ([], 1, False)
+    assert bench.numbers() == []
+
+
+def test_one_alone_gets_all_in_order_when_the_one_before_it_goes() -> None:
+    bench, client = owning(6, most=2)
+    bench.send("5", "6")
+    chosen = bench.client(candidate=True)
+    assert bench.groups.pauses
+    bench.run()
+    assert chosen.numbers == []
+    lose(client)
+    bench.clock.advance(0)
+    bench.run()
+    assert chosen.numbers == list(range(1, 15))
