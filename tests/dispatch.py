@@ -138,7 +138,7 @@ class Client(ConsumerTarget):
         self.drained += 1
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        super().acquisition_removed(entry)
+        self.restore_credit(entry.message.size)
         self.removed.append(entry)
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:

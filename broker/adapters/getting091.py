@@ -152,9 +152,6 @@ class WaitingGet(ConsumerTarget):
         self._answered = True
         self.end()
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
-        """The queue took the entry back: the client does not know, and settles it (ConsumerTarget)."""
-
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """The queue was deleted (ConsumerTarget)."""
         self.end()

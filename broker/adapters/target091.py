@@ -111,9 +111,6 @@ class Target091(ConsumerTarget):
         self.session_credit = window
         window.targets[self] = None
 
-    def acquisition_removed(self, entry: QueueEntry) -> None:
-        """The queue took the entry back: the client does not know, and its settlement restores the credit."""
-
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """`consumer` is gone, and if it was the last one the client is told that it gets no more.
 

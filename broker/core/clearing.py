@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.attaching import forget
 from broker.core.consumer import QueueConsumer
-from broker.core.entry import ACQUIRED, DEQUEUED, HELD, QueueEntry
+from broker.core.entry import DEQUEUED, HELD, QueueEntry
 from broker.core.message import Message
 from broker.core.schedule import Alarm, Schedule
 
@@ -21,8 +21,8 @@ SLICE: Final[i64] = 5000  # entries of a deleted queue that go in one turn: one 
 def dispose(queue: Queue, schedule: Schedule) -> None:
     """Let the consumers of a deleted queue go, and what it holds, which nobody can reach any more.
 
-    What clients hold is taken back: their targets learn it through `acquisition_removed`, then through
-    `consumer_cancelled` that the queue is gone; settling or releasing it later changes nothing.
+    Targets learn through `consumer_cancelled` that the queue is gone. What clients hold is taken back, which
+    they learn through `acquisition_removed`; from now on settling or releasing it changes nothing.
     """
     queue.deleted = True
     remains = Remains(queue, schedule)
@@ -43,25 +43,14 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     consumers = [*queue.manager.all, *queue.manager.gets]
     for consumer in consumers:
         forget(queue, consumer)
+        consumer.holding = None
     queue.browsers = None
     queue.filtered.clear()
     queue.context.behind.clear()
     queue.context.last = queue.entries.head
-    taken: list[tuple[QueueConsumer, QueueEntry]] = []
-    entry = queue.entries.next(queue.entries.head)
-    while entry is not None and len(taken) < queue.unacked:
-        following = queue.entries.next(entry)
-        owner = entry.owner
-        if entry.state == ACQUIRED and owner is not None:
-            owner.inflight -= 1
-            taken.append((owner, entry))
-            remains.let_go(entry)
-        entry = following
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
     queue.held = queue.held_bytes = 0
     remains.ring()
-    for owner, entry in taken:
-        owner.target.acquisition_removed(entry)
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
 
@@ -70,7 +59,8 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
 class Remains(Alarm):
     """What a deleted queue holds, of which it lets go in slices: there may be a million entries.
 
-    To clients it is gone with the queue, and to recovery too. Iterative: entries are not collected in cycles.
+    To clients it is gone with the queue, and to recovery too: from then on nothing comes of settling what it
+    has not come to yet, or of giving that back. Iterative: entries are not collected in cycles, nor groups.
     """
 
     def __init__(self, queue: Queue, schedule: Schedule) -> None:
@@ -80,29 +70,19 @@ class Remains(Alarm):
         self._memory = queue.memory
         self._schedule = schedule
 
-    def let_go(self, entry: QueueEntry) -> None:
-        """AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
-        queue = self._queue
-        if entry.state == HELD and queue.retry is not None:
-            queue.retry.let_go(entry)
-        entry.state = DEQUEUED
-        entry.owner = None
-        entry.group = None
-        if self._rules is not None and entry.timer is not None:
-            self._rules.timers.stop(entry.timer)
-        if queue.index is not None:
-            queue.index.remove(entry, 0)
-        queue.entries.unlink(entry)
-        self._forget(entry.message)
-
     def ring(self) -> None:
         """Let go of a slice (Alarm)."""
         entries = self._queue.entries
         room: i64 = SLICE
+        taken: list[tuple[QueueConsumer, QueueEntry]] = []
         entry = entries.next(entries.head)
         while entry is not None and room > 0:
             following = entries.next(entry)
-            self.let_go(entry)
+            owner = entry.owner
+            if owner is not None:
+                owner.inflight -= 1
+                taken.append((owner, entry))
+            self._let_go(entry)
             room -= 1
             entry = following
         timetable = None if self._rules is None else self._rules.timetable
@@ -119,6 +99,26 @@ class Remains(Alarm):
             or (memory is not None and len(memory) > 0)
         ):
             self._schedule.set(self, self._schedule.now())
+        for owner, taken_back in taken:
+            owner.target.acquisition_removed(taken_back)
+
+    def _let_go(self, entry: QueueEntry) -> None:
+        """AVAILABLE, ACQUIRED or HELD → DEQUEUED."""
+        queue = self._queue
+        if entry.state == HELD and queue.retry is not None:
+            queue.retry.let_go(entry)
+        entry.state = DEQUEUED
+        entry.owner = None
+        group = entry.group
+        if group is not None:
+            group.owner = None  # who knows its groups
+            entry.group = None
+        if self._rules is not None and entry.timer is not None:
+            self._rules.timers.stop(entry.timer)
+        if queue.index is not None:
+            queue.index.remove(entry, 0)
+        queue.entries.unlink(entry)
+        self._forget(entry.message)
 
     def _forget(self, message: Message) -> None:
         if self._queue.logged and message.sequence != 0:

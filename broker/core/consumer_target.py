@@ -69,8 +69,10 @@ class ConsumerTarget:
         """`consumer` asked for an entry and there is none for it now, though it has credit."""
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        """The queue has taken back an entry that was with this target: it must not be settled or released."""
-        self.restore_credit(entry.message.size)
+        """A deleted queue has taken back what was with this target: settling or releasing it does nothing.
+
+        The client does not know, and its credit is restored when it has settled that.
+        """
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         """The queue is gone, and `consumer` with it."""

@@ -64,6 +64,10 @@ class QueueEntry:
         """How many of its deliveries count."""
         return self.delivery_count - i64(self.uncounted)
 
+    def is_with(self, consumer: QueueConsumer) -> bool:
+        """Whether `consumer` has acquired it, and its queue, which is that one's, has not taken it back."""
+        return self.state == ACQUIRED and self.owner is consumer and not consumer.queue.deleted
+
     def precedes(self, other: QueueEntry) -> bool:
         """Whether its place in their queue is before that of `other`."""
         return self.order < other.order

@@ -64,7 +64,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
     back: list[QueueEntry] = []
     outdated: list[QueueEntry] = []
     for entry in entries:
-        if entry.state != ACQUIRED or entry.owner is not taker:
+        if not entry.is_with(taker):
             continue  # the queue has taken it back meanwhile
         size = entry.message.size
         if latest is not None and latest.is_outdated(entry):
@@ -88,7 +88,7 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
         if discipline is not None:
             discipline.wake()
     for entry in outdated:
-        if entry.state == ACQUIRED and entry.owner is taker:  # it was not taken back for one of those
+        if entry.is_with(taker):  # it was not taken back for one of those
             replace_outdated(queue, entry)
 
 

@@ -250,7 +250,7 @@ class Queue:
     def settle(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue has taken the entry back."""
         owner = entry.owner
-        if entry.state != ACQUIRED or owner is None:
+        if entry.state != ACQUIRED or owner is None or self.deleted:
             return
         message = entry.message
         entry.state = DEQUEUED
@@ -276,7 +276,7 @@ class Queue:
 
     def discard(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored if the queue has taken it back."""
-        if entry.state == ACQUIRED:
+        if entry.state == ACQUIRED and not self.deleted:
             dead_letter(self, entry, REJECTED)
 
     def release(self, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64 = NACK) -> None:

@@ -33,6 +33,8 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     What nobody gets now need not be back all at once: what is too much to be HELD, or to leave, in one turn
     stays with `consumer` until turns to come.
     """
+    if queue.deleted:
+        return
     retry = queue.retry
     delayed = retry is not None and retry.delays(outcome)
     if retry is not None and delayed and len(entries) > HELD_SLICE:
@@ -86,7 +88,7 @@ def _let_go(
 ) -> None:
     """These do not come back, unless the queue has taken them back meanwhile."""
     for entry in outdated:
-        if entry.state == ACQUIRED and entry.owner is consumer:
+        if entry.is_with(consumer):
             replace_outdated(queue, entry)
     if len(exhausted) > GIVEN_UP_SLICE and queue.topology is not None:
         GivenUpLater(queue, exhausted, consumer, queue.topology.schedule).wait()
@@ -96,7 +98,7 @@ def _let_go(
 
 def _give_up(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     for entry in entries:
-        if entry.state == ACQUIRED and entry.owner is consumer:
+        if entry.is_with(consumer):
             give_up(queue, entry)
 
 
@@ -177,7 +179,7 @@ def deliver_again(queue: Queue, entry: QueueEntry) -> bool:
     Then it is exhausted and gone, or is to wait for its next delivery like everything that comes back.
     """
     owner = entry.owner
-    if owner is None:
+    if owner is None or queue.deleted:
         return False  # the queue has taken it back meanwhile
     retry = queue.retry
     if retry is not None:

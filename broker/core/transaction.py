@@ -20,7 +20,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.admission import set_date
 from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import REJECTED, Death, past_of
-from broker.core.entry import ACQUIRED, QueueEntry
+from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.foretelling import Foretelling
 from broker.core.leaving import drop
@@ -122,8 +122,7 @@ class HeldSettlement:
 
     def is_valid(self) -> bool:
         """Whether the queue has not taken the entry back meanwhile."""
-        entry = self.entry
-        return self.consumer.acquires and entry.state == ACQUIRED and entry.owner is self.consumer
+        return self.consumer.acquires and self.entry.is_with(self.consumer)
 
     def resolve(self, store: MessageStore) -> None:
         """Find out where the dead letter goes, if there will be one, and those of the queues that refuse it.

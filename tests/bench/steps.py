@@ -23,11 +23,18 @@ def purge(scale: float) -> list[Figure]:
 
 
 def delete(scale: float) -> list[Figure]:
-    """queue.delete of 10^6 messages."""
+    """queue.delete of 10^6 messages; of 100,000 that a client has."""
     site, count = _filled(scale)
     site.ask(site.open(), Queue.Delete(queue="q"))
     site.loop.run()
-    return [_longest(site, f"deleting a queue of {count:,}")]
+    ready = _longest(site, f"deleting a queue of {count:,}")
+    site, count = _filled(scale / 10)
+    site.consumer("q")
+    site.loop.run()
+    site.loop.restart()
+    site.ask(site.open(), Queue.Delete(queue="q"))
+    site.loop.run()
+    return [ready, _longest(site, f"deleting a queue of which a client has {count:,}")]
 
 
 def expiry(scale: float) -> list[Figure]:

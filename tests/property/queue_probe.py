@@ -70,7 +70,7 @@ class Probe(ConsumerTarget):
         checks.check_nothing_available(self.world, self, consumer)
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
-        super().acquisition_removed(entry)
+        self.restore_credit(entry.message.size)
         self.held = [held for held in self.held if held[1] is not entry]
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
