@@ -20,7 +20,7 @@ from broker.adapters.leases import Leases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
 from broker.adapters.returning import not_taken, refuse_publish
-from broker.adapters.settling import give_everything_back, hold_ack, known
+from broker.adapters.settling import give_everything_back, hold_ack, known, settle_up_to
 from broker.adapters.special import publish_special
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import Handler
@@ -174,9 +174,7 @@ class Channel(IncomingChannel):
             hold_ack(self, tag, multiple)
             return
         if multiple:
-            if known(self, tag, True, c.BASIC_ACK):
-                for each in unacked.up_to(tag):
-                    self.on_ack(each, False)
+            settle_up_to(self, tag)
             return
         entry = unacked.take(tag)
         consumer = unacked.holder

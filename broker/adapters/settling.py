@@ -15,6 +15,7 @@ from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
 from broker.core.release import deliver_again
+from broker.core.settling import settle_all
 from broker.core.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
@@ -48,27 +49,42 @@ def hold_ack(channel: Channel, tag: i64, multiple: bool) -> None:
         transaction.settle(unacked.up_to(tag) if multiple else [tag], SETTLE, NACK)
 
 
+def settle_up_to(channel: Channel, tag: i64) -> None:
+    """basic.ack of several, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
+    if not known(channel, tag, True, BASIC_ACK):
+        return
+    for consumer, entries in channel.unacked.take_up_to(tag):
+        if consumer.acquires:
+            settle_all(consumer.queue, entries, consumer)
+        restore(consumer, entries)
+
+
+def restore(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+    """Give the credit back that these deliveries, which are settled or were given back, have used."""
+    size: i64 = 0
+    for entry in entries:
+        size += entry.message.size
+    consumer.target.restore_all(len(entries), size)
+
+
 def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
     """basic.nack, basic.reject: to where they were, or discarded. [amqp-0-9-1 1.8.3.14]"""
     unacked = channel.unacked
     if not known(channel, tag, multiple, method):
         return
-    tags = unacked.up_to(tag) if multiple else [tag]
     outcome = NACK if method == BASIC_NACK else REJECT
     if channel.transaction is not None:
+        tags = unacked.up_to(tag) if multiple else [tag]
         channel.transaction.settle(tags, RELEASE if to_queue else DISCARD, outcome)
-        return
-    if to_queue:
-        requeue(unacked, tags, outcome)
-        return
-    for one in tags:
-        entry = unacked.take(one)
-        consumer = unacked.holder
-        if entry is not None and consumer is not None:
-            size = entry.message.size
+    elif to_queue:
+        _release(unacked.take_all(tag) if multiple else take_back(unacked, [tag]), outcome)
+    else:
+        runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
+        for consumer, entries in runs:
             if consumer.acquires:
-                consumer.queue.discard(entry)
-            consumer.target.restore_credit(size)
+                for entry in entries:
+                    consumer.queue.discard(entry)
+            restore(consumer, entries)
 
 
 def requeue(unacked: Unacked, tags: list[i64], outcome: i64) -> None:
@@ -76,12 +92,14 @@ def requeue(unacked: Unacked, tags: list[i64], outcome: i64) -> None:
 
     `outcome`: how they come back, one of `broker.core.outcome`.
     """
-    for consumer, held in take_back(unacked, tags).items():
-        sizes = [entry.message.size for entry in held]
+    _release(take_back(unacked, tags), outcome)
+
+
+def _release(taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
+    for consumer, entries in taken.items():
         if consumer.acquires:
-            consumer.queue.release(held, consumer, outcome)
-        for size in sizes:
-            consumer.target.restore_credit(size)
+            consumer.queue.release(entries, consumer, outcome)
+        restore(consumer, entries)
 
 
 def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:

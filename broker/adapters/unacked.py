@@ -91,32 +91,53 @@ class Unacked:
             self._consumers[index] = None
         return entry
 
-    def take_all(self) -> dict[QueueConsumer, list[QueueEntry]]:
-        """Settle everything: the entries by the consumers that had them, oldest first."""
-        taken: dict[QueueConsumer, list[QueueEntry]] = {}
-        stragglers = self._stragglers
-        self._stragglers = None
-        if stragglers is not None:
-            for tag in stragglers.up_to(0):
-                delivery = stragglers.find(tag)
-                if delivery is not None:
-                    taken.setdefault(delivery[1], []).append(delivery[0])
-        entries, consumers = self._entries, self._consumers
-        self._entries, self._consumers = [], []
-        self.base += len(entries)
-        self._first = 0
-        self._trim_at = TRIM
+    def take_up_to(self, tag: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
+        """Settle what is outstanding up to and including `tag`, 0: everything.
+
+        The entries, oldest first, in runs of those that one consumer had.
+        """
+        runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         last: QueueConsumer | None = None
-        held: list[QueueEntry] = []
-        for i in range(len(entries)):
-            one = entries[i]
-            if one is None:
+        run: list[QueueEntry] = []
+        stragglers = self._stragglers
+        if stragglers is not None:
+            for old in stragglers.up_to(tag):
+                delivery = stragglers.take(old)
+                if delivery is not None:
+                    if delivery[1] is not last:
+                        last = delivery[1]
+                        run = []
+                        runs.append((last, run))
+                    run.append(delivery[0])
+        entries, consumers = self._entries, self._consumers
+        i = self._first
+        end: i64 = len(entries)
+        if tag != 0 and tag - self.base + 1 < end:
+            end = tag - self.base + 1
+            self._first = max(i, end)
+        else:
+            self._entries, self._consumers = [], []
+            self.base += end
+            self._first = 0
+            self._trim_at = TRIM
+        while i < end:
+            entry, holder = entries[i], consumers[i]
+            entries[i] = consumers[i] = None
+            i += 1
+            if entry is None or holder is None:
                 continue
-            holder = consumers[i]
-            if holder is not None and holder is not last:  # mostly it is the same one, and nothing is hashed
-                held = taken.setdefault(holder, [])
+            if holder is not last:  # mostly it is the same one
                 last = holder
-            held.append(one)
+                run = []
+                runs.append((last, run))
+            run.append(entry)
+        return runs
+
+    def take_all(self, tag: i64 = 0) -> dict[QueueConsumer, list[QueueEntry]]:
+        """The same, by the consumers that had the entries."""
+        taken: dict[QueueConsumer, list[QueueEntry]] = {}
+        for holder, run in self.take_up_to(tag):
+            taken.setdefault(holder, []).extend(run)
         return taken
 
     def _held_by(self, delivery: Delivery | None) -> QueueEntry | None:

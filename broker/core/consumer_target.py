@@ -106,6 +106,13 @@ class ConsumerTarget:
         if shared is not None:
             shared.restore(size)
 
+    def restore_all(self, count: i64, size: i64) -> None:
+        """So many messages, with `size` bytes together, have been settled, released or discarded."""
+        self.credit.restore_all(count, size)
+        shared = self.session_credit
+        if shared is not None:
+            shared.restore_all(count, size)
+
     def update(self) -> None:
         """Recompute `desired`, and tell the queues if it has changed."""
         desired = self.wants_work()

@@ -56,6 +56,16 @@ class Credit:
         elif self.used == self.count_max - 1:
             self.update_targets()
 
+    def restore_all(self, count: i64, size: i64) -> None:
+        """As `restore` of `count` messages with `size` bytes together; whoever can go on is woken once."""
+        before = self.used
+        self.used -= count
+        self.used_bytes -= size
+        if self.bytes_max != 0:
+            self.changed()
+        elif self.used < self.count_max <= before:
+            self.update_targets()
+
     def resize(self, count_max: i64, bytes_max: i64) -> None:
         """New limits.
 

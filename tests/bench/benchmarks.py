@@ -20,6 +20,7 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
         passing,
         depth.backlog,
         depth.browser,
+        depth.settle,
         depth.release,
         steps.selectors,
         steps.index,

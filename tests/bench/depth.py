@@ -2,6 +2,8 @@
 
 from statistics import median
 
+from pamqp.commands import Basic
+
 from tests.bench.loop import Figure, Site
 from tests.bench.traffic import Traffic
 
@@ -50,6 +52,21 @@ def browser(scale: float) -> list[Figure]:
         Figure("with a browser", median(other for _, other in rounds), "us"),
         Figure("ratio", median(other / one for one, other in rounds), "", 1.1),
     ]
+
+
+def settle(scale: float) -> list[Figure]:
+    """One basic.ack of 100,000 messages."""
+    count = int(100_000 * scale)
+    took = []
+    for _ in range(ROUNDS):
+        site = Site()
+        queue = site.declare("q")
+        site.fill(site.open(), "q", count)
+        holder = site.consumer("q")
+        site.loop.run()
+        took.append(site.ask(holder, Basic.Ack(0, True)))
+        assert queue.acked == count
+    return [Figure(f"acknowledging {count:,} by one frame", median(took) * 1e3, "ms", 10)]
 
 
 def release(scale: float) -> list[Figure]:

@@ -152,6 +152,14 @@ def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int,
                 if chance.random() < 0.9:
                     assert unacked.take(tag) is model[tag]
                     settled[tag] = (model.pop(tag), consumer)
+        elif what < 0.965:
+            upto = chance.choice([0, chance.randint(1, last + 1)])
+            wanted = check_against(model, unacked, upto)
+            assert [held for _, run in unacked.take_up_to(upto) for held in run] == list(
+                map(model.get, wanted)
+            )
+            for tag in wanted:
+                settled[tag] = (model.pop(tag), consumer)
         elif what < 0.97 and settled:
             again = dict(chance.sample(sorted(settled.items()), min(len(settled), chance.choice([1, 300]))))
             unacked.put_back(again)
@@ -161,6 +169,20 @@ def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int,
             unacked.trim()
         assert unacked.next_tag() == last + 1
     check_against(model, unacked, 0)
+
+
+def test_runs_of_one_consumer_are_taken_in_their_order(consumer: QueueConsumer) -> None:
+    other = QueueConsumer(consumer.target, consumer.queue)
+    unacked = Unacked()
+    made = [entry(n) for n in range(8)]
+    for n, one in enumerate(made):
+        unacked.add(one, other if n in (2, 3, 6) else consumer)
+    unacked.take(2)
+    assert unacked.take_up_to(5) == [(consumer, [made[0]]), (other, made[2:4]), (consumer, [made[4]])]
+    assert unacked.up_to(0) == [6, 7, 8]
+    assert unacked.take_up_to(2) == []
+    assert unacked.take_up_to(2**62) == [(consumer, [made[5]]), (other, [made[6]]), (consumer, [made[7]])]
+    assert (unacked.next_tag(), unacked.count()) == (9, 0)
 
 
 def test_all_are_taken_at_once_by_consumer(consumer: QueueConsumer) -> None:
