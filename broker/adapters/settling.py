@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from broker.adapters.target091 import Target091
 from broker.adapters.unacked import Unacked
 from broker.core.consumer import REMOVED, QueueConsumer
+from broker.core.discarding import discard_all
 from broker.core.entry import QueueEntry
 from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
 from broker.core.release import deliver_again
@@ -82,8 +83,7 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
         runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
         for consumer, entries in runs:
             if consumer.acquires:
-                for entry in entries:
-                    consumer.queue.discard(entry)
+                discard_all(consumer.queue, entries, consumer)
             restore(consumer, entries)
 
 

@@ -274,6 +274,8 @@ class Declarations(Topology):
         self.store.append_definition(queue_change(self.name, queue))
 
     def _delete_queue(self, queue: Queue) -> None:
+        if queue.manager.discards is not None:
+            queue.manager.discards.finish()
         if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))
         self.delete_exchanges(self.remove_queue(queue))

@@ -55,18 +55,28 @@ def browser(scale: float) -> list[Figure]:
 
 
 def settle(scale: float) -> list[Figure]:
-    """One basic.ack of 100,000 messages."""
+    """One basic.ack, or basic.nack, of 100,000 messages: in the latter case they are dead-lettered."""
     count = int(100_000 * scale)
-    took = []
-    for _ in range(ROUNDS):
-        site = Site()
-        queue = site.declare("q")
-        site.fill(site.open(), "q", count)
-        holder = site.consumer("q")
-        site.loop.run()
-        took.append(site.ask(holder, Basic.Ack(0, True)))
-        assert queue.acked == count
-    return [Figure(f"acknowledging {count:,} by one frame", median(took) * 1e3, "ms", 10)]
+    figures = []
+    for name, frame, rounds in (
+        ("acknowledging", Basic.Ack(0, True), ROUNDS),
+        ("dead-lettering", Basic.Nack(0, True, False), 1),
+    ):
+        took = []
+        for _ in range(rounds):
+            site = Site()
+            queue = site.declare("q", dead_letter_exchange="", dead_letter_routing_key="d")
+            letters = site.declare("d")
+            site.fill(site.open(), "q", count)
+            holder = site.consumer("q")
+            site.loop.run()
+            site.loop.restart()
+            site.ask(holder, frame)
+            site.loop.run()
+            took.append(site.loop.longest)
+            assert (queue.unacked, queue.acked + letters.ready) == (0, count)
+        figures.append(Figure(f"{name} {count:,}: longest turn", median(took) * 1e3, "ms", 10))
+    return figures
 
 
 def release(scale: float) -> list[Figure]:
