@@ -199,23 +199,24 @@ class Rules(Alarm):
 
     def returned(self, entries: list[QueueEntry]) -> None:
         """`entries` are AVAILABLE again, or HELD, and not announced yet; some may be gone after this."""
-        now = self.schedule.now()
-        late: list[QueueEntry] = []
-        for entry in entries:
-            timer = entry.timer
-            if self.victims is not None:
+        if self.victims is not None:
+            for entry in entries:
                 self.victims.offer(entry)
-            if timer is not None:
-                if timer.entry is None:  # else it was HELD
-                    self.timers.start(timer, entry, False)
-                if timer.due <= now and len(late) < SLICE:
-                    late.append(entry)
-        for entry in late:
-            if entry.state == AVAILABLE or entry.state == HELD:
-                dead_letter(self.queue, entry, EXPIRED)
+        self.timers.start_again(entries)
+        now = self.schedule.now()
+        first = self.timers.first()
+        if first is not None and first.due <= now:
+            self._end_late(entries, now)
         if self.limited and self.overflow == DROP_HEAD:
             make_room(self, len(entries) + SLICE)
         self.arm()
+
+    def _end_late(self, entries: list[QueueEntry], now: i64) -> None:
+        """Some of `entries`, which are back, may be late: not many of them stay until the alarm rings."""
+        late = [entry for entry in entries if entry.timer is not None and entry.timer.due <= now]
+        for entry in late[:SLICE]:
+            if entry.state == AVAILABLE or entry.state == HELD:
+                dead_letter(self.queue, entry, EXPIRED)
 
     def _wait(self, entry: QueueEntry) -> i64:
         """How long `entry`, which is new, may wait in the queue, -1: for ever; note who says so."""

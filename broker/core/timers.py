@@ -63,6 +63,37 @@ class Timers:
             heap.append(timer)
             self._rise(timer, len(heap) - 1)
 
+    def start_again(self, entries: list[QueueEntry]) -> None:
+        """Have the stopped timers of `entries` run, which have come back, in the order of the queue.
+
+        They are mostly due before all that run, one after the other: so they come first in the lane, and
+        neither they nor those that stop them pay for a heap.
+        """
+        before: Timer | None = None  # what has come into the lane last
+        for entry in entries:
+            timer = entry.timer
+            if timer is None or timer.entry is not None:
+                continue
+            after = self._lane if before is None else before.after
+            follows = before is None or before.due <= timer.due
+            if entry.own_time or not follows or (after is not None and after.due < timer.due):
+                self.start(timer, entry, not entry.own_time)
+                continue
+            timer.entry = entry
+            timer.place = _IN_LANE
+            timer.before = before
+            timer.after = after
+            if before is None:
+                self._lane = timer
+            else:
+                before.after = timer
+            if after is None:
+                self._lane_end = timer
+            else:
+                after.before = timer
+            before = timer
+            self.count += 1
+
     def stop(self, timer: Timer) -> None:
         """Have a timer stop; nothing happens if it does not run."""
         place = timer.place

@@ -19,6 +19,67 @@ def test_the_first_of_none_is_none() -> None:
     assert timers.count == 0
 
 
+def waiting(timers: Timers, *times: int) -> list[QueueEntry]:
+    """Entries with timers that run until these times."""
+    entries = []
+    for number, time in enumerate(times):
+        made = entry(number)
+        made.timer = Timer(time)
+        timers.start(made.timer, made, True)
+        entries.append(made)
+    return entries
+
+
+def stop(timers: Timers, entries: list[QueueEntry]) -> None:
+    for each in entries:
+        assert each.timer is not None
+        timers.stop(each.timer)
+
+
+def test_what_comes_back_in_order_is_where_it_was_and_in_no_heap() -> None:
+    timers = Timers()
+    entries = waiting(timers, *range(100, 1100))
+    stop(timers, entries[:500])
+    timers.start_again(entries[:500])
+    assert (timers.count, timers._heap) == (1000, [])
+    stop(timers, entries)
+    timers.start_again(entries[:3])
+    timers.start_again(entries[:6])
+    timers.start_again(entries[900:])
+    assert (timers.count, timers._heap) == (106, []), "it begins with those, and ends with these"
+    for expected in [*entries[:6], *entries[900:]]:
+        first = timers.first()
+        assert first is expected.timer
+        assert first is not None
+        timers.stop(first)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_comes_back_in_any_order_is_told_in_time(seed: int) -> None:
+    choice = random.Random(seed)
+    timers = Timers()
+    spread = choice.choice([1, 5, 500])
+    entries = waiting(timers, *[number + choice.randrange(spread) for number in range(300)])
+    for each in entries:
+        each.own_time = choice.random() < 0.1
+    for _ in range(30):
+        some = choice.sample(entries, choice.choice([1, 30, 300]))
+        stop(timers, some)
+        back = choice.sample(entries, choice.choice([1, 30, 300]))
+        timers.start_again(sorted(back) if choice.random() < 0.7 else back)
+        running = [each.timer for each in entries if each.timer is not None and each.timer.entry is not None]
+        assert timers.count == len(running)
+        first = timers.first()
+        assert (first.due if first else None) == min((timer.due for timer in running), default=None)
+    timers.start_again(entries)
+    told = []
+    while (first := timers.first()) is not None:
+        assert first.entry is not None
+        told.append(first.due)
+        timers.stop(first)
+    assert told == sorted(each.timer.due for each in entries if each.timer is not None)
+
+
 def test_stopping_twice_is_stopping_once() -> None:
     timers = Timers()
     one, other = Timer(5), Timer(6)
