@@ -14,10 +14,10 @@ from broker.adapters.unacked import Unacked
 from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.discarding import discard_all
 from broker.core.entry import QueueEntry
+from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
 from broker.core.release import deliver_again
 from broker.core.settling import settle_all
-from broker.core.transaction import DISCARD, RELEASE, SETTLE
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
 

@@ -12,8 +12,9 @@ from broker.adapters.returning import not_taken
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.adapters.topology091 import Handler
 from broker.core.errors import PreconditionFailed
+from broker.core.held_settlement import HeldSettlement
 from broker.core.message import Message, held_bytes
-from broker.core.transaction import HeldPublish, HeldSettlement, Transaction
+from broker.core.transaction import HeldPublish, Transaction
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.errors import PRECONDITION_FAILED, ProtocolError

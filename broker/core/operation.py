@@ -17,11 +17,12 @@ from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.expiry import stop_timer
+from broker.core.held_settlement import REMOVE, HeldSettlement
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.offering import offer_again
 from broker.core.replacing import replace_outdated
 from broker.core.route import Route
-from broker.core.transaction import REMOVE, HeldPublish, HeldSettlement, Transaction
+from broker.core.transaction import HeldPublish, Transaction
 from broker.core.waiting import wake_waiters
 
 if TYPE_CHECKING:

@@ -12,35 +12,24 @@ be behind it. Their order was never promised: neither publisher had an answer be
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.admission import set_date
-from broker.core.consumer import QueueConsumer
-from broker.core.dead_letter import REJECTED, Death, past_of
-from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.foretelling import Foretelling
-from broker.core.leaving import drop
+from broker.core.held_settlement import RELEASE, SETTLE, HeldSettlement, settle_held
 from broker.core.message import KNOWN, Message
-from broker.core.outcome import CRASH, NACK
+from broker.core.outcome import CRASH
 from broker.core.passage import Passage
-from broker.core.ports import DurableWaiter, MessageStore
+from broker.core.ports import DurableWaiter
 from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
 from broker.core.stopping import stop_refusal
 
 if TYPE_CHECKING:
-    from broker.core.topology import Topology
     from broker.core.vhost import VirtualHost
-
-# what becomes of a delivery
-SETTLE: Final = 0
-DISCARD: Final = 1
-RELEASE: Final = 2
-REMOVE: Final = 3  # settled by nobody: an operator takes it away
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -102,97 +91,6 @@ class HeldPublish:
         return count if len(passage.queues) == wanted else wanted
 
 
-@final
-class HeldSettlement:
-    """What is to become of one delivery. `tag`: by what name its holder knows it.
-
-    `returned`: in which way it comes back to its queue, if it does, one of `broker.core.outcome`.
-    `deaths`: its own, if it is dead-lettered, and those of its dead letter in queues that take no more.
-    """
-
-    def __init__(
-        self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64 = NACK
-    ) -> None:
-        self.tag = tag
-        self.entry = entry
-        self.consumer = consumer
-        self.outcome = outcome
-        self.returned = returned
-        self.deaths: list[Death] = []
-
-    def is_valid(self) -> bool:
-        """Whether the queue has not taken the entry back meanwhile."""
-        return self.consumer.acquires and self.entry.is_with(self.consumer)
-
-    def resolve(self, store: MessageStore) -> None:
-        """Find out where the dead letter goes, if there will be one, and those of the queues that refuse it.
-
-        Raises PreconditionFailed if it cannot be made, or cannot be logged and would have to be.
-        """
-        queue = self.consumer.queue
-        rules = queue.rules
-        if self.outcome != DISCARD or rules is None or not rules.moves(REJECTED) or not self.is_valid():
-            return
-        own = Death(queue, rules, self.entry.message, REJECTED, None, queue)
-        own.past = past_of(queue, self.entry, REJECTED)
-        waiting = deque([own])
-        while waiting:
-            death = waiting.popleft()
-            self.deaths.append(death)
-            try:
-                death.rules.topology.dead_letters.plan(death)
-            except Exception as error:  # the disk does not give the message back
-                raise PreconditionFailed(self._which(str(error))) from error
-            passage = death.passage
-            if passage is None:
-                continue
-            if store.failure and passage.logged:
-                raise PreconditionFailed(self._which(store.refusal))
-            passage.reserve()
-            waiting += passage.deaths
-
-    def append(self, topology: Topology) -> bool:
-        """Append it to the log, dead letters included; false if there was nothing to append."""
-        appended = False
-        for passage in self._passages():
-            if passage.append(topology):
-                appended = True
-        queue = self.consumer.queue
-        message = self.entry.message
-        if self.outcome == RELEASE or not self.is_valid() or not queue.logged or message.sequence == 0:
-            return appended
-        topology.store.append_transacted_settle(message, queue)
-        return True
-
-    def put(self, store: MessageStore) -> None:
-        """Have the entry leave, and put its dead letters where they go: all has been appended."""
-        queue = self.consumer.queue
-        if self.is_valid() and self.outcome == SETTLE:
-            queue.settle(self.entry)
-        elif self.is_valid():
-            drop(queue, self.entry)
-            if self.outcome == DISCARD and not self.deaths:
-                queue.counters.discarded[REJECTED] += 1
-        for death in self.deaths:  # also if the queue has been deleted since the append
-            passage = death.passage
-            if passage is not None:
-                passage.unreserve()
-                passage.leave_out_deleted(store)
-            death.rules.topology.dead_letters.put(death)
-
-    def forget_deaths(self) -> None:
-        """Nobody dies: give the room back that was kept for dead letters."""
-        for passage in self._passages():
-            passage.unreserve()
-        self.deaths = []
-
-    def _passages(self) -> list[Passage]:
-        return [death.passage for death in self.deaths if death.passage is not None]
-
-    def _which(self, why: str) -> str:
-        return f"delivery {self.tag}, rejected in the transaction, cannot be dead-lettered: {why}"
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Transaction(DurableWaiter):
     """Made for one commit. A subclass implements `committed` and `failed`: one of them is called, once."""
@@ -239,8 +137,9 @@ class Transaction(DurableWaiter):
         for settlement in self.settlements:
             if settlement.append(self.virtual_host):
                 appended = True
-            if settlement.outcome == SETTLE and settlement.is_valid():
-                self.receipts.consumed(settlement.entry.message, settlement.consumer.queue)
+            message = settlement.entry.message
+            if message.marks != 0 and settlement.outcome == SETTLE and settlement.is_valid():
+                self.receipts.consumed(message, settlement.consumer.queue)
         return appended
 
     def _check(self) -> None:
@@ -259,7 +158,8 @@ class Transaction(DurableWaiter):
         for publish in self.publishes:
             publish.passage.unreserve()
         for settlement in self.settlements:
-            settlement.forget_deaths()
+            if settlement.deaths:
+                settlement.forget_deaths()
 
     def _which(self, number: int, why: str) -> str:
         return f"publish {number} of {len(self.publishes)} in the transaction: {why}"
@@ -269,7 +169,7 @@ class Transaction(DurableWaiter):
         try:
             for publish in self.publishes:
                 publish.taken(publish.put(self.virtual_host))
-            self._settle()
+            settle_held(self.settlements, self.virtual_host.store)
         finally:  # whatever went wrong, the room is given back
             self._unreserve()
         self.committed()
@@ -280,20 +180,5 @@ class Transaction(DurableWaiter):
         for settlement in self.settlements:
             settlement.outcome = RELEASE
             settlement.returned = CRASH
-        self._settle()
+        settle_held(self.settlements, self.virtual_host.store)
         self.failed(reason)
-
-    def _settle(self) -> None:
-        """Settle what is valid, and give back what is to be released, all of one consumer at once."""
-        released: dict[tuple[QueueConsumer, int], list[QueueEntry]] = {}
-        for settlement in self.settlements:
-            if settlement.outcome == RELEASE:
-                way = (settlement.consumer, int(settlement.returned))
-                released.setdefault(way, []).append(settlement.entry)
-            else:
-                settlement.put(self.virtual_host.store)
-        for (consumer, outcome), entries in released.items():
-            if consumer.acquires:
-                consumer.queue.release(entries, consumer, outcome)
-        for settlement in self.settlements:
-            settlement.consumer.target.restore_credit(settlement.entry.message.size)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.core.held_settlement import DISCARD, SETTLE, HeldSettlement
 from broker.core.message import Message
-from broker.core.transaction import DISCARD, SETTLE, HeldPublish, HeldSettlement, Transaction
+from broker.core.transaction import HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.storing import content_of

@@ -7,7 +7,7 @@ import pytest
 
 from broker.core.clearing import SLICE, dispose
 from broker.core.group import Group
-from broker.core.transaction import SETTLE, HeldSettlement
+from broker.core.held_settlement import SETTLE, HeldSettlement
 from tests.clock import HandClock
 from tests.delays import Site
 from tests.grouping import GroupBench

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from broker.core.errors import PreconditionFailed
+from broker.core.held_settlement import SETTLE, HeldSettlement
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
 from broker.core.receipts import SLICE, receipt_marks
-from broker.core.transaction import SETTLE, HeldPublish, HeldSettlement, Transaction
+from broker.core.transaction import HeldPublish, Transaction
 from broker.core.view import MessageView
 from tests.topology import RecordingStore
 from tests.yard import Yard

@@ -164,7 +164,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="log",
     ),
     "a transaction settles too early": Mutant(
-        "core/transaction.py",
+        "core/held_settlement.py",
         "        topology.store.append_transacted_settle(message, queue)\n",
         "        pass\n",
         seeds=2000,

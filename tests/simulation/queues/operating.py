@@ -5,9 +5,9 @@ from __future__ import annotations
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
+from broker.core.held_settlement import REMOVE
 from broker.core.operation import Operation, OperatorPublish
 from broker.core.route import Route
-from broker.core.transaction import REMOVE
 from broker.core.vhost import VirtualHost
 from tests.simulation.queues import checks
 from tests.simulation.queues.book import Book

@@ -144,7 +144,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         profile="operations",
     ),
     "a moved message leaves the log in another batch": Mutant(
-        "core/transaction.py",
+        "core/held_settlement.py",
         "        if self.outcome == RELEASE or not self.is_valid()",
         "        if self.outcome == RELEASE or self.outcome == REMOVE or not self.is_valid()",
         seeds=600,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from broker.core.errors import PreconditionFailed
+from broker.core.held_settlement import DISCARD, RELEASE, REMOVE, SETTLE, HeldSettlement
 from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
-from broker.core.transaction import DISCARD, RELEASE, REMOVE, SETTLE, HeldPublish, HeldSettlement, Transaction
+from broker.core.transaction import HeldPublish, Transaction
 from broker.core.vhost import VirtualHost
 from tests.simulation.queues import checks
 from tests.simulation.queues.clients import Held
