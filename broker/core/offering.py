@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
 
 from broker.core.entry import AVAILABLE, QueueEntry
-from broker.core.notifying import notify_one
+from broker.core.notifying import notify_one, wake_contexts
 from broker.core.waiting import wake_for_earlier
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+TOLD_MAX: Final[i64] = 100  # entries about which every filter is asked now, and of the others in turns
 
 
 def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
@@ -32,8 +36,15 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
             wake_for_earlier(queue, entry)
     if queue.election is not None:
         queue.election.delivery_ended()
+    discipline = queue.discipline
+    asks = not queue.alike and (discipline is None or not discipline.personal)
+    told: i64 = 0
     for entry in back:
         if queue.manager.interested == 0:
             break
+        if asks and told >= TOLD_MAX:
+            wake_contexts(queue)
+            break
         if entry.state == AVAILABLE:
             notify_one(queue, entry)
+            told += 1

@@ -5,6 +5,7 @@ from broker.core.context import FILTER_COST, LOAD_COST, SCAN_BUDGET
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.message import Address, Message
+from broker.core.offering import TOLD_MAX
 from tests.dispatch import Bench, Client
 
 
@@ -95,3 +96,24 @@ def test_many_filters_do_not_look_all_at_once() -> None:
     assert 0 < sum(sieve.asked for sieve in sieves) <= 2 * SCAN_BUDGET // FILTER_COST
     bench.run()
     assert all(sieve.asked >= SCAN_BUDGET - 1 for sieve in sieves), "they have looked at everything after all"
+
+
+def test_filters_are_not_asked_at_once_about_all_that_comes_back() -> None:
+    bench = Bench()
+    count = 4000
+    bench.publish(count)
+    holder = bench.client(count)
+    bench.run(count)
+    none, few = Nth(0), Nth(1000)
+    hopeless, late = consumer(bench, none), consumer(bench, few, prefetch=1)
+    bench.run()
+    asked = none.asked, few.asked
+    bench.queue.release(holder.held, holder.consumer)
+    at_once = TOLD_MAX + SCAN_BUDGET // FILTER_COST
+    assert none.asked - asked[0] <= at_once
+    assert few.asked - asked[1] <= at_once
+    bench.run()
+    for _ in range(4):
+        late.ack()
+        bench.run()
+    assert (late.numbers, hopeless.numbers) == ([1000, 2000, 3000, 4000], [])
