@@ -157,13 +157,13 @@ class Groups(Discipline):
 
     def returned(self, entries: list[QueueEntry]) -> None:
         """Nothing of their groups may be in flight any more (Discipline)."""
-        touched: dict[Group, None] = {}
+        calm: list[Group] = []
         for entry in entries:
             group = entry.group
             if group is not None:
                 group.inflight -= 1
-                touched[group] = None
-        calm = [group for group in touched if group.inflight == 0]
+                if group.inflight == 0:
+                    calm.append(group)
         if not takes_time(self, calm):
             for group in calm:
                 self._rest(group)
