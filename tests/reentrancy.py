@@ -10,12 +10,14 @@ from broker.core.clearing import dispose
 from broker.core.connection import Connection
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.dead_letter import dead_letter
+from broker.core.discarding import discard_all
 from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate, hand_over
 from broker.core.leaving import take_out
 from broker.core.operation import mark, unmark
 from broker.core.queue import Queue
 from broker.core.release import deliver_again, release
+from broker.core.settling import settle_all
 
 WAYS_IN: tuple[Callable[..., object], ...] = (
     Queue.enqueue,
@@ -30,12 +32,14 @@ WAYS_IN: tuple[Callable[..., object], ...] = (
     detach,
     dead_letter,
     deliver_again,
+    discard_all,
     dispose,
     enqueue_immediate,
     get_one,
     hand_over,
     mark,
     release,
+    settle_all,
     take_out,
     unmark,
 )
