@@ -135,4 +135,16 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         '            view = self._views(message, self._store) if message.content else ""\n',
         profile="groups, log",
     ),
+    "a group of which an operator holds something is free": Mutant(
+        "core/operation.py",
+        "        queue.discipline.acquired(entry, taker)\n",
+        "        pass\n",
+        profile="groups, operations",
+    ),
+    "a group is not free when an operator lets go": Mutant(
+        "core/operation.py",
+        "            discipline.returned(back)\n",
+        "            pass\n",
+        profile="groups, operations",
+    ),
 }

@@ -146,4 +146,17 @@ PROFILES: dict[str, Profile] = {
         expirations=(None, None, None, 20),
         weights=RESTARTS | {"stop": 1},
     ),
+    "groups, operations": replace(
+        GROUPED,
+        queues={
+            "work": Spec(groups=STICKY, ttl=60, dead_letter=DEAD),
+            "more": Spec(groups=SHARED, strict_order=True),
+            "rest": Spec(groups=Grouping("shared"), levels=2),
+            DEAD: Spec(groups=STICKY),
+        },
+        targets=(DEAD,),
+        selectors=0.2,
+        priorities=(0, 0, 1),
+        weights={"begin operation": 6, "begin redrive": 4, "end operation": 8, "publish immediate": 0},
+    ),
 }

@@ -133,6 +133,7 @@ class Taker:
     below: int | None = None
     candidate: bool = False
     gets: bool = False
+    operates: bool = False  # an operator, who takes out of turn
     attached: int = 0  # tick; 0: not, or not any more
     shown: set[int] = field(default_factory=set)
 

@@ -58,7 +58,7 @@ class Errand(Operation):
         queue = world.queue_of(shelf)
         super().__init__(world.life.vhost, queue, QueueConsumer(self.client, queue, no_ack=True))
         talk, windows = self.client.channel.talk, self.client.windows
-        self.client.takers[self.taker] = Taker(shelf, talk, windows, no_ack=True, gets=True)
+        self.client.takers[self.taker] = Taker(shelf, talk, windows, no_ack=True, gets=True, operates=True)
 
     def take(self, item: Item, entry: QueueEntry, to: Shelf) -> None:
         """Be about this message, too, which goes `to` a queue if it goes anywhere."""
@@ -66,6 +66,7 @@ class Errand(Operation):
             self.put(self.world.book.new_note(item.note.again(self.world.next_number())), to)
         if self.kind != COPY:
             taker = self.client.takers[self.taker]
+            self.shelf.groups.taken(item, taker)
             item.state, item.holder, item.was_out = OUT, taker, True
             held = Held(self.client, self.taker, entry, item, 0)
             self.client.charge(item.note.size)
@@ -113,6 +114,7 @@ def unmark(book: Book, shelf: Shelf, items: list[Item]) -> None:
             book.replace(shelf, item)
         else:
             item.state, item.holder, item.since = READY, None, book.tick()
+    shelf.groups.lessened(items)
     book.expire(shelf)
     book.trim(shelf, handing_over=False)
 
