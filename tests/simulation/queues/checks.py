@@ -145,7 +145,7 @@ def check_woken(seen: Seen, client: Client) -> None:
 def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int, shared: bool) -> None:
     """Nobody waits for a turn. `shared`: there are consumers of several queues, woken by the others too."""
     consumer: QueueConsumer
-    for consumer in queue.manager.all:
+    for consumer in [*queue.manager.all, *queue.manager.gets]:
         check(seen, "Q2", consumer.state != NOTIFIED, "a consumer is")
     able = shelf.able(now)
     check(seen, "Q1", not able, f"{able and able[0][1].number} could be delivered")

@@ -61,6 +61,8 @@ class Wire:
 class Client(ConsumerTarget):
     """A client's end of one consumer, or of one that consumes several queues, or of a basic.get."""
 
+    waits = False  # it is a basic.get, which is not known before it begins
+
     def __init__(self, world: World, channel: Channel, window: Window, shared: bool) -> None:
         credit = Credit(window.count_max, window.bytes_max)
         super().__init__(channel.session, credit, channel.credit if shared else None)
@@ -73,6 +75,12 @@ class Client(ConsumerTarget):
         self.terms = Terms(self)
         self.lease: Lease | None = None
         self.forgets = False  # a browser that has room again for each message as soon as it has seen it
+
+    def wants_work(self) -> bool:
+        """Flow is none of the business of gets (ConsumerTarget)."""
+        if self.waits:
+            return not self.closed and not self.session.connection.blocked and self.credit.has()
+        return super().wants_work()
 
     def hold(self, held: Held) -> None:
         """It has this delivery, to be settled."""

@@ -72,6 +72,8 @@ TRANSITIONS = (
     "stop: dequeue off",
     "stop: dequeue on",
     "get: empty",
+    "get: waits",
+    "delivery: got after waiting",
     "group: assigned",
     "group: parked",
     "group: closed",

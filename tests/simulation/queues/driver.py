@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tests.simulation.queues import (
     altering,
     delaying,
+    getting,
     group_profiles,
     operating,
     profiles,
@@ -46,7 +47,7 @@ STEP: dict[str, tuple[int, Step]] = {
     "block": (4, steps.block),
     "flow": (2, steps.flow),
     "qos": (3, steps.resize),
-    "get": (3, steps.get),
+    "get": (3, getting.get),
     "settle": (14, steps.settle),
     "discard": (4, steps.discard),
     "release": (8, steps.release),

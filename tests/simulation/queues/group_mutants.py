@@ -147,4 +147,22 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         "            pass\n",
         profile="groups, operations",
     ),
+    "a get that has waited keeps its group": Mutant(
+        "core/groups.py",
+        "owner.state == REMOVED or owner.getting:",
+        "owner.state == REMOVED:",
+        profile="gets that wait",
+    ),
+    "groups move for a get that waits": Mutant(
+        "core/groups.py",
+        "        if self.rebalances and not consumer.getting:\n",
+        "        if self.rebalances:\n",
+        profile="gets that wait",
+    ),
+    "a gate is shut for gets": Mutant(
+        "core/attaching.py",
+        "    gate = None if consumer.getting else queue.manager.gate\n",
+        "    gate = queue.manager.gate\n",
+        profile="gets that wait",
+    ),
 }

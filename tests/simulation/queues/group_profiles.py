@@ -9,7 +9,7 @@ from tests.simulation.queues.model import REJECT, Spec
 from tests.simulation.queues.profiles import DEAD, LOGGED, PLAIN, RESTARTS, Profile
 
 STICKY, SHARED = Grouping("sticky"), Grouping("shared")
-GROUPED = replace(PLAIN, groups=0.8, browsers=0.05)
+GROUPED = replace(PLAIN, groups=0.8, browsers=0.05, waits=0.4)
 
 PROFILES: dict[str, Profile] = {
     "groups": replace(
@@ -157,6 +157,7 @@ PROFILES: dict[str, Profile] = {
         targets=(DEAD,),
         selectors=0.2,
         priorities=(0, 0, 1),
+        bytes_max=(0, 0, 4, 10),
         weights={"begin operation": 6, "begin redrive": 4, "end operation": 8, "publish immediate": 0},
     ),
 }

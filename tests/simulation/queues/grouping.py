@@ -131,7 +131,7 @@ class Groups:
             holder = self.holders.get(key)
             if holder is None or self.out(key):
                 continue
-            if self.rule.kind == "shared" or holder.shut or not holder.owner.attached:
+            if self.rule.kind == "shared" or holder.shut or holder.owner.waits or not holder.owner.attached:
                 self.free(key)
             elif not self.members(key):
                 self.idle.append(key)
@@ -142,7 +142,7 @@ class Groups:
 
     def attached(self, taker: Taker) -> None:
         """It has come, and may be served alone from now on."""
-        if self.rule is not None and self.rule.rebalances and not taker.browses:
+        if self.rule is not None and self.rule.rebalances and not taker.browses and not taker.waits:
             for key in list(self.holders):
                 self.seen("group: rebalanced")
                 self.shut(key)

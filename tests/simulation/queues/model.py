@@ -133,6 +133,7 @@ class Taker:
     below: int | None = None
     candidate: bool = False
     gets: bool = False
+    waits: bool = False  # a basic.get that has found nothing: it is no consumer, and served like one
     operates: bool = False  # an operator, who takes out of turn
     attached: int = 0  # tick; 0: not, or not any more
     shown: set[int] = field(default_factory=set)
@@ -144,7 +145,7 @@ class Taker:
         """Whether nothing may be sent to it now, whatever there is."""
         return (
             not self.attached
-            or not self.talk.flow
+            or not (self.talk.flow or self.waits)
             or self.talk.line.blocked
             or not all(window.has() for window in self.windows)
         )
@@ -230,8 +231,9 @@ class Shelf:
 
     def turns_away(self, taker: Taker) -> bool:
         """Whether `taker` may not attach: it wants to be alone and is not, or another one is."""
-        alone = any(other.alone for other in self.takers)
-        return alone or (taker.alone and (bool(self.takers) or self.spec.single_active))
+        others = [other for other in self.takers if not other.waits]
+        alone = any(other.alone for other in others) and not taker.waits
+        return alone or (taker.alone and (bool(others) or self.spec.single_active or self.spec.all_exclusive))
 
     # ---- what there is room for
 

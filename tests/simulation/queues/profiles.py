@@ -33,6 +33,7 @@ class Profile:
     bytes_max: tuple[int, ...] = (0,)
     persistent: float = 0
     groups: float = 0
+    waits: float = 0  # of gets that find nothing
     repeats: float = 0
     delays: float = 0
     expirations: tuple[int | None, ...] = (None,)

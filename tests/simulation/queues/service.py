@@ -26,12 +26,12 @@ class Service:
         self.stopped: list[str] = []
 
     def takers(self) -> list[Taker]:
-        return [taker for taker in self.shelf.takers if not taker.browses]
+        return [taker for taker in self.shelf.takers if not taker.browses and not taker.waits]
 
     # ---- coming and going
 
     def attached(self, taker: Taker, now: int) -> None:
-        if taker.browses:
+        if taker.browses or taker.waits:
             return
         gate = self.spec.gate
         count = len(self.takers())
@@ -81,7 +81,7 @@ class Service:
         """Whether `taker`, attached, would be given something; a basic.get asks for itself."""
         if taker.browses or taker.gets:
             return True
-        if "dequeue" in self.stopped or not self.opened(now):
+        if "dequeue" in self.stopped or not (taker.waits or self.opened(now)):
             return False
         if not self.has_begun():
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.simulation.queues.grouping import Grouping
 from tests.simulation.queues.model import REJECT, REJECT_DLX, Spec
 from tests.simulation.queues.profiles import DEAD, LOGGED, PLAIN, RESTARTS, Profile
 from tests.simulation.queues.recall import Knows
@@ -177,5 +178,20 @@ PROFILES: dict[str, Profile] = {
         persistent=0.5,
         repeats=0.8,
         weights={"transaction": 8, "publish immediate": 6, "commit": 4, "disk": 4},
+    ),
+    "gets that wait": replace(
+        PLAIN,
+        queues={
+            "work": Spec(groups=Grouping("sticky", rebalances=True)),
+            "more": Spec(groups=Grouping("shared"), gate=(2, 30)),
+            "rest": Spec(all_exclusive=True, levels=2),
+        },
+        groups=0.8,
+        waits=0.9,
+        alone=0.05,
+        priorities=(0, 0, 1),
+        selectors=0.1,
+        browsers=0.05,
+        weights={"get": 14, "attach": 5, "cancel": 4, "publish": 16, "stop": 1, "flow": 4},
     ),
 }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from broker.core.consumer import QueueConsumer
-from broker.core.errors import AccessRefused, QueueStopped, ResourceLocked
-from broker.core.getting import get_one
+from broker.core.errors import AccessRefused
 from broker.core.lease import Lease
 from broker.core.release import deliver_again
 from tests.simulation.queues import checks
@@ -74,6 +73,7 @@ def join(world: World, client: Client, taker: Taker) -> None:
         None if taker.below is None else KindFilter(taker.below, world.life.log),
     )
     consumer.candidate = taker.candidate
+    consumer.getting = taker.waits
     client.takers[consumer] = taker
     turned_away = shelf.turns_away(taker)
     if not turned_away:
@@ -253,37 +253,6 @@ def send_again(world: World) -> None:
         checks.check(world.seen, "D9", sent != gone, f"{item.number} is sent again: {sent}")
         if gone:
             held.client.restore_credit(item.note.size)
-
-
-def get(world: World) -> None:
-    """basic.get, acknowledged or not."""
-    shelf = any_shelf(world)
-    queue = world.queue_of(shelf)
-    client = Client(world, any_channel(world), Window(), False)
-    keeps = shelf.spec.keeps
-    no_ack = not keeps and world.rng.random() < 0.3
-    taker = Taker(shelf, client.channel.talk, client.windows, browses=keeps, no_ack=no_ack, gets=True)
-    refused = shelf.service.get_refused()
-    consumer = QueueConsumer(client, queue, not keeps, no_ack=no_ack)
-    client.takers[consumer] = taker
-    world.clients.append(client)
-    try:
-        entry = get_one(queue, consumer)
-    except (ResourceLocked, QueueStopped) as error:
-        expected = ResourceLocked if refused == "locked" else QueueStopped
-        checks.check(world.seen, "D4", bool(refused) and isinstance(error, expected), f"a get: {error}")
-        world.seen("get: " + refused)
-        return
-    checks.check(world.seen, "D4", not refused, f"a get was not refused, the queue is {refused}")
-    if entry is None:
-        world.book.end_of_step()
-        first = shelf.first_for(taker, world.clock.now)
-        checks.check(world.seen, "D1", first is None, f"a get found nothing, there is {first}")
-        world.seen("get: empty")
-        return
-    world.delivered(client, consumer, entry, getting=True)
-    if no_ack:
-        queue.settle(entry)
 
 
 # ---- time and turns

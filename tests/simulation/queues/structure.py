@@ -87,6 +87,7 @@ def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEnt
 
 def check_consumers(seen: Seen, queue: Queue, shelf: Shelf, now: int) -> None:
     manager = queue.manager
+    everybody = [*manager.all, *manager.gets]
     listed: list[QueueConsumer] = []
     for state, members in ((NOT_INTERESTED, manager.not_interested), (NON_ACQUIRING, manager.non_acquiring)):
         for consumer in members:
@@ -97,13 +98,13 @@ def check_consumers(seen: Seen, queue: Queue, shelf: Shelf, now: int) -> None:
             for consumer in members:
                 check(seen, "I5", consumer.state == state and consumer.level is level, "a wrong list")
                 listed.append(consumer)
-    check(seen, "I5", len(listed) == len(set(listed)) == len(manager.all), "everybody is in one list")
+    check(seen, "I5", len(listed) == len(set(listed)) == len(everybody), "everybody is in one list")
     counted = (manager.interested, manager.notified)
     recount = tuple(sum(other.state == state for other in listed) for state in (INTERESTED, NOTIFIED))
     check(seen, "I5", counted == recount, f"{counted} instead of {recount}")
     order = [level.rank for level in manager.levels]
     check(seen, "I5", order == sorted(order, reverse=True), "levels are out of order")
-    for consumer in manager.all:
+    for consumer in everybody:
         check(seen, "I5", bool(consumer.blockers) == (consumer.state == NOT_INTERESTED), "blockers")
         client = consumer.target
         assert isinstance(client, Client)
@@ -149,7 +150,7 @@ def check_reliance(seen: Seen, queue: Queue) -> None:
     """While there is work, somebody of the highest priority that wants it is relied upon."""
     if queue.ready == 0 or not queue.alike:
         return
-    able = [consumer for consumer in queue.manager.all if consumer.acquires and not consumer.blockers]
+    able = [consumer for consumer in queue.manager.takers() if not consumer.blockers]
     top = max((consumer.rank for consumer in able), default=0)
     relied = [consumer.state == NOTIFIED for consumer in able if consumer.rank == top]
     check(seen, "I6", not relied or any(relied), "work is waiting and nobody is relied upon")

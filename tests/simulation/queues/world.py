@@ -169,6 +169,8 @@ class World:
     def manner(taker: Taker, getting: bool) -> str:
         if getting:
             return "got"
+        if taker.waits:
+            return "got after waiting"
         if taker.browses:
             return "browsed"
         return "no-ack" if taker.no_ack else "acquired"
