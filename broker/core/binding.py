@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Binding:
     """A rule of the exchange `source`: what matches it goes to `destination`, a queue or another exchange.
 
-    A binding is identified by its source, its destination, its routing key and its arguments; `key` is all of
-    these but the source. It may have a selector: then it applies only to messages for which that is true.
+    A binding is identified by its source, its destination, its routing key and its arguments; `key` is the
+    latter two. It may have a selector: then it applies only to messages for which that is true.
 
     Raises:
         PreconditionFailed: the selector is none.
@@ -32,6 +32,7 @@ class Binding:
         arguments: dict[str, object],
     ) -> None:
         self.source = source
+        self.destination = destination
         self.queue: Queue | None = None
         self.exchange: Exchange | None = None
         self.destination_type = "exchange"
@@ -40,15 +41,19 @@ class Binding:
             self.destination_type = "queue"
         else:
             self.exchange = destination
-        self.destination_name = destination.name
         self.durable = source.durable and destination.durable
         self.routing_key = routing_key
         self.arguments = arguments
-        self.key = binding_key(self.destination_type, destination.name, routing_key, arguments)
+        self.key = binding_key(routing_key, arguments)
         self.selector = selector_argument(
             arguments,
-            f"the binding of exchange '{source.name}' to {self.destination_type} '{self.destination_name}'",
+            f"the binding of exchange '{source.name}' to {self.destination_type} '{destination.name}'",
         )
+
+    @property
+    def destination_name(self) -> str:
+        """The name of the destination now: a queue may get another one."""
+        return self.destination.name
 
     def applies(self, view: MessageView | None) -> bool:
         """Whether the binding's selector, if it has one, is true for a message; without a view it is not."""
@@ -56,11 +61,14 @@ class Binding:
         return selector is None or (view is not None and selector.matches(view))
 
 
-def binding_key(
-    destination_type: str, destination_name: str, routing_key: str, arguments: dict[str, object]
-) -> tuple[str, str, str, str]:
-    """What tells one binding of an exchange from another; equal arguments of different types differ."""
-    return destination_type, destination_name, routing_key, fingerprint(arguments)
+BindingKey = tuple[str, str]
+Parallel = dict[BindingKey, Binding]
+"""The bindings between one source and one destination."""
+
+
+def binding_key(routing_key: str, arguments: dict[str, object]) -> BindingKey:
+    """What tells a binding from others between the same two; equal arguments of different types differ."""
+    return routing_key, fingerprint(arguments)
 
 
 @final

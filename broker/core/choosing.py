@@ -61,7 +61,7 @@ class ChoosingExchange(Exchange):
     def _find_choices(self, view: MessageView | None) -> list[Choice]:
         """The destinations of the bindings that match, in the order of their names."""
         heaviest: dict[tuple[str, str], Binding] = {}
-        for binding in self.bindings.values():
+        for binding in self.bindings():
             if binding.applies(view):
                 name = (binding.destination_type, binding.destination_name)
                 other = heaviest.get(name)
@@ -69,11 +69,15 @@ class ChoosingExchange(Exchange):
                     heaviest[name] = binding
         return [Choice(binding, self.weight(binding)) for _, binding in sorted(heaviest.items())]
 
-    def _link(self, binding: Binding) -> None:
+    def changed(self) -> None:
+        """The choices are others, or in another order (Exchange)."""
         self._choices = None
 
+    def _link(self, binding: Binding) -> None:
+        pass  # `outgoing` is all that is asked
+
     def _unlink(self, binding: Binding) -> None:
-        self._choices = None
+        pass
 
 
 @final
@@ -137,12 +141,9 @@ class ConsistentHashExchange(ChoosingExchange):
             )
         return value
 
-    def _link(self, binding: Binding) -> None:
-        super()._link(binding)
-        self._slots.clear()
-
-    def _unlink(self, binding: Binding) -> None:
-        super()._unlink(binding)
+    def changed(self) -> None:
+        """The choices are others, or have other names (Exchange)."""
+        super().changed()
         self._slots.clear()
 
 

@@ -115,7 +115,7 @@ class Declarations(Topology):
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
-        if if_unused and exchange.bindings:
+        if if_unused and exchange.outgoing:
             raise PreconditionFailed(f"{self._exchange_text(name)} in use")
         if exchange.durable:
             self.store.require()

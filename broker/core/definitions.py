@@ -106,7 +106,7 @@ def durable_changes(topology: Topology) -> Iterator[Change]:
         if queue.durable:
             yield queue_change(vhost, queue)
     for exchange in topology.exchanges.values():
-        for binding in exchange.bindings.values():
+        for binding in exchange.bindings():
             if binding.durable:
                 yield binding_change(vhost, binding)
 
@@ -212,15 +212,11 @@ def _apply_binding(topology: Topology, change: Change) -> None:
 
 def _apply_binding_deleted(topology: Topology, change: Change) -> None:
     source = topology.exchanges.get(text_of(change, "source"))
-    if source is None:
+    destination = _destination(topology, change)
+    if source is None or destination is None:
         return
-    key = binding_key(
-        text_of(change, "destination_type"),
-        text_of(change, "destination"),
-        text_of(change, "routing_key"),
-        decode_table(change.get("arguments")),
-    )
-    binding = source.bindings.get(key)
+    key = binding_key(text_of(change, "routing_key"), decode_table(change.get("arguments")))
+    binding = source.binding(destination, key)
     if binding is not None:
         topology.remove_binding(binding)
 

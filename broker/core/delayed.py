@@ -37,6 +37,7 @@ class DelayedExchange(Exchange):
         self.keeps = True
         self.delays: Delays | None = None
         self._routing = _routing(described)
+        self._routing.outgoing = self.outgoing
 
     def keep_in(self, queue: Queue, topology: Topology) -> None:
         """Hold messages for this queue, which the log knows if the exchange is durable (Exchange)."""
@@ -64,11 +65,15 @@ class DelayedExchange(Exchange):
         """Whether a message that is published here will be held (Exchange)."""
         return delay_of(view) > 0
 
+    def changed(self) -> None:
+        """Tell the exchange that does the routing (Exchange)."""
+        self._routing.changed()
+
     def _link(self, binding: Binding) -> None:
-        self._routing.add(binding)
+        self._routing.link(binding)
 
     def _unlink(self, binding: Binding) -> None:
-        self._routing.remove(binding)
+        self._routing.unlink(binding)
 
 
 def _routing(described: Description) -> Exchange:

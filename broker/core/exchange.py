@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from broker.core.arguments import ALTERNATE_EXCHANGE
-from broker.core.binding import Binding, Destinations
+from broker.core.binding import Binding, BindingKey, Destinations, Parallel
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.headers import HeaderPattern, check_headers_binding
 from broker.core.history import History
@@ -47,7 +48,7 @@ class Description:
 
 
 class Exchange:
-    """Common to all kinds: the bindings from here, those that lead here, and the alternate exchange.
+    """Common to all kinds: the bindings from here, and the alternate exchange.
 
     A kind says which bindings match (`match`) and keeps them in the shape that makes this quick (`_link`).
     """
@@ -64,9 +65,8 @@ class Exchange:
         alternate = arguments.get(ALTERNATE_EXCHANGE)
         if isinstance(alternate, str):
             self.alternate = alternate
-        self.bindings: dict[tuple[str, str, str, str], Binding] = {}
-        self.incoming: dict[Binding, None] = {}
-        self.conditional: i64 = 0  # how many of the bindings have a selector
+        self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
+        self.conditional: i64 = 0  # how many of them have a selector
         self.history: History | None = None
         self.keeps = False  # whether it keeps messages,
         self.kept: Queue | None = None  # for the log in this queue, which no client knows
@@ -86,19 +86,30 @@ class Exchange:
             PreconditionFailed: this kind of exchange cannot do it.
         """
 
-    def add(self, binding: Binding) -> None:
-        """Add a binding whose key is not there yet."""
-        self.bindings[binding.key] = binding
+    def bindings(self) -> Iterator[Binding]:
+        """The bindings from here, one destination after the other."""
+        for parallel in self.outgoing.values():
+            yield from parallel.values()
+
+    def binding(self, destination: Queue | Exchange, key: BindingKey) -> Binding | None:
+        """The binding to `destination` that has this key, if there is one."""
+        parallel = self.outgoing.get(destination)
+        return None if parallel is None else parallel.get(key)
+
+    def link(self, binding: Binding) -> None:
+        """Have messages take a binding."""
         if binding.selector is not None:
             self.conditional += 1
         self._link(binding)
 
-    def remove(self, binding: Binding) -> None:
-        """Remove a binding that is there."""
-        del self.bindings[binding.key]
+    def unlink(self, binding: Binding) -> None:
+        """Have messages not take a binding any more."""
         if binding.selector is not None:
             self.conditional -= 1
         self._unlink(binding)
+
+    def changed(self) -> None:
+        """What `outgoing` has is something else now, or has another name."""
 
     def match(self, keys: list[str], view: MessageView | None, found: Resolution) -> None:
         """Add to `found` where messages with these routing keys go from here, or the one in `view` does."""

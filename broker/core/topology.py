@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.arguments import is_volatile
 from broker.core.binding import Binding
+from broker.core.bindings import Bindings
 from broker.core.chance import Chance
 from broker.core.clearing import dispose
 from broker.core.counters import Counters
@@ -90,7 +91,7 @@ class Topology:
         self.dead_letters = DeadLetters(self)
         self.write_receipt: ReceiptWriter = bare_receipt
         self.receipts = Receipts(self)
-        self._bindings_to: dict[Queue, dict[Binding, None]] = {}
+        self.bindings = Bindings()
         self._owned: dict[object, dict[Queue, None]] = {}
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
@@ -112,9 +113,9 @@ class Topology:
         """Have the log know how many messages a volatile queue has now."""
         raise NotImplementedError
 
-    def bindings_to(self, queue: Queue) -> list[Binding]:
-        """The bindings that lead to `queue`, oldest first, without the one of the default exchange."""
-        return list(self._bindings_to.get(queue, ()))
+    def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
+        """The bindings that lead to a queue or exchange, without the one of the default exchange."""
+        return self.bindings.to(destination)
 
     def owned_by(self, owner: object) -> list[Queue]:
         """The queues exclusive to `owner`."""
@@ -160,14 +161,10 @@ class Topology:
 
     def rename_queue(self, queue: Queue, name: str) -> None:
         """Call a queue by a free name; what leads to it leads to it on. Its policies are another matter."""
-        bindings = self.bindings_to(queue)
-        for binding in bindings:
-            self.remove_binding(binding)  # an exchange that has no other stays: it gets it back
         del self.queues[queue.name]
         queue.name = name
         self.queues[name] = queue
-        for binding in bindings:
-            self.add_binding(Binding(binding.source, queue, binding.routing_key, binding.arguments))
+        self.bindings.renamed(queue)
         self.epoch += 1
 
     def share_queue(self, queue: Queue) -> None:
@@ -214,10 +211,10 @@ class Topology:
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
         """Remove an exchange with its bindings, both ways; returns the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
-        for binding in list(exchange.bindings.values()):
+        for binding in list(exchange.bindings()):
             self.remove_binding(binding)
         left: list[Exchange] = []
-        for binding in list(exchange.incoming):
+        for binding in self.bindings_to(exchange):
             left += self.remove_binding(binding)
         self.epoch += 1
         kept = exchange.kept
@@ -228,33 +225,15 @@ class Topology:
 
     def add_binding(self, binding: Binding) -> None:
         """Add a binding between what is there, unless it is there already."""
-        source = binding.source
-        if binding.key in source.bindings:
-            return
-        source.add(binding)
-        queue = binding.queue
-        exchange = binding.exchange
-        if queue is not None:
-            self._bindings_to.setdefault(queue, {})[binding] = None
-        elif exchange is not None:
-            exchange.incoming[binding] = None
-        self.epoch += 1
+        if self.bindings.add(binding):
+            self.epoch += 1
 
     def remove_binding(self, binding: Binding) -> list[Exchange]:
         """Remove a binding; returns its source if that is to be deleted with its last binding, and it was."""
-        source = binding.source
-        source.remove(binding)
-        queue = binding.queue
-        exchange = binding.exchange
-        if queue is not None:
-            leading = self._bindings_to[queue]
-            del leading[binding]
-            if not leading:
-                del self._bindings_to[queue]
-        elif exchange is not None:
-            del exchange.incoming[binding]
+        self.bindings.remove(binding)
         self.epoch += 1
-        return [source] if source.auto_delete and not source.bindings else []
+        source = binding.source
+        return [source] if source.auto_delete and not source.outgoing else []
 
     def _disown(self, owner: object, queue: Queue) -> None:
         owned = self._owned[owner]

@@ -60,7 +60,7 @@ class VirtualHost(Publishing):
         found = self.queues.get(queue)
         if found is not None:
             self.check_owner(found, owner)
-        self._unbind(exchange, binding_key("queue", queue, routing_key, arguments))
+        self._unbind(exchange, found, routing_key, arguments)
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
@@ -89,7 +89,7 @@ class VirtualHost(Publishing):
         """
         refuse_default(destination)
         refuse_default(source)
-        self._unbind(source, binding_key("exchange", destination, routing_key, arguments))
+        self._unbind(source, self.exchanges.get(destination), routing_key, arguments)
 
     def _bind(
         self, source: Exchange, destination: Queue | Exchange, routing_key: str, arguments: dict[str, object]
@@ -97,7 +97,7 @@ class VirtualHost(Publishing):
         check_length("routing key", routing_key)
         binding = Binding(source, destination, routing_key, arguments)
         source.check(binding)
-        if binding.key in source.bindings:
+        if source.binding(destination, binding.key) is not None:
             return
         history = source.history
         if binding.durable or history is not None:
@@ -109,11 +109,17 @@ class VirtualHost(Publishing):
             for message in history.messages(self.schedule.date()):
                 self.replay(message, binding)
 
-    def _unbind(self, exchange: str, key: tuple[str, str, str, str]) -> None:
+    def _unbind(
+        self,
+        exchange: str,
+        destination: Queue | Exchange | None,
+        routing_key: str,
+        arguments: dict[str, object],
+    ) -> None:
         source = self.exchanges.get(exchange)
-        if source is None:
+        if source is None or destination is None:
             return
-        binding = source.bindings.get(key)
+        binding = source.binding(destination, binding_key(routing_key, arguments))
         if binding is None:
             return
         if binding.durable:

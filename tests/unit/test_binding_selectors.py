@@ -177,7 +177,7 @@ def test_what_is_no_selector_is_refused(selector: object, why: str) -> None:
     assert refusal.value.text == (
         f"invalid arg 'x-filter-jms-selector' for the binding of exchange 'amq.fanout' to queue 'q': {why}"
     )
-    assert vhost.exchanges["amq.fanout"].bindings == {}
+    assert vhost.exchanges["amq.fanout"].outgoing == {}
 
 
 def test_durable_bindings_keep_their_selectors() -> None:

@@ -110,7 +110,7 @@ def test_a_key_that_is_no_weight_is_refused(key: str) -> None:
     with pytest.raises(PreconditionFailed) as refusal:
         vhost.bind_queue("a", "x", key, {})
     assert refusal.value.text == f"The binding key must be an integer: '{key}'"
-    assert len(vhost.exchanges["x"].bindings) == 1
+    assert len(list(vhost.exchanges["x"].bindings())) == 1
 
 
 def test_a_weight_of_nothing_is_refused() -> None:

@@ -108,6 +108,54 @@ def test_a_queue_that_is_renamed_keeps_what_it_has() -> None:
     assert list(vhost.queues.values()) == [other]
 
 
+def test_the_bindings_of_a_renamed_queue_are_not_touched_however_many_there_are() -> None:
+    vhost = new_vhost()
+    queue = add_queue(vhost, "old")
+    for number in range(3000):
+        vhost.bind_queue("old", "amq.topic", f"a.{number}", {})
+    before = vhost.bindings_to(queue)
+    alter(vhost, queue, "new")
+    after = vhost.bindings_to(queue)
+    assert len(after) == len(before) == 3000
+    assert all(one is other for one, other in zip(after, before, strict=True))
+    assert {binding.destination_name for binding in vhost.exchanges["amq.topic"].bindings()} == {"new"}
+    vhost.bind_queue("new", "amq.topic", "a.1", {})
+    assert len(vhost.bindings_to(queue)) == 3000, "it is there already"
+    add_queue(vhost, "old")
+    vhost.bind_queue("old", "amq.topic", "a.1", {})
+    assert routed(vhost, "amq.topic", "a.1") == ["new", "old"]
+    vhost.unbind_queue("old", "amq.topic", "a.1", {})
+    assert routed(vhost, "amq.topic", "a.1") == ["new"]
+
+
+@pytest.mark.parametrize("kind", ["x-consistent-hash", "x-modulus-hash", "x-delayed-message"])
+def test_exchanges_that_choose_by_name_choose_by_the_new_one(kind: str) -> None:
+    store = RecordingStore()
+    vhost = new_vhost(store)
+    delayed = {"x_delayed_type": "x-consistent-hash"} if kind == "x-delayed-message" else {}
+    add_exchange(vhost, "x", kind, durable=True, **delayed)
+    for name in ("a", "b", "c"):
+        vhost.declare_queue(name, True, None, False, {})
+        vhost.bind_queue(name, "x", "1", {})
+
+    def owners(of: VirtualHost) -> list[str]:
+        return [landed(of, str(key)) for key in range(200)]
+
+    before = owners(vhost)
+    alter(vhost, vhost.queues["b"], "z")
+    after = owners(vhost)
+    assert after != ["z" if name == "b" else name for name in before]
+    assert after == owners(rebuilt(store.changes).vhosts["/"])
+
+
+def landed(vhost: VirtualHost, key: str) -> str:
+    """The one queue that gets a message which is published to `x`."""
+    assert publish(vhost, "x", key) == 1
+    (name,) = [name for name, queue in vhost.queues.items() if queue.ready]
+    vhost.purge_queue(name)
+    return name
+
+
 def test_names_that_are_taken_or_not_for_clients_are_refused() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")

@@ -179,7 +179,7 @@ def test_without_a_log_nothing_is_bound_to_a_history() -> None:
     store.failure = "sync failed"
     with pytest.raises(StoreFailed):
         vhost.bind_queue("d", "x", "", {})
-    assert vhost.exchanges["x"].bindings == {}
+    assert vhost.exchanges["x"].outgoing == {}
 
 
 def test_a_deleted_virtual_host_takes_the_histories_along() -> None:

@@ -160,7 +160,7 @@ def test_an_unknown_x_match_is_refused() -> None:
         vhost.bind_queue("q", "amq.headers", "", {"x-match": 1})
     assert kind.value.text == "Invalid x-match field type signedint (value 1); expected longstr"
     vhost.bind_queue("q", "amq.fanout", "", {"x-match": 1})
-    assert vhost.exchange("amq.headers").bindings == {}
+    assert vhost.exchange("amq.headers").outgoing == {}
 
 
 def test_duplicate_bindings_deliver_once_and_arguments_tell_bindings_apart() -> None:

@@ -116,7 +116,7 @@ def test_an_exchange_that_is_only_a_destination_is_unused() -> None:
     add_exchange(vhost, "x")
     vhost.bind_exchange("x", "amq.fanout", "", {})
     vhost.delete_exchange("x", if_unused=True)
-    assert vhost.exchange("amq.fanout").bindings == {}
+    assert vhost.exchange("amq.fanout").outgoing == {}
 
 
 @pytest.mark.parametrize("name", ["amq.direct", "amq.rabbitmq.trace"])
@@ -174,7 +174,7 @@ def test_auto_delete_ends_in_a_cycle() -> None:
     vhost.bind_exchange("a", "b", "", {})
     vhost.bind_exchange("a", "a", "", {})
     vhost.delete_exchange("b", if_unused=False)
-    assert vhost.exchange("a").bindings, "the binding to itself is left"
+    assert vhost.exchange("a").outgoing, "the binding to itself is left"
     vhost.unbind_exchange("a", "a", "", {})
     assert "a" not in vhost.exchanges
 

@@ -43,7 +43,7 @@ def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
         for queue in vhost.queues.values():
             yield vhost, queue
         for exchange in vhost.exchanges.values():
-            for binding in exchange.bindings.values():
+            for binding in exchange.bindings():
                 yield vhost, binding
 
 
@@ -148,12 +148,12 @@ def _between(vhost: VirtualHost, source: str, kind: str, destination: str) -> li
     exchange = existing_exchange(vhost, source)
     if kind == "q":
         queue = existing_queue(vhost, destination)
-        leading = vhost.bindings_to(queue)
         if source == DEFAULT_EXCHANGE:
             return [(vhost, queue)]
+        found = exchange.outgoing.get(queue, {})
     else:
-        leading = list(existing_exchange(vhost, destination).incoming)
-    return [(vhost, binding) for binding in leading if binding.source is exchange]
+        found = exchange.outgoing.get(existing_exchange(vhost, destination), {})
+    return [(vhost, binding) for binding in found.values()]
 
 
 def _existing(vhost: VirtualHost, source: str, kind: str, destination: str, props: str) -> Item:

@@ -93,14 +93,15 @@ async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name
     exchange = existing_exchange(found, name)
     if name == DEFAULT_EXCHANGE:
         return await _bindings([default_binding(queue) for queue in found.queues.values()], options)
-    return await _bindings([shown_binding(binding, vhost) for binding in exchange.bindings.values()], options)
+    return await _bindings([shown_binding(binding, vhost) for binding in exchange.bindings()], options)
 
 
 @router.get("/exchanges/{vhost}/{name}/bindings/destination")
 async def list_bindings_to(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
     """The bindings that lead to an exchange."""
-    exchange = existing_exchange(visitor.vhost(vhost), name)
-    return await _bindings([shown_binding(binding, vhost) for binding in exchange.incoming], options)
+    found = visitor.vhost(vhost)
+    leading = found.bindings_to(existing_exchange(found, name))
+    return await _bindings([shown_binding(binding, vhost) for binding in leading], options)
 
 
 @router.get("/exchanges/{vhost}/{name}/effective")

@@ -168,7 +168,7 @@ def _exchanges(contents: Contents, named: bool) -> Iterator[Shown]:
 
 def _bindings(contents: Contents, named: bool) -> Iterator[Shown]:
     for exchange in contents.exchanges.values():
-        for binding in list(exchange.bindings.values()):
+        for binding in list(exchange.bindings()):
             if contents.tells_of_end(binding):
                 yield _of(contents.vhost, named) | {
                     "source": exchange.name,
