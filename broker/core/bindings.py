@@ -1,29 +1,42 @@
-"""The bindings of a virtual host by what they lead to."""
+"""The bindings of a virtual host by what they lead to; those of what is deleted leave in slices."""
 
 from __future__ import annotations
 
-from typing import final
+from collections import deque
+from typing import Final, final
+
+from mypy_extensions import i64
 
 from broker.core.binding import Binding, Parallel
 from broker.core.exchange import Exchange
 from broker.core.queue import Queue
+from broker.core.schedule import Alarm, Schedule
+
+SLICE: Final[i64] = 1000  # bindings of what was deleted that go in one turn: one or two milliseconds
 
 
 @final
-class Bindings:
+class Bindings(Alarm):
     """Knows each binding from both ends: its source has it in `outgoing`, and here it is by its destination.
 
-    Both share one dict of the bindings between the same two.
+    Both share one dict of the bindings between the same two, so that a destination with any number of them is
+    cut off in one step for each of its sources, and a source in one step. To clients the bindings are gone by
+    that, and to recovery too: no list has them, and to a message what is deleted is not bound. The exchanges
+    let go of them in slices, as there may be a hundred thousand.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self._schedule = schedule
         self._leading: dict[Queue | Exchange, dict[Exchange, Parallel]] = {}
+        self._leaving: deque[tuple[Exchange, dict[Queue | Exchange, Parallel]]] = deque()
 
     def to(self, destination: Queue | Exchange) -> list[Binding]:
         """The bindings that lead to a queue or exchange, without the one of the default exchange."""
         found: list[Binding] = []
-        for parallel in self._leading.get(destination, {}).values():
-            found.extend(parallel.values())
+        for source, parallel in self._leading.get(destination, {}).items():
+            if not source.deleted:
+                found.extend(parallel.values())
         return found
 
     def add(self, binding: Binding) -> bool:
@@ -50,10 +63,7 @@ class Bindings:
         del parallel[binding.key]
         if not parallel:
             del source.outgoing[destination]
-            sources = self._leading[destination]
-            del sources[source]
-            if not sources:
-                del self._leading[destination]
+            self._forget(source, destination)
         source.unlink(binding)
         source.changed()
 
@@ -61,3 +71,63 @@ class Bindings:
         """A queue has another name."""
         for source in self._leading.get(queue, {}):
             source.changed()
+
+    def cut_off(self, deleted: Queue | Exchange) -> list[Exchange]:
+        """A queue or exchange is gone with its bindings; returns the exchanges that have none left."""
+        if isinstance(deleted, Exchange) and deleted.outgoing:
+            self._leaving.append((deleted, deleted.outgoing))
+            deleted.outgoing = {}
+        left: list[Exchange] = []
+        for source, parallel in self._leading.pop(deleted, {}).items():
+            if source.deleted:
+                continue  # they are leaving with it
+            del source.outgoing[deleted]
+            source.changed()
+            self._leaving.append((source, {deleted: parallel}))
+            if not source.outgoing:
+                left.append(source)
+        if self.due == 0:
+            self.ring()
+        return left
+
+    def leaving(self) -> bool:
+        """Whether there are bindings that were not let go of yet."""
+        return bool(self._leaving)
+
+    def finish(self) -> None:
+        """Let go of all the rest now: nobody waits for a turn."""
+        while self._leaving:
+            self.ring()
+        self._schedule.cancel(self)
+
+    def ring(self) -> None:
+        """Let go of a slice (Alarm)."""
+        room: i64 = SLICE
+        while self._leaving and room > 0:
+            source, outgoing = self._leaving[0]
+            room = self._let_go(source, outgoing, room)
+            if not outgoing:
+                self._leaving.popleft()
+        if self._leaving:
+            self._schedule.set(self, self._schedule.now())
+
+    def _let_go(self, source: Exchange, outgoing: dict[Queue | Exchange, Parallel], room: i64) -> i64:
+        """Unlink bindings of a source until there is no room left; returns what is left of it."""
+        while outgoing and room > 0:
+            destination, parallel = outgoing.popitem()
+            while parallel and room > 0:
+                source.unlink(parallel.popitem()[1])
+                room -= 1
+            if parallel:
+                outgoing[destination] = parallel
+            else:
+                self._forget(source, destination)
+        return room
+
+    def _forget(self, source: Exchange, destination: Queue | Exchange) -> None:
+        """`source` has no binding to `destination` any more."""
+        sources = self._leading.get(destination)
+        if sources is not None:
+            sources.pop(source, None)
+            if not sources:
+                del self._leading[destination]

@@ -195,6 +195,7 @@ class Broker:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
             if vhost is not None:
                 vhost.clear()
+                vhost.bindings.finish()
         elif kind.split(".")[0] == VHOST:
             apply_to(self._known_vhost(text_of(change, "name")), change)
         elif kind.split(".")[0] == PARAMETER:

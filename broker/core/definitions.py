@@ -144,6 +144,7 @@ def apply_change(topology: Topology, change: Change) -> None:
         topology.policies.remove(text_of(change, "name"), kind == OPERATOR_POLICY + DELETED)
     else:
         raise ValueError(f"no definition is of kind {kind!r}")
+    topology.bindings.finish()  # a long log may delete more than ever was there at once
 
 
 def _apply_queue(topology: Topology, change: Change) -> None:

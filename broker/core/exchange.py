@@ -51,6 +51,8 @@ class Exchange:
     """Common to all kinds: the bindings from here, and the alternate exchange.
 
     A kind says which bindings match (`match`) and keeps them in the shape that makes this quick (`_link`).
+    When a destination is deleted, `outgoing` has none of its bindings any more; those that are linked still
+    match, and lead nowhere.
     """
 
     def __init__(self, described: Description) -> None:
@@ -65,8 +67,9 @@ class Exchange:
         alternate = arguments.get(ALTERNATE_EXCHANGE)
         if isinstance(alternate, str):
             self.alternate = alternate
+        self.deleted = False
         self.outgoing: dict[Queue | Exchange, Parallel] = {}  # the bindings from here
-        self.conditional: i64 = 0  # how many of them have a selector
+        self.conditional: i64 = 0  # how many of those that are linked have a selector
         self.history: History | None = None
         self.keeps = False  # whether it keeps messages,
         self.kept: Queue | None = None  # for the log in this queue, which no client knows

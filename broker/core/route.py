@@ -74,30 +74,41 @@ class Resolution:
             message.date = schedule.date_after(self.delay)
 
     def take(self, destinations: Destinations, view: MessageView | None) -> None:
-        """Add the destinations of bindings that matched but for their selectors."""
-        if destinations.only is not None:
-            self.matched = True
-            self.queues[destinations.only] = None
+        """Add the destinations of bindings that matched but for their selectors.
+
+        Those that are deleted may be among them for a while: they count as not bound.
+        """
+        only = destinations.only
+        if only is not None:
+            if not only.deleted:
+                self.matched = True
+                self.queues[only] = None
             return
         for queue in destinations.queues:
-            self.matched = True
-            self.queues[queue] = None
+            if not queue.deleted:
+                self.matched = True
+                self.queues[queue] = None
         for exchange in destinations.exchanges:
-            self.matched = True
-            self.visit(exchange)
+            if not exchange.deleted:
+                self.matched = True
+                self.visit(exchange)
         if destinations.conditional is not None:
-            self.by_message = True
             for binding in destinations.conditional:
-                if view is not None and binding.applies(view):
-                    self.take_binding(binding)
+                if not binding.destination.deleted:
+                    self.by_message = True
+                    if view is not None and binding.applies(view):
+                        self.take_binding(binding)
 
     def take_binding(self, binding: Binding) -> None:
-        """Add the destination of one binding that matched."""
-        self.matched = True
-        if binding.queue is not None:
-            self.queues[binding.queue] = None
-        elif binding.exchange is not None:
-            self.visit(binding.exchange)
+        """Add the destination of one binding that matched, unless it is deleted."""
+        queue = binding.queue
+        exchange = binding.exchange
+        if queue is not None and not queue.deleted:
+            self.matched = True
+            self.queues[queue] = None
+        elif exchange is not None and not exchange.deleted:
+            self.matched = True
+            self.visit(exchange)
 
     def take_queue(self, queue: Queue) -> None:
         """Add one queue."""

@@ -91,7 +91,7 @@ class Topology:
         self.dead_letters = DeadLetters(self)
         self.write_receipt: ReceiptWriter = bare_receipt
         self.receipts = Receipts(self)
-        self.bindings = Bindings()
+        self.bindings = Bindings(schedule)
         self._owned: dict[object, dict[Queue, None]] = {}
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
@@ -181,9 +181,7 @@ class Topology:
         owner = queue.exclusive_owner
         if owner is not None:
             self._disown(owner, queue)
-        left: list[Exchange] = []
-        for binding in self.bindings_to(queue):
-            left += self.remove_binding(binding)
+        left = _unused(self.bindings.cut_off(queue))
         self.epoch += 1
         dispose(queue, self.schedule)
         return left
@@ -211,11 +209,8 @@ class Topology:
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
         """Remove an exchange with its bindings, both ways; returns the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
-        for binding in list(exchange.bindings()):
-            self.remove_binding(binding)
-        left: list[Exchange] = []
-        for binding in self.bindings_to(exchange):
-            left += self.remove_binding(binding)
+        exchange.deleted = True
+        left = _unused(self.bindings.cut_off(exchange))
         self.epoch += 1
         kept = exchange.kept
         if kept is not None:
@@ -232,8 +227,7 @@ class Topology:
         """Remove a binding; returns its source if that is to be deleted with its last binding, and it was."""
         self.bindings.remove(binding)
         self.epoch += 1
-        source = binding.source
-        return [source] if source.auto_delete and not source.outgoing else []
+        return [] if binding.source.outgoing else _unused([binding.source])
 
     def _disown(self, owner: object, queue: Queue) -> None:
         owned = self._owned[owner]
@@ -248,3 +242,8 @@ class Topology:
             self.remove_queue(queue)
         for exchange in list(self.exchanges.values()):
             self.remove_exchange(exchange)
+
+
+def _unused(sources: list[Exchange]) -> list[Exchange]:
+    """Those of exchanges without bindings that are to be deleted with their last one."""
+    return [source for source in sources if source.auto_delete]

@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker.core.binding import Binding
+from broker.core.bindings import SLICE
 from broker.core.vhost import VirtualHost
+from tests.clock import HandClock
 from tests.property.test_topic_trie import naive
 from tests.topology import add_exchange, add_queue, new_vhost, publish
 
@@ -84,16 +87,36 @@ def follow(vhost: VirtualHost, step: Step) -> None:
         vhost.delete_queue(queue, if_unused=False, if_empty=False)
 
 
+def occupy(vhost: VirtualHost) -> None:
+    """Leave so many bindings to be let go of that what is deleted from now on stays linked for a while."""
+    queue = add_queue(vhost, "gone")
+    for number in range(int(SLICE) + 1):
+        vhost.add_binding(Binding(vhost.exchanges["amq.fanout"], queue, str(number), {}))
+    vhost.delete_queue("gone", if_unused=False, if_empty=False)
+
+
 @settings(deadline=None)
-@given(st.lists(steps, max_size=25))
-def test_what_is_bound_is_what_gets_messages(history: list[Step]) -> None:
-    vhost = new_vhost()
+@given(st.lists(steps, max_size=25), st.booleans())
+def test_what_is_bound_is_what_gets_messages(history: list[Step], occupied: bool) -> None:
+    clock = HandClock()
+    vhost = new_vhost(clock=clock)
+    if occupied:
+        occupy(vhost)
     for kind in KINDS:
         add_exchange(vhost, kind, kind)
     model = Model()
     for step in history:
         follow(vhost, step)
         model.take(step)
+    assert vhost.bindings.leaving() == occupied
+    check(vhost, model)
+    clock.advance(0)
+    assert not vhost.bindings.leaving()
+    check(vhost, model)
+
+
+def check(vhost: VirtualHost, model: Model) -> None:
+    """Messages must go where the model says, and the lists have no other bindings."""
     for kind in KINDS:
         for key in KEYS:
             for headers in HEADERS:

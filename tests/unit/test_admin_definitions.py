@@ -8,6 +8,7 @@ import pytest
 
 from broker.admin.definitions.importing import DefinitionsError, clear_passwords, import_steps
 from broker.auth.passwords import make_password
+from broker.core.bindings import SLICE
 from broker.core.queue import Queue
 from tests.definitions import Place
 
@@ -230,13 +231,23 @@ def test_the_type_of_a_queue_is_its_own_before_that_of_its_virtual_host() -> Non
 def test_the_copy_leaves_no_work_for_the_garbage_collector(wrong: bool) -> None:
     place = Place()
     queues = [{"name": f"tried{number}", "vhost": "/"} for number in range(50)]
+    bindings = [
+        {
+            "source": "amq.topic",
+            "vhost": "/",
+            "destination": "tried7",
+            "destination_type": "queue",
+            "routing_key": str(number),
+        }
+        for number in range(int(SLICE) * 2)
+    ]
     if wrong:
         queues.append({"name": "tried", "vhost": "nowhere"})
     gc.collect()
     gc.disable()
     try:
         with contextlib.suppress(DefinitionsError):
-            place.take({"queues": queues})
+            place.take({"queues": queues, "bindings": bindings})
         made = len(place.broker.vhosts["/"].queues)
         assert (made, tried_queues()) == ((0, 0) if wrong else (50, 50))
     finally:

@@ -186,7 +186,7 @@ def _check_queue_limits(trial: Broker, broker: Broker) -> Steps:
 
 
 def _take_apart(trial: Broker) -> Steps:
-    """Let go of the queues of the copy, one by one.
+    """Let go of the queues of the copy, one by one, and of their bindings in slices.
 
     As a whole it is a ring, which only the garbage collector would find: in one step of half a second for
     20,000 queues.
@@ -195,6 +195,9 @@ def _take_apart(trial: Broker) -> Steps:
         while vhost.queues:
             vhost.remove_queue(next(reversed(vhost.queues.values())))
             yield
+            while vhost.bindings.leaving():
+                vhost.bindings.ring()
+                yield
 
 
 def _described(category: str, fields: Fields, vhost: str | None) -> str:
