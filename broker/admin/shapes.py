@@ -114,8 +114,13 @@ def _policy_fields(effect: Effect) -> Shown:
     }
 
 
-def shown_binding(binding: Binding, vhost: str) -> Shown:
-    """A binding; `properties_key` tells it from others between the same two."""
+def shown_binding(binding: Binding | Queue, vhost: str) -> Shown:
+    """A binding; `properties_key` tells it from others between the same two.
+
+    A queue stands for the binding that every queue has: to the default exchange, by its own name.
+    """
+    if isinstance(binding, Queue):
+        return _default_binding(binding)
     return {
         "source": binding.source.name,
         "vhost": vhost,
@@ -127,8 +132,7 @@ def shown_binding(binding: Binding, vhost: str) -> Shown:
     }
 
 
-def default_binding(queue: Queue) -> Shown:
-    """The binding that every queue has: to the default exchange, by its own name."""
+def _default_binding(queue: Queue) -> Shown:
     return {
         "source": "",
         "vhost": queue.vhost,

@@ -16,10 +16,11 @@ from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.queues import existing_queue
+from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.fields import table, text
 from broker.admin.json_values import field_table
-from broker.admin.shapes import BINDING_ORDER, Shown, default_binding, properties_key, shown_binding
+from broker.admin.shapes import BINDING_ORDER, Shown, properties_key, shown_binding
 from broker.core.binding import Binding
 from broker.core.names import DEFAULT_EXCHANGE, refuse_default
 from broker.core.queue import Queue
@@ -49,7 +50,7 @@ def _all(vhosts: list[VirtualHost]) -> Iterator[Item]:
 
 def _show(item: Item) -> Shown:
     vhost, binding = item
-    return default_binding(binding) if isinstance(binding, Queue) else shown_binding(binding, vhost.name)
+    return shown_binding(binding, vhost.name)
 
 
 async def _list(items: Iterator[Item] | list[Item], options: Options) -> Response:
@@ -115,7 +116,7 @@ async def get_binding(
 ) -> JSONResponse:
     """One binding."""
     found = visitor.vhost(vhost)
-    return JSONResponse(_show(_existing(found, source, kind, destination, props)))
+    return JSONResponse(_show(await _existing(found, source, kind, destination, props)))
 
 
 @router.delete(BETWEEN + "/{props}", status_code=CHANGED)
@@ -130,7 +131,7 @@ async def delete_binding(
 ) -> Response:
     """Remove one binding."""
     found = visitor.vhost(vhost)
-    _, binding = _existing(found, source, kind, destination, props)
+    _, binding = await _existing(found, source, kind, destination, props)
     if isinstance(binding, Queue):
         refuse_default(DEFAULT_EXCHANGE)
         raise AssertionError("the default exchange is always refused")
@@ -156,16 +157,19 @@ def _between(vhost: VirtualHost, source: str, kind: str, destination: str) -> li
     return [(vhost, binding) for binding in found.values()]
 
 
-def _existing(vhost: VirtualHost, source: str, kind: str, destination: str, props: str) -> Item:
+async def _existing(vhost: VirtualHost, source: str, kind: str, destination: str, props: str) -> Item:
     between = _between(vhost, source, kind, destination)
+    slices = Slices()
     for item in between:
         if _show(item)["properties_key"] == props:
             return item
+        await slices.breathe()
     if "~" in props:  # it may have been decoded once more on the way
         for item in between:
             shown = _show(item)
             if shown["routing_key"] == props and not shown["arguments"]:
                 return item
+            await slices.breathe()
     raise not_found(
         f"no binding '{props}' from exchange '{source}' to '{destination}' in vhost '{vhost.name}'"
     )

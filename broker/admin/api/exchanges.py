@@ -1,5 +1,6 @@
 """Exchanges: shown, declared, deleted."""
 
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
@@ -15,11 +16,13 @@ from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
-from broker.admin.shapes import Shown, default_binding, shown_binding, shown_effective, shown_exchange
+from broker.admin.shapes import Shown, shown_binding, shown_effective, shown_exchange
 from broker.auth.terms import CONFIGURE
 from broker.core.arguments import ALTERNATE_EXCHANGE
+from broker.core.binding import Binding
 from broker.core.exchange import Exchange
 from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 
 CREATED: Final = 201
@@ -92,16 +95,15 @@ async def list_bindings_from(visitor: Asker, options: Options, vhost: Name, name
     found = visitor.vhost(vhost)
     exchange = existing_exchange(found, name)
     if name == DEFAULT_EXCHANGE:
-        return await _bindings([default_binding(queue) for queue in found.queues.values()], options)
-    return await _bindings([shown_binding(binding, vhost) for binding in exchange.bindings()], options)
+        return await _bindings(found.queues.values(), vhost, options)
+    return await _bindings(exchange.bindings(), vhost, options)
 
 
 @router.get("/exchanges/{vhost}/{name}/bindings/destination")
 async def list_bindings_to(visitor: Asker, options: Options, vhost: Name, name: ExchangeName) -> Response:
     """The bindings that lead to an exchange."""
     found = visitor.vhost(vhost)
-    leading = found.bindings_to(existing_exchange(found, name))
-    return await _bindings([shown_binding(binding, vhost) for binding in leading], options)
+    return await _bindings(found.bindings_to(existing_exchange(found, name)), vhost, options)
 
 
 @router.get("/exchanges/{vhost}/{name}/effective")
@@ -111,14 +113,15 @@ async def explain_exchange(visitor: Asker, vhost: Name, name: ExchangeName) -> J
     return JSONResponse(shown_effective(found.policies.explain_exchange(existing_exchange(found, name))))
 
 
-async def _bindings(bindings: list[Shown], options: Options) -> Response:
-    return await answer_list(
-        bindings,
-        lambda binding: binding,
-        options,
-        lambda binding: (binding["source"], binding["destination"], binding["properties_key"]),
-        lambda binding: str(binding["destination"]),
-    )
+async def _bindings(bindings: Iterable[Binding | Queue], vhost: str, options: Options) -> Response:
+    def show(binding: Binding | Queue) -> Shown:
+        return shown_binding(binding, vhost)
+
+    def rank(binding: Binding | Queue) -> tuple[str, ...]:
+        shown = show(binding)
+        return shown["source"], shown["destination"], shown["properties_key"]
+
+    return await answer_list(bindings, show, options, rank, lambda binding: str(show(binding)["destination"]))
 
 
 def existing_exchange(vhost: VirtualHost, name: str) -> Exchange:

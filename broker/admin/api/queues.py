@@ -20,7 +20,6 @@ from broker.admin.fields import Fields, flag, table, text
 from broker.admin.json_values import field_table
 from broker.admin.shapes import (
     Shown,
-    default_binding,
     queue_counters,
     shown_binding,
     shown_effective,
@@ -29,6 +28,7 @@ from broker.admin.shapes import (
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.altering import alter_queue, altered_arguments, stop_queue
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
+from broker.core.binding import Binding
 from broker.core.purging import Purge, PurgeWaiter
 from broker.core.queue import Queue
 from broker.core.stopping import DEQUEUE, ENQUEUE, OPERATIONS, stopped
@@ -186,15 +186,16 @@ async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, nam
     """The bindings that lead to a queue."""
     found = visitor.vhost(vhost)
     queue = existing_queue(found, name)
-    shown = [default_binding(queue)]
-    shown += [shown_binding(binding, vhost) for binding in found.bindings_to(queue)]
-    return await answer_list(
-        shown,
-        lambda binding: binding,
-        options,
-        lambda binding: (binding["source"], binding["properties_key"]),
-        lambda binding: str(binding["source"]),
-    )
+    bindings: list[Binding | Queue] = [queue, *found.bindings_to(queue)]
+
+    def show(binding: Binding | Queue) -> Shown:
+        return shown_binding(binding, vhost)
+
+    def rank(binding: Binding | Queue) -> tuple[str, ...]:
+        shown = show(binding)
+        return shown["source"], shown["properties_key"]
+
+    return await answer_list(bindings, show, options, rank, lambda binding: str(show(binding)["source"]))
 
 
 @router.get("/queues/{vhost}/{name}/effective")
