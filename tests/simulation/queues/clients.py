@@ -104,6 +104,14 @@ class Client(ConsumerTarget):
             window.used_bytes -= size
         super().restore_credit(size)
 
+    def restore_all(self, count: int, size: int) -> None:
+        """The same of `count` deliveries with `size` bytes together."""
+        self.world.book.settle_down()
+        for window in self.windows:
+            window.used -= count
+            window.used_bytes -= size
+        super().restore_all(count, size)
+
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         with self.world.calls.out("deliver"):
             self.world.delivered(self, consumer, entry)
