@@ -178,16 +178,10 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         seeds=600,
         profile="redriven, in the log",
     ),
-    "a queue that is renamed loses its bindings": Mutant(
-        "core/topology.py",
-        "            self.add_binding(Binding(binding.source, queue, ",
-        "            len((binding.source, queue, ",
-        profile="renamed",
-    ),
     "routes are not told that a queue is renamed": Mutant(
         "core/topology.py",
-        "binding.routing_key, binding.arguments))\n        self.epoch += 1\n",
-        "binding.routing_key, binding.arguments))\n",
+        "        self.bindings.renamed(queue)\n        self.epoch += 1\n",
+        "        self.bindings.renamed(queue)\n",
         seeds=600,
         profile="renamed, in the log",
     ),
