@@ -66,8 +66,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         "core/groups.py",
         "        if queue.waiting:\n",
         "        if False:\n",
-        profile="groups, sticky, priorities, bytes",
-        first=1000,
+        profile="groups, selectors, priorities, bytes",
+        first=1500,
     ),
     "what is parked of a free group stays there": Mutant(
         "core/groups.py",
