@@ -92,6 +92,7 @@ def test_every_way_out(connect: Connector, api: Api, name: str) -> None:
     assert dead.properties.headers["x-first-death-reason"] == "rejected"
     assert dead.properties.headers["a"] == 1
     channel.nack(dead.tag)
+    channel.round_trip()
 
     for limit in (MIB + 5, 50_000_000):
         wanted = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "base64", "truncate": limit}
