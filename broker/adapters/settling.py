@@ -17,7 +17,7 @@ from broker.core.entry import QueueEntry
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
 from broker.core.release import deliver_again
-from broker.core.settling import settle_all
+from broker.core.settling import restore, settle_all
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
 
@@ -57,15 +57,8 @@ def settle_up_to(channel: Channel, tag: i64) -> None:
     for consumer, entries in channel.unacked.take_up_to(tag):
         if consumer.acquires:
             settle_all(consumer.queue, entries, consumer)
-        restore(consumer, entries)
-
-
-def restore(consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
-    """Give the credit back that these deliveries, which are settled or were given back, have used."""
-    size: i64 = 0
-    for entry in entries:
-        size += entry.message.size
-    consumer.target.restore_all(len(entries), size)
+        else:
+            restore(entries, consumer)
 
 
 def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:
@@ -84,7 +77,7 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
         for consumer, entries in runs:
             if consumer.acquires:
                 discard_all(consumer.queue, entries, consumer)
-            restore(consumer, entries)
+            restore(entries, consumer)
 
 
 def requeue(unacked: Unacked, tags: list[i64], outcome: i64) -> None:
@@ -99,7 +92,7 @@ def _release(taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None
     for consumer, entries in taken.items():
         if consumer.acquires:
             consumer.queue.release(entries, consumer, outcome)
-        restore(consumer, entries)
+        restore(entries, consumer)
 
 
 def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:

@@ -15,7 +15,7 @@ from broker.core.leaving import drop
 from broker.core.outcome import NACK
 from broker.core.passage import Passage
 from broker.core.ports import MessageStore
-from broker.core.settling import settle_all
+from broker.core.settling import restore, settle_all
 
 if TYPE_CHECKING:
     from broker.core.topology import Topology
@@ -124,12 +124,10 @@ def settle_held(settlements: list[HeldSettlement], store: MessageStore) -> None:
     for run in runs:
         consumer = run[0].consumer
         outcome = run[0].outcome
-        if not consumer.acquires:
+        if not consumer.acquires or outcome == SETTLE:
             continue
-        entries = [settlement.entry for settlement in run]
-        if outcome == SETTLE:
-            settle_all(consumer.queue, entries, consumer)
-        elif outcome == RELEASE:
+        if outcome == RELEASE:
+            entries = [settlement.entry for settlement in run]
             released.setdefault((consumer, int(run[0].returned)), []).extend(entries)
         else:
             for settlement in run:
@@ -137,10 +135,12 @@ def settle_held(settlements: list[HeldSettlement], store: MessageStore) -> None:
     for (consumer, returned), entries in released.items():
         consumer.queue.release(entries, consumer, returned)
     for run in runs:
-        size: i64 = 0
-        for settlement in run:
-            size += settlement.entry.message.size
-        run[0].consumer.target.restore_all(len(run), size)
+        consumer = run[0].consumer
+        entries = [settlement.entry for settlement in run]
+        if consumer.acquires and run[0].outcome == SETTLE:
+            settle_all(consumer.queue, entries, consumer)
+        else:
+            restore(entries, consumer)
 
 
 def _runs(settlements: list[HeldSettlement]) -> list[list[HeldSettlement]]:

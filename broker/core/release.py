@@ -12,7 +12,8 @@ from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.offering import offer_again
 from broker.core.outcome import RECOVER
 from broker.core.replacing import replace_outdated
-from broker.core.schedule import Alarm, Schedule
+from broker.core.schedule import Schedule
+from broker.core.slices import Slices
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -38,8 +39,8 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     retry = queue.retry
     delayed = retry is not None and retry.delays(outcome)
     if retry is not None and delayed and len(entries) > HELD_SLICE:
-        HeldLater(queue, entries, consumer, outcome, retry.schedule).wait()
-        entries = entries[:HELD_SLICE]
+        HeldInSlices(queue, entries, consumer, outcome, retry.schedule).begin()
+        return
     latest = queue.entries.latest
     back: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
@@ -91,9 +92,9 @@ def _let_go(
         if entry.is_with(consumer):
             replace_outdated(queue, entry)
     if len(exhausted) > GIVEN_UP_SLICE and queue.topology is not None:
-        GivenUpLater(queue, exhausted, consumer, queue.topology.schedule).wait()
-        exhausted = exhausted[:GIVEN_UP_SLICE]
-    _give_up(queue, exhausted, consumer)
+        GivenUpInSlices(queue, exhausted, consumer, queue.topology.schedule).begin()
+    else:
+        _give_up(queue, exhausted, consumer)
 
 
 def _give_up(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
@@ -111,8 +112,8 @@ def _held(queue: Queue, entries: list[QueueEntry]) -> None:
 
 
 @final
-class HeldLater(Alarm):
-    """The rest of `entries`, which `consumer` has given back: they are HELD in turns to come.
+class HeldInSlices(Slices):
+    """`entries`, which `consumer` has given back, are HELD.
 
     If the queue takes them back meanwhile, as when it is deleted, nothing is left to be done.
     """
@@ -125,52 +126,30 @@ class HeldLater(Alarm):
         outcome: i64,
         schedule: Schedule,
     ) -> None:
-        super().__init__()
+        super().__init__(entries, HELD_SLICE, schedule)
         self._queue = queue
-        self._entries = entries
         self._consumer = consumer
         self._outcome = outcome
-        self._schedule = schedule
-        self._done: i64 = HELD_SLICE
 
-    def wait(self) -> None:
-        """Go on in another turn, unless that was all."""
-        if self._done < len(self._entries):
-            self._schedule.set(self, self._schedule.now())
-
-    def ring(self) -> None:
-        """Have another slice be HELD (Alarm)."""
-        first = self._done
-        self._done += HELD_SLICE
-        self.wait()
-        release(self._queue, self._entries[first : self._done], self._consumer, self._outcome)
+    def take(self, entries: list[QueueEntry]) -> None:
+        """Have these be HELD (Slices)."""
+        release(self._queue, entries, self._consumer, self._outcome)
 
 
 @final
-class GivenUpLater(Alarm):
-    """The rest of `entries`, which have come back from `consumer` too often: they leave in turns to come."""
+class GivenUpInSlices(Slices):
+    """`entries`, which have come back from `consumer` too often, leave."""
 
     def __init__(
         self, queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, schedule: Schedule
     ) -> None:
-        super().__init__()
+        super().__init__(entries, GIVEN_UP_SLICE, schedule)
         self._queue = queue
-        self._entries = entries
         self._consumer = consumer
-        self._schedule = schedule
-        self._done: i64 = GIVEN_UP_SLICE
 
-    def wait(self) -> None:
-        """Go on in another turn, unless that was all."""
-        if self._done < len(self._entries):
-            self._schedule.set(self, self._schedule.now())
-
-    def ring(self) -> None:
-        """Give up another slice (Alarm)."""
-        first = self._done
-        self._done += GIVEN_UP_SLICE
-        self.wait()
-        _give_up(self._queue, self._entries[first : self._done], self._consumer)
+    def take(self, entries: list[QueueEntry]) -> None:
+        """Give these up (Slices)."""
+        _give_up(self._queue, entries, self._consumer)
 
 
 def deliver_again(queue: Queue, entry: QueueEntry) -> bool:

@@ -45,7 +45,6 @@ def at_once(client: Client, numbers: list[int]) -> None:
     assert client.consumer.acquires
     settle_all(client.queue, chosen, client.consumer)
     client.held = [entry for entry in client.held if entry not in chosen]
-    client.restore_all(len(chosen), sum(entry.message.size for entry in chosen))
 
 
 def history(make: Callable[[], Bench], settle: Callable[[Client, list[int]], None], seed: int) -> object:
