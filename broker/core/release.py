@@ -41,36 +41,15 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     if retry is not None and delayed and len(entries) > HELD_SLICE:
         HeldInSlices(queue, entries, consumer, outcome, retry.schedule).begin()
         return
-    latest = queue.entries.latest
-    back: list[QueueEntry] = []
-    exhausted: list[QueueEntry] = []
+    back = entries
     outdated: list[QueueEntry] = []
-    for entry in entries:
-        if entry.state != ACQUIRED or entry.owner is not consumer:
-            continue  # the queue has taken it back meanwhile
-        if latest is not None and latest.is_outdated(entry):
-            outdated.append(entry)
-            continue
-        if retry is not None:
-            retry.came_back(entry, outcome)
-        if is_exhausted(queue, entry):
-            exhausted.append(entry)
-            continue
-        size = entry.message.size
-        entry.owner = None
-        entry.redelivered = True
-        consumer.inflight -= 1
-        queue.unacked -= 1
-        queue.unacked_bytes -= size
-        back.append(entry)
-        if retry is not None and delayed:
-            retry.hold(entry)
-            queue.held += 1
-            queue.held_bytes += size
-            continue
-        entry.state = AVAILABLE
-        queue.ready += 1
-        queue.ready_bytes += size
+    exhausted: list[QueueEntry] = []
+    if retry is not None or queue.delivery_limit >= 0 or queue.entries.latest is not None:
+        back = [entry for entry in entries if entry.is_with(consumer)]
+        back = _sort_out(queue, back, outcome, outdated, exhausted)
+    back = _make_available(queue, back, consumer)
+    if retry is not None and delayed:
+        retry.hold_all(back)
     discipline = queue.discipline
     if discipline is not None:
         discipline.returned(back)
@@ -82,6 +61,53 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         discipline.wake()
     if outdated or exhausted:
         _let_go(queue, consumer, outdated, exhausted)
+
+
+def _sort_out(
+    queue: Queue,
+    entries: list[QueueEntry],
+    outcome: i64,
+    outdated: list[QueueEntry],
+    exhausted: list[QueueEntry],
+) -> list[QueueEntry]:
+    """Those of `entries` that come back; the others are added to what has been replaced, or is exhausted."""
+    latest = queue.entries.latest
+    retry = queue.retry
+    back: list[QueueEntry] = []
+    for entry in entries:
+        if latest is not None and latest.is_outdated(entry):
+            outdated.append(entry)
+            continue
+        if retry is not None:
+            retry.came_back(entry, outcome)
+        if is_exhausted(queue, entry):
+            exhausted.append(entry)
+        else:
+            back.append(entry)
+    return back
+
+
+def _make_available(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> list[QueueEntry]:
+    """ACQUIRED → AVAILABLE of those of `entries` that `consumer` has; returns these, flagged redelivered.
+
+    Nothing but memory takes time here, so there is nothing between one access to it and the next.
+    """
+    back: list[QueueEntry] = []
+    size: i64 = 0
+    for entry in entries:
+        if entry.state == ACQUIRED and entry.owner is consumer:
+            entry.state = AVAILABLE
+            entry.owner = None
+            entry.redelivered = True
+            size += entry.message.size
+            back.append(entry)
+    count: i64 = len(back)
+    consumer.inflight -= count
+    queue.unacked -= count
+    queue.unacked_bytes -= size
+    queue.ready += count
+    queue.ready_bytes += size
+    return back
 
 
 def _let_go(

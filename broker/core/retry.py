@@ -69,15 +69,22 @@ class Retry(Alarm):
         backoff = self.backoff
         return backoff is not None and backoff.outcomes & outcome != 0
 
-    def hold(self, entry: QueueEntry) -> None:
-        """Have `entry`, which nobody has any more, be HELD for its time. The caller counts it."""
+    def hold_all(self, entries: list[QueueEntry]) -> None:
+        """AVAILABLE → HELD: have `entries`, which have just come back, be nobody's for their times."""
         backoff = self.backoff
         assert backoff is not None, "asked before"
-        returns = max(entry.delivery_count, 1)
-        timer = Timer(self.schedule.after(backoff.wait(returns, self.chance)))
-        self._waits[entry] = timer
-        self._timers.start(timer, entry, returns == 1)
-        entry.state = HELD
+        queue = self.queue
+        for entry in entries:
+            returns = max(entry.delivery_count, 1)
+            timer = Timer(self.schedule.after(backoff.wait(returns, self.chance)))
+            self._waits[entry] = timer
+            self._timers.start(timer, entry, returns == 1)
+            entry.state = HELD
+            size = entry.message.size
+            queue.ready -= 1
+            queue.ready_bytes -= size
+            queue.held += 1
+            queue.held_bytes += size
         self._arm()
 
     def let_go(self, entry: QueueEntry) -> None:

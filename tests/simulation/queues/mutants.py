@@ -143,7 +143,7 @@ MUTANTS: dict[str, Mutant] = {
         profile="delivery limit",
     ),
     "not marked as redelivered": Mutant(
-        "core/release.py", "        entry.redelivered = True\n        consumer", "        consumer"
+        "core/release.py", "            entry.redelivered = True\n            size", "            size"
     ),
     "settled in memory only": Mutant(
         "core/queue.py",
