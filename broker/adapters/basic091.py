@@ -50,14 +50,15 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
                 target.share(window)
         unacked = channel.unacked
         for tag in unacked.up_to(0):
-            entry = unacked.find(tag)
+            delivery = unacked.find(tag)
             consumer = unacked.holder
-            if entry is not None and consumer is not None and consumer.target.session_credit is not None:
-                window.use(entry.message.size)
+            if delivery is not None and consumer is not None and consumer.target.session_credit is not None:
+                window.use(delivery.message.size)
         if channel.transaction is not None:
             for held in channel.transaction.settlements:  # they give their credit back with the commit
                 if held.consumer.target.session_credit is not None:
-                    window.use(held.entry.message.size)
+                    for entry in held.entries:
+                        window.use(entry.message.size)
     window.resize(count, size)
 
 

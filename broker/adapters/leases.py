@@ -58,7 +58,7 @@ class Leases(LeaseHolder):
         channel = self._channel
         if channel.unacked.find(number) is not None:
             return True
-        return channel.transaction is not None and number in channel.transaction.tags
+        return channel.transaction is not None and number in channel.transaction.tags()
 
     def leases_ended(self, numbers: list[i64]) -> None:
         """Release deliveries; if the client settles them after all, that is no error (LeaseHolder).
@@ -69,8 +69,8 @@ class Leases(LeaseHolder):
         unacked = channel.unacked
         channel.server.counters.timed_out += len(numbers)
         self._tell(numbers)
-        if channel.transaction is not None and not channel.transaction.tags.isdisjoint(numbers):
-            text = f"transaction of {len(channel.transaction.tags)} settlements was not committed in time"
+        if channel.transaction is not None and not channel.transaction.tags().isdisjoint(numbers):
+            text = f"transaction of {len(channel.transaction.tags())} settlements was not committed in time"
             channel.fail(PRECONDITION_FAILED, text, 0)
             channel.connection.answer()
             return

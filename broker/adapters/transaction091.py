@@ -10,9 +10,9 @@ from pamqp import commands
 from broker.adapters.publication import Publication
 from broker.adapters.returning import not_taken
 from broker.adapters.server import HELD_FOR_REPLY
+from broker.adapters.stragglers import Delivery
 from broker.adapters.topology091 import Handler
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import HeldSettlement
 from broker.core.message import Message, held_bytes
 from broker.core.transaction import HeldPublish, Transaction
 from protocol.amqp091 import constants as c
@@ -65,7 +65,7 @@ class Transaction091(Transaction):
         super().__init__(channel.virtual_host)
         self.channel = channel
         self.bytes: i64 = 0
-        self.tags: set[int] = set()  # of the deliveries whose settlement it holds
+        self._tags: set[int] = set()
         self.ended = False
 
     def publish(self, publication: Publication, message: Message, keys: list[str]) -> i64:
@@ -89,18 +89,27 @@ class Transaction091(Transaction):
             entry = unacked.take(tag)
             consumer = unacked.holder
             if entry is not None and consumer is not None:
-                self.tags.add(tag)
-                self.settlements.append(HeldSettlement(tag, entry, consumer, outcome, returned))
+                self.hold(tag, entry, consumer, outcome, returned)
+
+    def tags(self) -> set[int]:
+        """Those of the deliveries whose settlement it holds."""
+        known = self._tags
+        if len(known) != sum([len(held.tags) for held in self.settlements]):
+            for held in self.settlements:
+                known.update(held.tags)
+        return known
 
     def roll_back(self) -> None:
         """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]"""
         self.publishes = []
         self.bytes = 0
-        self.channel.unacked.put_back(
-            {int(held.tag): (held.entry, held.consumer) for held in self.settlements}
-        )
+        again: dict[int, Delivery] = {}
+        for held in self.settlements:
+            for tag, entry in zip(held.tags, held.entries, strict=True):
+                again[tag] = (entry, held.consumer)
+        self.channel.unacked.put_back(again)
         self.settlements = []
-        self.tags.clear()
+        self._tags.clear()
 
     def committed(self) -> None:
         """Say so (Transaction)."""

@@ -12,12 +12,12 @@ from broker.core.dead_letter import REJECTED, Death, past_of
 from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.leaving import drop
-from broker.core.outcome import NACK
 from broker.core.passage import Passage
 from broker.core.ports import MessageStore
 from broker.core.settling import restore, settle_all
 
 if TYPE_CHECKING:
+    from broker.core.foretelling import Foretelling
     from broker.core.topology import Topology
 
 # what becomes of a delivery
@@ -29,72 +29,82 @@ REMOVE: Final = 3  # settled by nobody: an operator takes it away
 
 @final
 class HeldSettlement:
-    """What is to become of one delivery. `tag`: by what name its holder knows it.
+    """What is to become of deliveries of one consumer. `tags`: by what names its holder knows them.
 
-    `returned`: in which way it comes back to its queue, if it does, one of `broker.core.outcome`.
-    `deaths`: its own, if it is dead-lettered, and those of its dead letter in queues that take no more.
+    `returned`: in which way they come back to their queue, if they do, one of `broker.core.outcome`.
+    `deaths`: their own, if they are dead-lettered, and those of their dead letters in queues that are full.
     """
 
-    def __init__(
-        self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64 = NACK
-    ) -> None:
-        self.tag = tag
-        self.entry = entry
+    def __init__(self, consumer: QueueConsumer, outcome: i64, returned: i64) -> None:
         self.consumer = consumer
         self.outcome = outcome
         self.returned = returned
+        self.tags: list[int] = []
+        self.entries: list[QueueEntry] = []
         self.deaths: list[Death] = []
 
-    def is_valid(self) -> bool:
-        """Whether the queue has not taken the entry back meanwhile."""
-        return self.consumer.acquires and self.entry.is_with(self.consumer)
+    def valid(self) -> list[QueueEntry]:
+        """The entries that the queue has not taken back meanwhile."""
+        consumer = self.consumer
+        return [entry for entry in self.entries if entry.is_with(consumer)] if consumer.acquires else []
 
     def resolve(self, store: MessageStore) -> None:
-        """Find out where the dead letter goes, if there will be one, and those of the queues that refuse it.
+        """Find out where dead letters go, if there will be some, and those of the queues that refuse them.
 
-        Raises PreconditionFailed if it cannot be made, or cannot be logged and would have to be.
+        Raises PreconditionFailed if one cannot be made, or cannot be logged and would have to be.
         """
-        queue = self.consumer.queue
-        rules = queue.rules
-        if self.outcome != DISCARD or rules is None or not rules.moves(REJECTED) or not self.is_valid():
+        consumer = self.consumer
+        rules = consumer.queue.rules
+        if self.outcome != DISCARD or rules is None or not rules.moves(REJECTED) or not consumer.acquires:
             return
-        own = Death(queue, rules, self.entry.message, REJECTED, None, queue)
-        own.past = past_of(queue, self.entry, REJECTED)
+        for tag, entry in zip(self.tags, self.entries, strict=True):
+            if not entry.is_with(consumer):
+                continue
+            own = Death(consumer.queue, rules, entry.message, REJECTED, None, consumer.queue)
+            own.past = past_of(consumer.queue, entry, REJECTED)
+            try:
+                self._bury(own, store)
+            except Exception as error:  # refused, or the disk does not give the message back
+                text = f"delivery {tag}, rejected in the transaction, cannot be dead-lettered: {error}"
+                raise PreconditionFailed(text) from error
+
+    def _bury(self, own: Death, store: MessageStore) -> None:
         waiting = deque([own])
         while waiting:
             death = waiting.popleft()
             self.deaths.append(death)
-            try:
-                death.rules.topology.dead_letters.plan(death)
-            except Exception as error:  # the disk does not give the message back
-                raise PreconditionFailed(self._which(str(error))) from error
+            death.rules.topology.dead_letters.plan(death)
             passage = death.passage
             if passage is None:
                 continue
             if store.failure and passage.logged:
-                raise PreconditionFailed(self._which(store.refusal))
+                raise PreconditionFailed(store.refusal)
             passage.reserve()
             waiting += passage.deaths
 
-    def append(self, topology: Topology) -> bool:
-        """Append it to the log, dead letters included; false if there was nothing to append."""
+    def append(self, topology: Topology, receipts: Foretelling) -> bool:
+        """Append it to the log, dead letters and receipts included; false if there was nothing to append."""
         appended = False
-        if self.deaths:
-            for passage in self._passages():
-                if passage.append(topology):
-                    appended = True
-        queue = self.consumer.queue
-        message = self.entry.message
-        if self.outcome == RELEASE or not self.is_valid() or not queue.logged or message.sequence == 0:
+        for passage in self._passages():
+            if passage.append(topology):
+                appended = True
+        if self.outcome == RELEASE:
             return appended
-        topology.store.append_transacted_settle(message, queue)
-        return True
+        queue = self.consumer.queue
+        for entry in self.valid():
+            message = entry.message
+            if queue.logged and message.sequence != 0:
+                topology.store.append_transacted_settle(message, queue)
+                appended = True
+            if message.marks != 0 and self.outcome == SETTLE:
+                receipts.consumed(message, queue)
+        return appended
 
     def put(self, store: MessageStore) -> None:
-        """Have an entry leave that is not just settled, and put its dead letters where they go."""
+        """Have entries leave that are not just settled, and put their dead letters where they go."""
         queue = self.consumer.queue
-        if self.is_valid():
-            drop(queue, self.entry)
+        for entry in self.valid():
+            drop(queue, entry)
             if self.outcome == DISCARD and not self.deaths:
                 queue.counters.discarded[REJECTED] += 1
         for death in self.deaths:  # also if the queue has been deleted since the append
@@ -113,49 +123,21 @@ class HeldSettlement:
     def _passages(self) -> list[Passage]:
         return [death.passage for death in self.deaths if death.passage is not None]
 
-    def _which(self, why: str) -> str:
-        return f"delivery {self.tag}, rejected in the transaction, cannot be dead-lettered: {why}"
-
 
 def settle_held(settlements: list[HeldSettlement], store: MessageStore) -> None:
     """Settle what is valid, and give back what is to be released, all of one consumer at once."""
-    runs = _runs(settlements)
     released: dict[tuple[QueueConsumer, int], list[QueueEntry]] = {}
-    for run in runs:
-        consumer = run[0].consumer
-        outcome = run[0].outcome
-        if not consumer.acquires or outcome == SETTLE:
-            continue
-        if outcome == RELEASE:
-            entries = [settlement.entry for settlement in run]
-            released.setdefault((consumer, int(run[0].returned)), []).extend(entries)
-        else:
-            for settlement in run:
-                settlement.put(store)
+    for held in settlements:
+        if held.outcome == RELEASE:
+            released.setdefault((held.consumer, int(held.returned)), []).extend(held.entries)
+        elif held.outcome != SETTLE:
+            held.put(store)
     for (consumer, returned), entries in released.items():
-        consumer.queue.release(entries, consumer, returned)
-    for run in runs:
-        consumer = run[0].consumer
-        entries = [settlement.entry for settlement in run]
-        if consumer.acquires and run[0].outcome == SETTLE:
-            settle_all(consumer.queue, entries, consumer)
+        if consumer.acquires:
+            consumer.queue.release(entries, consumer, returned)
+    for held in settlements:
+        consumer = held.consumer
+        if consumer.acquires and held.outcome == SETTLE:
+            settle_all(consumer.queue, held.entries, consumer)
         else:
-            restore(entries, consumer)
-
-
-def _runs(settlements: list[HeldSettlement]) -> list[list[HeldSettlement]]:
-    """The settlements in their order, in runs of those of one consumer that come to the same."""
-    runs: list[list[HeldSettlement]] = []
-    last: HeldSettlement | None = None
-    for each in settlements:
-        if (
-            last is not None
-            and each.consumer is last.consumer
-            and each.outcome == last.outcome
-            and each.returned == last.returned
-        ):
-            runs[-1].append(each)
-        else:
-            runs.append([each])
-        last = each
-    return runs
+            restore(held.entries, consumer)

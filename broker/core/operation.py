@@ -17,7 +17,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.expiry import stop_timer
-from broker.core.held_settlement import REMOVE, HeldSettlement
+from broker.core.held_settlement import REMOVE
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.offering import offer_again
 from broker.core.replacing import replace_outdated
@@ -132,7 +132,7 @@ class Operation(Transaction):
     def remove(self, entry: QueueEntry) -> None:
         """Mark an entry, which is to leave the queue with the commit."""
         mark(self.queue, entry, self.taker)
-        self.settlements.append(HeldSettlement(0, entry, self.taker, REMOVE))
+        self.hold(0, entry, self.taker, REMOVE)
 
     def publish(self, route: Route, message: Message, copied: bool = False) -> None:
         """Have a new message be put where a route leads, with the commit; `copied`: the old one stays."""
@@ -146,7 +146,7 @@ class Operation(Transaction):
 
     def abort(self) -> None:
         """Do nothing of it: what was marked is where it was."""
-        entries = [settlement.entry for settlement in self.settlements]
+        entries = [entry for settlement in self.settlements for entry in settlement.entries]
         self.settlements = []
         self.publishes = []
         unmark(self.queue, entries, self.taker)

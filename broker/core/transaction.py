@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.admission import set_date
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.foretelling import Foretelling
-from broker.core.held_settlement import RELEASE, SETTLE, HeldSettlement, settle_held
+from broker.core.held_settlement import RELEASE, HeldSettlement, settle_held
 from broker.core.message import KNOWN, Message
-from broker.core.outcome import CRASH
+from broker.core.outcome import CRASH, NACK
 from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter
 from broker.core.publishing import DUPLICATE
@@ -109,6 +111,23 @@ class Transaction(DurableWaiter):
         """The log has failed: nothing was done, and what was to be settled has been released."""
         raise NotImplementedError
 
+    def hold(
+        self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64 = NACK
+    ) -> None:
+        """Have a delivery be settled by the commit, in one of the ways of `broker.core.held_settlement`."""
+        settlements = self.settlements
+        held = settlements[-1] if settlements else None
+        if (
+            held is None
+            or held.consumer is not consumer
+            or held.outcome != outcome
+            or held.returned != returned
+        ):
+            held = HeldSettlement(consumer, outcome, returned)
+            settlements.append(held)
+        held.tags.append(tag)
+        held.entries.append(entry)
+
     def commit(self) -> None:
         """Do everything, publishes first; `committed` is called when it is durable, perhaps at once.
 
@@ -135,11 +154,8 @@ class Transaction(DurableWaiter):
                 appended = True
             self.receipts.arrival(publish.message, publish.passage.queues)
         for settlement in self.settlements:
-            if settlement.append(self.virtual_host):
+            if settlement.append(self.virtual_host, self.receipts):
                 appended = True
-            message = settlement.entry.message
-            if message.marks != 0 and settlement.outcome == SETTLE and settlement.is_valid():
-                self.receipts.consumed(message, settlement.consumer.queue)
         return appended
 
     def _check(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import SETTLE, HeldSettlement
+from broker.core.held_settlement import SETTLE
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.transaction import HeldPublish, Transaction
 from broker.core.view import MessageView
@@ -84,7 +84,7 @@ def commit(life: Life) -> None:
     job = Job(life.vhost)
     route = life.vhost.route("", "out")
     for number, entry in enumerate(entries):
-        job.settlements.append(HeldSettlement(number, entry, consumer, SETTLE))
+        job.hold(number, entry, consumer, SETTLE)
         message = Message(route.address, b"%d" % number, 1, True, 0)
         message.marks = TELLS_ARRIVAL
         job.publishes.append(Publish(route, message, [], False))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.held_settlement import DISCARD, SETTLE, HeldSettlement
+from broker.core.held_settlement import DISCARD, SETTLE
 from broker.core.message import Message
 from broker.core.transaction import HeldPublish, Transaction
 from tests.simulation.broker_life import Life
@@ -51,7 +51,7 @@ def committed(life: Life, size: int) -> Job:
         job.publishes.append(Publish(route, message, [], False))
     for number, entry in enumerate(entries):
         outcome = DISCARD if number in REJECTED else SETTLE
-        job.settlements.append(HeldSettlement(number, entry, consumer, outcome))
+        job.hold(number, entry, consumer, outcome)
     job.commit()
     held = life.held()
     held["out.0"] = [content for content in held["out.0"] if content != OTHER]

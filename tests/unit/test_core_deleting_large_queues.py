@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from broker.core.clearing import SLICE, dispose
+from broker.core.foretelling import Foretelling
 from broker.core.group import Group
 from broker.core.held_settlement import SETTLE, HeldSettlement
+from broker.core.outcome import NACK
 from tests.clock import HandClock
 from tests.delays import Site
 from tests.grouping import GroupBench
@@ -87,12 +89,13 @@ def test_a_transaction_settles_nothing_of_a_deleted_queue() -> None:
     client = yard.client(queue)
     yard.publish(count=MANY, persistent=True)
     yard.run()
-    settlement = HeldSettlement(1, client.held[-1], client.consumer, SETTLE)
-    assert settlement.is_valid()
+    settlement = HeldSettlement(client.consumer, SETTLE, NACK)
+    settlement.entries.append(client.held[-1])
+    assert settlement.valid() == client.held[-1:]
     yard.vhost.delete_queue("q", False, False)
     assert client.consumer.inflight == MANY - SLICE
-    assert not settlement.is_valid()
-    assert not settlement.append(yard.vhost)
+    assert settlement.valid() == []
+    assert not settlement.append(yard.vhost, Foretelling(yard.vhost.receipts))
     settlement.put(store)
     assert store.settled == []
 

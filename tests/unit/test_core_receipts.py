@@ -3,7 +3,7 @@
 import pytest
 
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import SETTLE, HeldSettlement
+from broker.core.held_settlement import SETTLE
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.queue import Queue
 from broker.core.receipts import SLICE, receipt_marks
@@ -35,7 +35,7 @@ def job_of(office: Office, held: int = 0, immediate: bool = False) -> Job:
         client = office.client(office.q, prefetch=held)
         office.run()
         for tag, entry in enumerate(client.held):
-            job.settlements.append(HeldSettlement(tag, entry, client.consumer, SETTLE))
+            job.hold(tag, entry, client.consumer, SETTLE)
     route = office.vhost.route("", "q")
     message = Message(route.address, b"1", 1, True, 0)
     message.marks = TELLS_ARRIVAL
@@ -171,7 +171,7 @@ def test_what_a_transaction_does_not_do_is_not_told() -> None:
     job = job_of(office, 1, immediate=True)
     job.commit()
     lost = job.settlements[0]
-    office.q.release([lost.entry], lost.consumer)
+    office.q.release(lost.entries, lost.consumer)
     office.slow.sync()
     assert office.told() == []
     assert [names for _, names in office.slow.settled] == ["q", "back", "back"]
@@ -203,7 +203,7 @@ def test_a_transaction_that_fails_tells_nothing() -> None:
     lost = job.settlements[0]
     office.slow.sync()
     office.run()
-    office.q.settle(lost.entry)
+    office.q.settle(lost.entries[0])
     assert office.told() == ["consumed"]
 
 

@@ -165,8 +165,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a transaction settles too early": Mutant(
         "core/held_settlement.py",
-        "        topology.store.append_transacted_settle(message, queue)\n",
-        "        pass\n",
+        "                topology.store.append_transacted_settle(message, queue)\n",
+        "                pass\n",
         seeds=2000,
         profile="log",
     ),

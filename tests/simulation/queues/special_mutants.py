@@ -145,8 +145,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "a moved message leaves the log in another batch": Mutant(
         "core/held_settlement.py",
-        "        if self.outcome == RELEASE or not self.is_valid()",
-        "        if self.outcome == RELEASE or self.outcome == REMOVE or not self.is_valid()",
+        "        if self.outcome == RELEASE:\n",
+        "        if self.outcome == RELEASE or self.outcome == REMOVE:\n",
         seeds=600,
         profile="operations, in the log",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import DISCARD, RELEASE, REMOVE, SETTLE, HeldSettlement
+from broker.core.held_settlement import DISCARD, RELEASE, REMOVE, SETTLE
 from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
 from broker.core.transaction import HeldPublish, Transaction
@@ -134,7 +134,7 @@ def transact(world: World, picked: list[Held]) -> None:
         if outcome == DISCARD:
             outcomes.remove(DISCARD)  # one at most: letters arrive one by one
         job.settlements.append((held, outcome))
-        commit.settlements.append(HeldSettlement(held.number, held.entry, held.consumer, outcome))
+        commit.hold(held.number, held.entry, held.consumer, outcome)
     if refused:
         try:
             commit.commit()
