@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.notifying import notify_one, wake_contexts
-from broker.core.waiting import wake_for_earlier
+from broker.core.waiting import wake_for_earlier, wake_for_some
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -32,8 +32,11 @@ def offer_again(queue: Queue, back: list[QueueEntry]) -> None:
     if queue.rules is not None:
         queue.rules.returned(back)  # some may be gone after it
     if queue.waiting:
-        for entry in back:
-            wake_for_earlier(queue, entry)
+        if len(back) > TOLD_MAX:
+            wake_for_some(queue, back)
+        else:
+            for entry in back:
+                wake_for_earlier(queue, entry)
     if queue.election is not None:
         queue.election.delivery_ended()
     discipline = queue.discipline

@@ -100,3 +100,20 @@ def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:
         awaited = consumer.waiting_on
         if awaited is not None and entry.precedes(awaited) and consumer.target.fits(entry.message.size):
             stop_waiting(queue, consumer)
+
+
+def wake_for_some(queue: Queue, entries: list[QueueEntry]) -> None:
+    """The same of many entries, for less: who would find the first of them, were it the smallest.
+
+    Who looks again may do so in vain.
+    """
+    first = entries[0]
+    size = first.message.size
+    for entry in entries:
+        if entry.precedes(first):
+            first = entry
+        size = min(size, entry.message.size)
+    for consumer in list(queue.waiting):
+        awaited = consumer.waiting_on
+        if awaited is not None and first.precedes(awaited) and consumer.target.fits(size):
+            stop_waiting(queue, consumer)

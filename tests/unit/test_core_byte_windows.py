@@ -1,10 +1,14 @@
 """Consumers whose next entry is too large for what is left of their byte window. [AMQP 0-9-1 basic.qos]"""
 
+import pytest
+
 from broker.core.consumer import INTERESTED, NOT_INTERESTED
 from broker.core.credit import Credit
+from broker.core.offering import TOLD_MAX
 from broker.core.priority_list import PriorityEntryList
 from tests.dispatch import Bench
 from tests.purging import purge
+from tests.simulation.queues.costs import Steps
 
 
 def test_the_first_message_is_delivered_however_large() -> None:
@@ -104,6 +108,25 @@ def test_it_stays_away_when_what_comes_back_is_too_large_as_well() -> None:
     assert full.numbers == [2, 1]
 
 
+@pytest.mark.parametrize(("size", "found"), [(2, [201, 1, 2]), (9, [201])])
+def test_it_looks_again_when_some_of_very_many_fit_that_come_back(size: int, found: list[int]) -> None:
+    count = 2 * int(TOLD_MAX)
+    bench = Bench()
+    other = bench.client()
+    bench.publish(2, size=size)
+    bench.publish(count - 2, size=9)
+    bench.run()
+    other.cancel()
+    full = bench.client(prefetch_bytes=10)
+    bench.publish(2, size=6)
+    bench.run()
+    notifications = bench.notifications
+    other.nack()
+    bench.run()
+    assert full.numbers == found
+    assert bench.notifications <= notifications + len(found) - 1
+
+
 def test_it_looks_again_when_a_small_entry_of_higher_priority_arrives() -> None:
     bench = Bench(PriorityEntryList(2))
     full = bench.client(prefetch_bytes=10)
@@ -155,3 +178,20 @@ def test_leaving_while_waiting_leaves_no_trace() -> None:
     assert not bench.queue.awaited
     assert client.consumer.waiting_on is None
     assert bench.queue.waiting == {}
+
+
+def test_very_many_that_come_back_are_not_tried_on_everybody() -> None:
+    many = 2 * int(TOLD_MAX)
+    bench = Bench()
+    other = bench.client()
+    bench.publish(many, size=9)
+    bench.run()
+    other.cancel()
+    waiting = [bench.client(prefetch_bytes=10) for _ in range(many)]
+    bench.publish(2 * many, size=6)
+    bench.run()
+    assert all(client.consumer.state == NOT_INTERESTED for client in waiting)
+    with Steps() as steps:
+        other.nack()
+    assert steps.count < 10 * many * many, "instructions of the interpreter, 40 for each that is tried"
+    assert bench.queue.ready == 2 * many
