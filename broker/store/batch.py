@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
@@ -10,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.message import Body, Message
 from broker.store.deaths import Burial
+from broker.store.definition_text import encode_json
 from broker.store.format import (
     BLANK,
     CHECKPOINT,
@@ -29,11 +29,6 @@ from broker.store.format import (
     encode_header,
 )
 from broker.store.segment import Segment
-
-
-def encode_json(value: object) -> bytes:
-    """Compact JSON in ASCII, which holds any string: UTF-8 has no half a surrogate pair."""
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def encode_queues(numbers: list[int]) -> bytes:
@@ -165,22 +160,22 @@ class Batch:
         write_i64_be(writer, queue)
         write_i64_be(writer, count)
 
-    def add_definition(self, change: dict[str, object]) -> i64:
-        """Append a change of the topology; returns about how much longer that makes a checkpoint."""
-        text = encode_json(change)
-        self._text(DEFINITION, text)
-        return len(text)
+    def add_definition(self, change: bytes) -> None:
+        """Append a change of the topology, in JSON."""
+        self._text(DEFINITION, [change])
 
-    def add_checkpoint(self, segments: list[list[int]], definitions: list[dict[str, object]]) -> None:
-        """Append what a segment begins with."""
-        self._text(CHECKPOINT, encode_json({"segments": segments, "definitions": definitions}))
+    def add_checkpoint(self, segments: list[list[int]], definitions: bytes) -> None:
+        """Append what a segment begins with; `definitions`: the elements of a list in JSON."""
+        start = b'{"segments":%s,"definitions":[' % encode_json(segments)
+        self._text(CHECKPOINT, [start, definitions, b"]}"])
 
-    def _text(self, kind: i64, text: bytes) -> None:
+    def _text(self, kind: i64, parts: list[bytes]) -> None:
         writer = self.writer
         self.count += 1
         writer.append(kind)
-        write_i32_be(writer, len(text))
-        writer.write(text)
+        write_i32_be(writer, sum([len(part) for part in parts]))
+        for part in parts:
+            writer.write(part)
 
     def add_removed(self, segment: i64) -> None:
         """Append that a segment's file is to be ignored."""

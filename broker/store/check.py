@@ -8,6 +8,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.core.message import REMEMBERED, Message
+from broker.store.definition_text import DefinitionText
 from broker.store.disk import Disk
 from broker.store.log import Log
 from broker.store.reading import RecoverySink
@@ -160,7 +161,7 @@ def repair(directory: str, disk: Disk) -> CheckReport:
         for damage in report.damages:
             syncer.kept.add(segment_name(damage.segment))
         syncer.attach(directory, log, log.files.lock_fd)
-        log.definitions = salvage.replay.definitions
+        log.definitions = DefinitionText(salvage.replay.definitions)
         for name in salvage.leftovers:
             if name in syncer.kept:
                 syncer.remove(name)

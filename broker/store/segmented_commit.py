@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
 from broker.store.batch import Batch
+from broker.store.definition_text import DefinitionText
 from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.files import Files
 from broker.store.group_commit import GroupCommit
@@ -48,9 +49,8 @@ class SegmentedCommit(GroupCommit):
         super().__init__(clock)
         self.disk = disk
         self.syncer = syncer
-        self.definitions = definitions
+        self.definitions = DefinitionText(definitions)
         self.wants_commit: Callable[[], None] = do_nothing
-        self.definitions_cache: list[dict[str, object]] | None = None
         self.files = files
         self.segments = SegmentTable()
         self.damaged_segments: i64 = 0  # met since the start, when their space was to come back
@@ -118,9 +118,10 @@ class SegmentedCommit(GroupCommit):
     def append_definition(self, change: dict[str, object]) -> None:
         """Append a change of the durable topology. Raises TypeError if it cannot be JSON."""
         if not self.stopped:
-            self.definitions_cache = None
+            text = self.definitions.add(change)
             self._touch()
-            self.files.checkpoint_bytes += self.filling.add_definition(change)
+            self.filling.add_definition(text)
+            self.files.checkpoint_bytes += len(text)
 
     def _touch(self) -> None:
         """Something that is not a message is about to be appended."""
@@ -204,12 +205,11 @@ class SegmentedCommit(GroupCommit):
             self._begin_segment(segment)
 
     def _begin_segment(self, segment: Segment) -> None:
-        if self.definitions_cache is None:
-            self.definitions_cache = self.definitions()
+        definitions = self.definitions.text()
         older = [[other.number, other.end] for other in self.segments.all() if not other.removal]
         self.segments.add(segment)
         self.on_segment_begun()
-        self.filling.add_checkpoint(older, self.definitions_cache)
+        self.filling.add_checkpoint(older, definitions)
         length: i64 = len(self.filling.writer)
         self.files.checkpoint_bytes = length
         segment.limit += length  # however large the topology, there is room for messages

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.store.definition_text import DefinitionText
 from broker.store.disk import RealDisk
 from broker.store.errors import LogLocked
 from broker.store.files import READY
@@ -228,7 +229,7 @@ def test_the_reserve_grows_with_the_definitions(bench: Bench) -> None:
     while bench.log.files.reserve != READY:
         bench.await_answer()
     change: dict[str, object] = {"kind": "x", "pad": "a" * 100_000}
-    bench.log.definitions = lambda: [change]
+    bench.log.definitions = DefinitionText(lambda: [change])
     bench.log.append_definition(change)
     bench.log.commit()
     bench.settle_down()

@@ -6,6 +6,7 @@ from typing import final
 import pytest
 
 from broker.core.message import Message
+from broker.store.definition_text import DefinitionText
 from broker.store.files import READY
 from broker.store.log import Log
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
@@ -75,7 +76,7 @@ def test_a_reserve_that_cannot_grow_stays_and_grows_when_there_is_room() -> None
     disk, log, deferred = log_on_bad_disk()
     disk.capacity = disk.used() + 70_000
     topology = Topology()
-    log.definitions = topology.definitions
+    log.definitions = DefinitionText(topology.definitions)
     topology.grow(log)
     log.commit()
     deferred.run_all()
@@ -92,7 +93,7 @@ def test_a_reserve_that_is_needed_while_it_grows_is_used_as_it_is() -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     topology = Topology()
-    log.definitions = topology.definitions
+    log.definitions = DefinitionText(topology.definitions)
     message = publish(log, [queue], content_of(1, 100))
     log.append_definition({"kind": "x", "pad": "a" * 9000})
     log.commit()

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from broker.core.errors import StoreFailed
+from broker.store.definition_text import DefinitionText
 from broker.store.files import ABSENT
 from broker.store.log import Log
 from broker.store.syncer import DiskSyncer, Done, Work
@@ -48,7 +49,6 @@ def refuse() -> list[dict[str, object]]:
 
 def fill_segment(log: Log) -> Waiter:
     """Append a batch after which the log begins another segment, which takes a checkpoint."""
-    log.definitions_cache = None
     waiter = Waiter()
     publish(log, [logged_queue(1)], content_of(1, log.filling.segment.limit))
     log.wait(waiter)
@@ -58,7 +58,7 @@ def fill_segment(log: Log) -> Waiter:
 def test_a_batch_that_cannot_be_made_stops_the_log_and_everybody_is_told(told: list[EventDict]) -> None:
     _, log, deferred = log_on_bad_disk()
     waiter = fill_segment(log)
-    log.definitions = refuse
+    log.definitions = DefinitionText(refuse)
     log.commit()
     deferred.run_all()
     assert log.stopped
