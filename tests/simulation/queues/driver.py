@@ -101,6 +101,8 @@ class Run:
             raise InvariantError(
                 error.check if isinstance(error, InvariantError) else "other", text
             ) from error
+        finally:
+            self.world.life.forget()
 
     def step(self, name: str, step: Step) -> None:
         world = self.world

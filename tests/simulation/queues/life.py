@@ -125,6 +125,13 @@ class Life:
             self.log.commit()
             self.deferred.run_all()
 
+    def forget(self) -> None:
+        """It is over: entries, which are not collected in cycles, let go of each other."""
+        for queue in self.vhost.queues.values():
+            for entry in list(queue.entries):
+                entry.prev = entry.next = None
+                entry.owner = entry.timer = entry.group = None
+
     def close(self) -> None:
         """A clean stop."""
         self.sync()

@@ -67,6 +67,7 @@ def start(world: World) -> None:
     """The next process; it may die young."""
     for shelf in world.book.shelves.values():
         world.remembered.update({(shelf.name, item.number): item for item in shelf.items})
+    world.life.forget()
     if world.rng.random() < 0.1:
         world.disk.operations_left = world.rng.randrange(12)
     while True:
