@@ -33,18 +33,14 @@ class Browsers:
     def moved(self, cursor: QueueContext, before: QueueEntry) -> None:
         """`cursor` stood on `before` and stands on its `last` now."""
         there = self.standing[before]
-        others = self.standing.get(cursor.last)
-        if others is None and len(there) == 1:
+        if len(there) == 1 and not cursor.last.stood_on:
             del self.standing[before]
+            before.stood_on = False
             self.standing[cursor.last] = there
-            return
-        del there[cursor]
-        if not there:
-            del self.standing[before]
-        if others is None:
-            self.standing[cursor.last] = {cursor: None}
+            cursor.last.stood_on = True
         else:
-            others[cursor] = None
+            self._leave(cursor, before)
+            self._stand(cursor)
 
     def offer(self, entry: QueueEntry, depth: i64) -> None:
         """`entry` is new in a queue of `depth` entries, and perhaps not the last one."""
@@ -53,12 +49,11 @@ class Browsers:
 
     def forget(self, entry: QueueEntry, depth: i64) -> None:
         """`entry` is about to be unlinked, and then `depth` are left: no cursor may stand on it."""
-        there = self.standing.pop(entry, None)
-        if there is not None:
-            for cursor in there:
-                before = cursor.entries.before(entry)
-                cursor.last = before
-                self.standing.setdefault(before, {})[cursor] = None
+        if entry.stood_on:
+            entry.stood_on = False
+            for cursor in self.standing.pop(entry):
+                cursor.last = cursor.entries.before(entry)
+                self._stand(cursor)
         self._gone += 1
         if self._gone >= SWEEP + len(self.cursors):
             self._gone = 0
@@ -69,16 +64,25 @@ class Browsers:
         """A cursor of somebody who begins to look at `queue`."""
         cursor.browsers = self
         self.cursors[cursor] = queue.delivered
-        self.standing.setdefault(cursor.last, {})[cursor] = None
+        self._stand(cursor)
 
     def remove(self, cursor: QueueContext) -> None:
         """Its owner looks no longer."""
         cursor.browsers = None
         del self.cursors[cursor]
-        there = self.standing[cursor.last]
+        self._leave(cursor, cursor.last)
+
+    def _stand(self, cursor: QueueContext) -> None:
+        entry = cursor.last
+        entry.stood_on = True
+        self.standing.setdefault(entry, {})[cursor] = None
+
+    def _leave(self, cursor: QueueContext, entry: QueueEntry) -> None:
+        there = self.standing[entry]
         del there[cursor]
         if not there:
-            del self.standing[cursor.last]
+            del self.standing[entry]
+            entry.stood_on = False
 
     def share(self, queue: Queue, cursor: QueueContext) -> i64:
         """How many messages the owner of `cursor` may be shown in its turn, while the queue has consumers.

@@ -97,7 +97,7 @@ def concerns_cursors(queue: Queue, entry: QueueEntry) -> bool:
     if queue.context.behind or queue.filtered or queue.index is not None:
         return True
     browsers = queue.browsers
-    return browsers is not None and (not queue.entries.in_order or entry in browsers.standing)
+    return browsers is not None and (not queue.entries.in_order or entry.stood_on)
 
 
 def forget_everywhere(queue: Queue, entry: QueueEntry) -> None:

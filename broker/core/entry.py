@@ -41,6 +41,7 @@ class QueueEntry:
     `redelivered`: it may have been with a client before.
     `delivery_count`: how often it was acquired for delivery; browsing does not count.
     `uncounted`: how many of these came back in a way that does not count.
+    `stood_on`: a browser's cursor stands on it.
     `timer`: when its time is over; None: never. `own_time`: it is the message that says so, not the queue.
     `group`: the one that it is in, in a queue that has groups.
     """
@@ -51,6 +52,7 @@ class QueueEntry:
         self.state: u8 = AVAILABLE
         self.redelivered: bool = False
         self.own_time: bool = False
+        self.stood_on: bool = False
         self.uncounted: i32 = 0  # it takes no room where it stands
         self.delivery_count: i64 = 0
         self.owner: QueueConsumer | None = None

@@ -58,8 +58,10 @@ def check_index(queue: Queue, index: Index) -> None:
 def check_browsers(queue: Queue) -> list[QueueContext]:
     """It is known of each browser's cursor where it stands."""
     wanted = {consumer.context for consumer in queue.manager.all if not consumer.acquires}
+    stood_on = {entry for entry in (queue.entries.head, *queue.entries) if entry.stood_on}
     if queue.browsers is None:
         assert not wanted
+        assert not stood_on
         return []
     cursors = list(queue.browsers.cursors)
     assert wanted <= set(cursors)
@@ -68,4 +70,6 @@ def check_browsers(queue: Queue) -> list[QueueContext]:
     assert {cursor: entry for entry, cursor in standing} == {cursor: cursor.last for cursor in cursors}
     assert len(standing) == len(cursors)
     assert all(queue.browsers.standing.values()), "nobody stands there any more"
+    assert all(entry.stood_on for entry, _ in standing)
+    assert stood_on <= {entry for entry, _ in standing}
     return cursors
