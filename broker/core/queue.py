@@ -248,7 +248,7 @@ class Queue:
             wake_waiters(self, entry)
 
     def settle(self, entry: QueueEntry) -> None:
-        """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue has taken the entry back."""
+        """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue took it back, or is gone."""
         owner = entry.owner
         if entry.state != ACQUIRED or owner is None or self.deleted:
             return
@@ -275,7 +275,7 @@ class Queue:
             self.topology.receipts.consumed(message, self)
 
     def discard(self, entry: QueueEntry) -> None:
-        """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored if the queue has taken it back."""
+        """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored where `settle` is."""
         if entry.state == ACQUIRED and not self.deleted:
             dead_letter(self, entry, REJECTED)
 

@@ -51,13 +51,7 @@ class Timers:
         self.count += 1
         end = self._lane_end
         if in_turn and (end is None or end.due <= timer.due):
-            timer.place = _IN_LANE
-            timer.before = end
-            if end is None:
-                self._lane = timer
-            else:
-                end.after = timer
-            self._lane_end = timer
+            self._link(timer, end, None)
         else:
             heap = self._heap
             heap.append(timer)
@@ -80,19 +74,23 @@ class Timers:
                 self.start(timer, entry, not entry.own_time)
                 continue
             timer.entry = entry
-            timer.place = _IN_LANE
-            timer.before = before
-            timer.after = after
-            if before is None:
-                self._lane = timer
-            else:
-                before.after = timer
-            if after is None:
-                self._lane_end = timer
-            else:
-                after.before = timer
-            before = timer
             self.count += 1
+            self._link(timer, before, after)
+            before = timer
+
+    def _link(self, timer: Timer, before: Timer | None, after: Timer | None) -> None:
+        """Put `timer` into the lane, between these two."""
+        timer.place = _IN_LANE
+        timer.before = before
+        timer.after = after
+        if before is None:
+            self._lane = timer
+        else:
+            before.after = timer
+        if after is None:
+            self._lane_end = timer
+        else:
+            after.before = timer
 
     def stop(self, timer: Timer) -> None:
         """Have a timer stop; nothing happens if it does not run."""

@@ -1,14 +1,13 @@
 """Queues and exchanges with more bindings than go in one turn of the broker: to clients it is one step."""
 
-from collections.abc import Callable
-
 import pytest
 from pamqp.commands import Exchange, Queue
 from pamqp.common import FieldTable
 
-from tests.daemon import Daemon, DaemonStarter
+from tests.daemon import DaemonStarter
+from tests.endings import Ending, both_endings
 from tests.frames import method_bytes
-from tests.peer import Connector, Peer
+from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 from tests.topology_commands import bind_queue, drain
 
@@ -33,23 +32,10 @@ def bind_many(channel: PeerChannel, queue: str, exchange: str) -> None:
     bind_queue(channel, queue, exchange, str(MANY))
 
 
-def stop(daemon: Daemon, peer: Peer) -> None:
-    """End as a user ends it."""
-    daemon.terminate()
-    peer.expect_close(320)
-    daemon.expect_exit(0)
-
-
-def crash(daemon: Daemon, peer: Peer) -> None:
-    """End at once."""
-    daemon.kill()
-    peer.drop()
-
-
-@pytest.mark.parametrize("end", [stop, crash])
+@both_endings
 @pytest.mark.spec("amqp-0-9-1", "queue.delete")
 def test_a_queue_is_gone_with_its_bindings_when_its_deletion_is_answered(
-    start_daemon: DaemonStarter, connect: Connector, end: Callable[[Daemon, Peer], None]
+    start_daemon: DaemonStarter, connect: Connector, end: Ending
 ) -> None:
     daemon = start_daemon()
     channel = connect(daemon.address).channel()

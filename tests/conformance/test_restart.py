@@ -1,35 +1,17 @@
 """What survives a stop, and what survives a crash."""
 
-from collections.abc import Callable
-
 import pytest
 from pamqp.commands import Basic, Exchange, Queue
 
-from tests.daemon import Daemon, DaemonStarter
+from tests.daemon import DaemonStarter
+from tests.endings import Ending, both_endings, crash, stop
 from tests.field_bytes import FIELDS, field, long_string
 from tests.frames import METHOD, frame_bytes
-from tests.peer import Connector, Peer
+from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 from tests.topology_commands import bind_exchange, bind_queue, drain
 
 PERSISTENT = Basic.Properties(delivery_mode=2)
-
-
-def stop(daemon: Daemon, peer: Peer) -> None:
-    """End as a user ends it, with one connection that answers its close."""
-    daemon.terminate()
-    peer.expect_close(320)
-    daemon.expect_exit(0)
-
-
-def crash(daemon: Daemon, peer: Peer) -> None:
-    """End as the power ends it, except that what the kernel has is kept."""
-    daemon.kill()
-    peer.drop()
-
-
-Ending = Callable[[Daemon, Peer], None]
-both_endings = pytest.mark.parametrize("end", [stop, crash])
 
 
 def declare(channel: PeerChannel, exchange: str, kind: str, durable: bool) -> None:

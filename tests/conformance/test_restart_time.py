@@ -4,12 +4,10 @@ import pytest
 from pamqp.commands import Basic
 from pamqp.common import FieldTable
 
-from tests.conformance.test_restart import Ending, crash, stop
 from tests.daemon import DaemonStarter
+from tests.endings import Ending, both_endings
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
-
-both_endings = pytest.mark.parametrize("end", [stop, crash])
 
 
 def dead_lettering(channel: PeerChannel, name: str, to: str, **more: int) -> None:
