@@ -27,11 +27,16 @@ class Piece:
         else:
             self.offsets.setdefault(character, []).append(len(self.wild) - 1)
 
-    def at(self, text: str, start: int) -> bool:
-        """Whether the piece stands in `text` at `start`."""
-        if self.plain:
-            return text.startswith(self.text, start)
-        if start + len(self.text) > len(text):
+    def begins(self, text: str) -> bool:
+        """Whether `text` begins with the piece."""
+        return text.startswith(self.text) if self.plain else self._stands(text, 0)
+
+    def ends(self, text: str) -> bool:
+        """Whether `text` ends with the piece."""
+        return text.endswith(self.text) if self.plain else self._stands(text, len(text) - len(self.text))
+
+    def _stands(self, text: str, start: int) -> bool:
+        if start < 0 or start + len(self.text) > len(text):
             return False
         for index, wild in enumerate(self.wild):
             if not wild and self.text[index] != text[start + index]:
@@ -100,14 +105,12 @@ class Like:
     def matches(self, text: str) -> bool:
         """Whether the whole text is as the pattern."""
         first = self._pieces[0]
-        if not first.at(text, 0):
-            return False
         start = len(first.text)
         if len(self._pieces) == 1:
-            return start == len(text)
+            return start == len(text) and first.begins(text)
         last = self._pieces[-1]
         end = len(text) - len(last.text)
-        if end < start or not last.at(text, end):
+        if end < start or not first.begins(text) or not last.ends(text):
             return False
         for piece in self._pieces[1:-1]:  # the first place will do: it leaves the most to the others
             place = piece.find(text, start, end)
