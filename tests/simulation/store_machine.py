@@ -47,6 +47,12 @@ class Machine(Work):
             if self.log.stopped and self.rng.random() < 0.2:
                 self._crash_or_kill()
         self._crash()
+        self._forget()
+
+    def _forget(self) -> None:
+        """A log is used no longer: its messages, which are not collected in cycles, let go of each other."""
+        for segment in self.log.segments.all():
+            segment.forget_all()
 
     def _one_step(self) -> None:
         draw = self.rng.random()
@@ -173,6 +179,8 @@ class Machine(Work):
             f"after recovery {self.recoveries}: {difference(found, possible)}"
         )
         assert report.clean == clean or (clean and self.interrupted)
+        if not self.fresh:
+            self._forget()
         self.log = log
         self.model.recovered(found)
         self.queues = {number: logged_queue(number) for number in sink.queues}

@@ -131,6 +131,8 @@ class Life:
             for entry in list(queue.entries):
                 entry.prev = entry.next = None
                 entry.owner = entry.timer = entry.group = None
+        for segment in self.log.segments.all():
+            segment.forget_all()
 
     def close(self) -> None:
         """A clean stop."""
