@@ -59,6 +59,10 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
                 if held.consumer.target.session_credit is not None:
                     for entry in held.entries:
                         window.use(entry.message.size)
+        for settlement in channel.virtual_host.settlements:  # and these with the turns that they have to come
+            for holder, settled in settlement.rest():
+                if holder.target.session_credit is window:
+                    window.use(settled.message.size)
     window.resize(count, size)
 
 

@@ -17,7 +17,7 @@ from broker.core.entry import QueueEntry
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
 from broker.core.release import deliver_again
-from broker.core.settling import restore, settle_all
+from broker.core.settling import restore, settle_runs
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
 
@@ -54,11 +54,7 @@ def settle_up_to(channel: Channel, tag: i64) -> None:
     """basic.ack of several, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
     if not known(channel, tag, True, BASIC_ACK):
         return
-    for consumer, entries in channel.unacked.take_up_to(tag):
-        if consumer.acquires:
-            settle_all(consumer.queue, entries, consumer)
-        else:
-            restore(entries, consumer)
+    settle_runs(channel.unacked.take_up_to(tag), channel.virtual_host)
 
 
 def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:

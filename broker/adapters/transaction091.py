@@ -66,6 +66,8 @@ class Transaction091(Transaction):
         self.channel = channel
         self.bytes: i64 = 0
         self._tags: set[int] = set()
+        self._run: i64 = 0  # the settlement of which not all may be in it,
+        self._known: i64 = 0  # and how many of that are
         self.ended = False
 
     def publish(self, publication: Publication, message: Message, keys: list[str]) -> i64:
@@ -94,9 +96,14 @@ class Transaction091(Transaction):
     def tags(self) -> set[int]:
         """Those of the deliveries whose settlement it holds."""
         known = self._tags
-        if len(known) != sum([len(held.tags) for held in self.settlements]):
-            for held in self.settlements:
-                known.update(held.tags)
+        while self._run < len(self.settlements):
+            tags = self.settlements[self._run].tags
+            known.update(tags[self._known :])
+            self._known = len(tags)
+            if self._run == len(self.settlements) - 1:
+                break  # it may become longer
+            self._run += 1
+            self._known = 0
         return known
 
     def roll_back(self) -> None:
@@ -110,6 +117,7 @@ class Transaction091(Transaction):
         self.channel.unacked.put_back(again)
         self.settlements = []
         self._tags.clear()
+        self._run = self._known = 0
 
     def committed(self) -> None:
         """Say so (Transaction)."""

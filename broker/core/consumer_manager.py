@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from broker.core.context import QueueContext
     from broker.core.discarding import DiscardedLater
     from broker.core.purging import Purge
-    from broker.core.settling import SettledInSlices
     from broker.core.start_gate import StartGate
 
 TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
@@ -105,8 +104,7 @@ class QueueConsumerManager:
     each has a rank of its own; else the rank is the priority. A change of it holds from when nobody acquires.
     [ActiveMQ strictOrderDispatch]
     `gate`: nobody is served as long as it is shut, if there is one. `purges`: nor as long as one goes on, the
-    first of them; the others wait. `discards`, `settlements`: what they have refused, or settled, and still
-    have, if that is much.
+    first of them; the others wait. `discards`: what they have refused and still have, if that is much.
     `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
     `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
     that had been told found nothing.
@@ -127,7 +125,6 @@ class QueueConsumerManager:
         self.gate: StartGate | None = None
         self.purges: list[Purge] = []
         self.discards: DiscardedLater | None = None
-        self.settlements: list[SettledInSlices] = []
         self._ranked: bool = False  # whether those that acquire now have ranks of their own
         self._turns: i64 = 0
         self._rotations: i64 = 0

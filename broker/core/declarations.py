@@ -276,8 +276,8 @@ class Declarations(Topology):
     def _delete_queue(self, queue: Queue) -> None:
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
-        for settlement in list(queue.manager.settlements):
-            settlement.finish()
+        if queue.unacked > 0:
+            self.finish_settlements()
         if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))
         self.delete_exchanges(self.remove_queue(queue))

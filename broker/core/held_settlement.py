@@ -125,7 +125,11 @@ class HeldSettlement:
 
 
 def settle_held(settlements: list[HeldSettlement], store: MessageStore) -> None:
-    """Settle what is valid, and give back what is to be released, all of one consumer at once."""
+    """Settle what is valid, and give back what is to be released, all of one consumer at once.
+
+    Not in slices: whoever copies the log forward must not find what the log says is settled, nor receipts
+    that have been foretold and not told.
+    """
     released: dict[tuple[QueueConsumer, int], list[QueueEntry]] = {}
     for held in settlements:
         if held.outcome == RELEASE:
@@ -136,8 +140,7 @@ def settle_held(settlements: list[HeldSettlement], store: MessageStore) -> None:
         if consumer.acquires:
             consumer.queue.release(entries, consumer, returned)
     for held in settlements:
-        consumer = held.consumer
-        if consumer.acquires and held.outcome == SETTLE:
-            settle_all(consumer.queue, held.entries, consumer)
+        if held.outcome == SETTLE:
+            settle_all(held.entries, held.consumer)
         else:
-            restore(held.entries, consumer)
+            restore(held.entries, held.consumer)

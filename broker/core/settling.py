@@ -1,7 +1,8 @@
-"""Very many deliveries of one consumer are settled at once."""
+"""Very many deliveries are settled by one step of their client."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -9,66 +10,98 @@ from mypy_extensions import i64
 from broker.core.consumer import QueueConsumer
 from broker.core.contexts import concerns_cursors
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
-from broker.core.schedule import Schedule
-from broker.core.slices import Slices
+from broker.core.message import TELLS_CONSUMED
+from broker.core.schedule import Alarm
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+    from broker.core.topology import Topology
 
-SLICE: Final[i64] = 5000  # entries that are settled in one turn: one or two milliseconds
-RECEIPT: Final[i64] = 50  # as many entries as one whose publisher wants a receipt
+SLICE: Final[i64] = 5000  # deliveries that are settled in one turn: one or two milliseconds
+RECEIPT: Final[i64] = 50  # as many deliveries as one whose publisher wants a receipt
+
+Run = tuple[QueueConsumer, list[QueueEntry]]
+"""Deliveries of one consumer."""
 
 
-def settle_all(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has; all of them restore its credit.
 
-    As `Queue.settle` of each, in their order, but counted together and for less: a client may acknowledge
-    100,000 by one frame. What is too much for one turn stays with `consumer` until turns to come, in which
-    nobody else can settle it or give it back.
+    As `Queue.settle` of each, in their order, but counted together and for less.
     """
-    if len(entries) <= SLICE // RECEIPT or queue.topology is None or queue.deleted:
-        _settle(queue, entries, consumer)
+    queue = consumer.queue
+    if consumer.acquires and not queue.deleted:
+        _leave(queue, entries, consumer)
+    restore(entries, consumer)
+
+
+def settle_runs(runs: list[Run], topology: Topology) -> None:
+    """The same for all of `runs`, in slices: a client may acknowledge 100,000 by one frame.
+
+    What is too much for one turn stays with its consumer until turns to come, in which nobody else can settle
+    it or give it back.
+    """
+    count: i64 = 0
+    for run in runs:
+        count += len(run[1])
+    if count <= SLICE // RECEIPT:
+        for consumer, entries in runs:
+            settle_all(entries, consumer)
         return
-    slices = SettledInSlices(queue, entries, consumer, queue.topology.schedule)
-    queue.manager.settlements.append(slices)
-    slices.begin()
+    later = SettledLater(runs, topology)
+    topology.settlements.append(later)
+    later.ring()
 
 
 @final
-class SettledInSlices(Slices):
-    """`entries`, which `consumer` has settled, leave."""
+class SettledLater(Alarm):
+    """Deliveries that clients have settled, and that leave in turns to come.
 
-    def __init__(
-        self, queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, schedule: Schedule
-    ) -> None:
-        super().__init__(entries, SLICE, schedule)
-        self._queue = queue
-        self._consumer = consumer
+    What has left is let go of at once: to free it all is as much work as to settle it. `runs` is taken over.
+    """
 
-    def reach(self, first: i64) -> i64:
-        """Where the slice ends that begins with the entry at `first` (Slices)."""
-        room = SLICE
-        while room > 0 and first < len(self._entries):
-            room -= RECEIPT if self._entries[first].message.marks != 0 else 1
-            first += 1
-        return first
+    def __init__(self, runs: list[Run], topology: Topology) -> None:
+        super().__init__()
+        self._topology = topology
+        self._left = runs  # the last one first, and so each of them
+        runs.reverse()
+        for _, entries in runs:
+            entries.reverse()
 
-    def take(self, entries: list[QueueEntry]) -> None:
-        """Have these leave (Slices)."""
-        if self.is_over():
-            self._queue.manager.settlements.remove(self)
-        _settle(self._queue, entries, self._consumer)
+    def rest(self) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
+        """Those that have not left yet, in no order, each with its consumer."""
+        for consumer, entries in self._left:
+            for entry in entries:
+                yield consumer, entry
+
+    def ring(self) -> None:
+        """Have a slice of them leave (Alarm)."""
+        self._settle(SLICE)
+        if self._left:
+            schedule = self._topology.schedule
+            schedule.set(self, schedule.now())
+        else:
+            self._topology.settlements.remove(self)
 
     def finish(self) -> None:
-        """The queue is about to be deleted, and the rest with it, which was settled before."""
-        queue = self._queue
-        queue.manager.settlements.remove(self)
-        rest = self.rest()
-        for entry in rest:
-            if entry.is_with(self._consumer):
-                queue.counters.acked += 1
-                _tell_publisher(queue, entry)
-        restore(rest, self._consumer)
+        """Have all of them leave: their queue is about to be deleted, or the broker stops."""
+        self._topology.schedule.cancel(self)
+        while self._left:
+            self._settle(SLICE)
+        self._topology.settlements.remove(self)
+
+    def _settle(self, room: i64) -> None:
+        while self._left and room > 0:
+            consumer, left = self._left[-1]
+            entries: list[QueueEntry] = []
+            room -= 1  # so that many short runs are no long turn either
+            while left and room >= 0:
+                entry = left.pop()
+                entries.append(entry)
+                room -= RECEIPT if entry.message.marks & TELLS_CONSUMED else 1
+            if not left:
+                self._left.pop()
+            settle_all(entries, consumer)
 
 
 def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
@@ -77,12 +110,6 @@ def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     for entry in entries:
         size += entry.message.size
     consumer.target.restore_all(len(entries), size)
-
-
-def _settle(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    if not queue.deleted:
-        _leave(queue, entries, consumer)
-    restore(entries, consumer)
 
 
 def _leave(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:

@@ -22,10 +22,6 @@ class Slices(Alarm):
         self._schedule = schedule
         self._done: i64 = 0
 
-    def reach(self, first: i64) -> i64:
-        """Where the slice ends that begins with the entry at `first`."""
-        return first + self._most
-
     def take(self, entries: list[QueueEntry]) -> None:
         """Do it to these."""
         raise NotImplementedError
@@ -34,21 +30,10 @@ class Slices(Alarm):
         """Do the first slice."""
         self.ring()
 
-    def is_over(self) -> bool:
-        """Whether every slice has had its turn, or has it now."""
-        return self._done >= len(self._entries)
-
-    def rest(self) -> list[QueueEntry]:
-        """Those whose turn is to come; it does not come any more."""
-        rest = self._entries[self._done :]
-        self._done = len(self._entries)
-        self._schedule.cancel(self)
-        return rest
-
     def ring(self) -> None:
         """Do another slice (Alarm)."""
         first = self._done
-        self._done = self.reach(first)
-        if not self.is_over():
+        self._done += self._most
+        if self._done < len(self._entries):
             self._schedule.set(self, self._schedule.now())
         self.take(self._entries[first : self._done])

@@ -32,6 +32,7 @@ from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import Receipts, ReceiptWriter, bare_receipt
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
+from broker.core.settling import SettledLater
 from broker.core.view import MessageView, Views
 from broker.core.volatile import Volatile
 
@@ -92,6 +93,7 @@ class Topology:
         self.write_receipt: ReceiptWriter = bare_receipt
         self.receipts = Receipts(self)
         self.bindings = Bindings(schedule)
+        self.settlements: list[SettledLater] = []  # what clients have settled and have turns to come
         self._owned: dict[object, dict[Queue, None]] = {}
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
@@ -235,8 +237,14 @@ class Topology:
         if not owned:
             del self._owned[owner]
 
+    def finish_settlements(self) -> None:
+        """Have all leave that clients have settled."""
+        for settlement in list(self.settlements):
+            settlement.finish()
+
     def clear(self) -> None:
         """Remove everything: the virtual host is deleted."""
+        self.finish_settlements()
         self.policies.stop()
         for queue in list(self.queues.values()):
             self.remove_queue(queue)

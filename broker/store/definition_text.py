@@ -37,11 +37,14 @@ class DefinitionText:
         if self._known:  # or it will be described with everything else
             self._parts.append(text)
             self._changed += len(text)
+            if self._changed > max(self._described, CHANGES_MIN):
+                self._known = False
+                self._parts = []
         return text
 
     def text(self) -> bytes:
         """All of it: the elements of a list in JSON."""
-        if not self._known or self._changed > max(self._described, CHANGES_MIN):
+        if not self._known:
             described = encode_json(self.describe())[1:-1]
             self._known = True
             self._parts = [described] if described else []

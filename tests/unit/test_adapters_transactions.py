@@ -242,3 +242,25 @@ def test_a_window_made_for_the_channel_counts_what_the_transaction_holds(house: 
     client.send(Tx.Commit(), 1)
     house.store.complete()
     assert channel.window.used == 0
+
+
+def test_it_knows_whose_settlement_it_holds(house: House) -> None:
+    client = house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+    for _ in range(9):
+        client.publish("q")
+    client.send(Basic.Consume(queue="q", consumer_tag="c"), 1)
+    house.turns.run()
+    client.send(Tx.Select(), 1)
+    (channel,) = [each for each in client.connection.wire.channels if isinstance(each, ChannelOf091)]
+    assert channel.transaction is not None
+    held: set[int] = set()
+    for tag in (1, 2, 4, 3, 5, 6, 8):
+        client.send(Basic.Ack(tag) if tag < 4 or tag > 5 else Basic.Reject(tag, True), 1)
+        held.add(tag)
+        if tag != 4:
+            assert channel.transaction.tags() == held
+    client.send(Tx.Rollback(), 1)
+    assert channel.transaction.tags() == set()
+    client.send(Basic.Ack(0, True), 1)
+    assert channel.transaction.tags() == set(range(1, 10))

@@ -1,5 +1,6 @@
 """A client settles very many deliveries by one frame: they leave bit by bit."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,19 +8,27 @@ from pamqp.commands import Basic, Tx
 
 from broker.core.message import TELLS_CONSUMED
 from broker.core.queue import Queue
-from broker.core.settling import RECEIPT, SLICE, settle_all
+from broker.core.settling import RECEIPT, SLICE, settle_runs
+from broker.store.restore import close
 from tests.bench.loop import Site
 from tests.dispatch import Client
 from tests.office import Office
+from tests.simulation.broker_life import Life
+from tests.simulation.sim_disk import SimDisk
 from tests.yard import Yard, delivered, numbers
 
 MOST = int(SLICE)
 MANY = 2 * MOST + 1
 
 
-def settle(client: Client) -> None:
-    entries, client.held = client.held, []
-    settle_all(client.queue, entries, client.consumer)
+def settle(*clients: Client) -> None:
+    """All that they have, by one frame of a channel that has them all."""
+    runs = [(client.consumer, client.held) for client in clients]
+    for client in clients:
+        client.held = []
+    topology = clients[0].queue.topology
+    assert topology is not None
+    settle_runs(runs, topology)
 
 
 def settled(count: int = MANY, prefetch: int = 0, **arguments: Any) -> tuple[Yard, Queue, Client]:
@@ -37,19 +46,20 @@ def turn(yard: Yard) -> None:
 
 def test_they_leave_in_slices_and_make_room_as_they_leave() -> None:
     yard, queue, client = settled(prefetch=MANY)
-    assert queue.manager.settlements
+    assert yard.vhost.settlements
     seen = []
     for _ in range(3):
         seen.append((queue.acked, queue.unacked, client.consumer.inflight, client.credit.used))
         turn(yard)
     assert seen == [(MOST, MOST + 1, MOST + 1, MOST + 1), (2 * MOST, 1, 1, 1), (MANY, 0, 0, 0)]
-    assert not queue.manager.settlements
+    assert not yard.vhost.settlements
     assert numbers(queue) == []
 
 
 def test_few_leave_at_once() -> None:
-    _, queue, client = settled(MOST)
-    assert (queue.acked, queue.unacked, queue.manager.settlements, client.credit.used) == (MOST, 0, [], 0)
+    few = MOST // int(RECEIPT)
+    yard, queue, client = settled(few)
+    assert (queue.acked, queue.unacked, yard.vhost.settlements, client.credit.used) == (few, 0, [], 0)
 
 
 def test_what_is_settled_later_may_leave_before() -> None:
@@ -61,7 +71,7 @@ def test_what_is_settled_later_may_leave_before() -> None:
     yard.publish(count=MANY)
     yard.run()
     settle(client)
-    assert len(queue.manager.settlements) == 2
+    assert len(yard.vhost.settlements) == 2
     yard.clock.advance(0)
     assert (queue.acked, queue.unacked, numbers(queue)) == (2 * MANY + 1, 0, [])
 
@@ -91,12 +101,47 @@ def test_who_waits_for_the_last_of_them_is_served_then(exclusive: dict[str, bool
 def test_the_queue_is_deleted_meanwhile() -> None:
     yard, queue, client = settled(prefetch=MANY)
     yard.vhost.delete_queue("q", False, False)
-    assert (queue.manager.settlements, yard.counters.acked) == ([], MANY)
+    assert (yard.vhost.settlements, yard.counters.acked) == ([], MANY)
     yard.clock.advance(0)
     assert (client.consumer.inflight, numbers(queue)) == (0, [])
 
 
-def test_a_transaction_that_settles_many() -> None:
+def test_a_turn_is_no_longer_where_consumers_take_turns() -> None:
+    yard, queue, client = delivered(MANY)
+    runs = [(client.consumer, [entry]) for entry in client.held]
+    settle_runs(runs, yard.vhost)
+    assert queue.acked == MOST // 2
+    yard.clock.advance(0)
+    assert (queue.acked, queue.unacked) == (MANY, 0)
+
+
+def test_a_clean_stop_takes_what_was_settled() -> None:
+    disk = SimDisk(Random(1))
+    life = Life(disk)
+    life.declare("q")
+    for number in range(MANY):
+        life.publish("q", b"%d" % number)
+    consumer, entries = life.take("q")
+    settle_runs([(consumer, entries)], life.vhost)
+    assert consumer.queue.acked == MOST
+    close(life.broker, life.log)
+    again = Life(disk)
+    assert again.held() == {"q": []}
+
+
+def test_a_window_that_is_made_meanwhile() -> None:
+    site = Site()
+    queue = site.declare("q")
+    site.fill(site.open(), "q", MANY + 100)
+    client = site.consumer("q", MANY)
+    site.loop.run()
+    client.send(Basic.Ack(0, True), 1)
+    client.send(Basic.Qos(0, 10, True), 1)
+    site.loop.run()
+    assert (queue.acked, queue.unacked) == (MANY, 10)
+
+
+def test_a_transaction_that_settles_many_does_so_in_one_step() -> None:
     site = Site()
     queue = site.declare("q")
     site.fill(site.open(), "q", MANY + 1)
@@ -105,9 +150,7 @@ def test_a_transaction_that_settles_many() -> None:
     site.ask(client, Tx.Select())
     site.ask(client, Basic.Ack(0, True))
     site.ask(client, Tx.Commit())
-    assert (queue.acked, queue.unacked) == (MOST, MOST + 1)
-    site.loop.run()
-    assert (queue.acked, queue.unacked, queue.ready) == (MANY, 1, 0)
+    assert (queue.acked, queue.unacked) == (MANY, 0)
 
 
 @pytest.mark.parametrize("deleted", [False, True])
@@ -118,7 +161,7 @@ def test_many_at_once_are_told_of_in_slices_and_before_their_queue_goes(deleted:
         office.send(TELLS_CONSUMED, persistent=False)
     client = office.client(office.q)
     office.run()
-    settle_all(office.q, client.held, client.consumer)
+    settle(client)
     assert office.q.acked == most
     if deleted:
         office.vhost.delete_queue("q", False, False)

@@ -43,7 +43,7 @@ def one_by_one(client: Client, numbers: list[int]) -> None:
 def at_once(client: Client, numbers: list[int]) -> None:
     chosen = [client.deliveries[client.numbers.index(number)] for number in numbers]
     assert client.consumer.acquires
-    settle_all(client.queue, chosen, client.consumer)
+    settle_all(chosen, client.consumer)
     client.held = [entry for entry in client.held if entry not in chosen]
 
 
@@ -90,10 +90,10 @@ def test_only_what_the_consumer_has_is_settled() -> None:
     bench.run()
     mine, others = list(client.held), list(other.held)
     bench.queue.release([mine[0]], client.consumer)
-    settle_all(bench.queue, [*mine, *others, mine[1]], client.consumer)
+    settle_all([*mine, *others, mine[1]], client.consumer)
     assert (bench.queue.acked, bench.queue.unacked, client.consumer.inflight) == (1, 2, 0)
     dispose(bench.queue, HandClock().schedule)
-    settle_all(bench.queue, others, other.consumer)
+    settle_all(others, other.consumer)
     assert bench.queue.acked == 1
 
 
