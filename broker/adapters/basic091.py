@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
@@ -12,7 +13,9 @@ from broker.adapters.consuming091 import cancel, consume
 from broker.adapters.getting091 import get
 from broker.adapters.settling import give_back, recover_deliveries
 from broker.adapters.topology091 import Handler
+from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -48,22 +51,29 @@ def _limit(channel: Channel, count: i64, size: i64) -> None:
         for target in channel.targets.values():
             if not target.no_ack:
                 target.share(window)
-        unacked = channel.unacked
-        for tag in unacked.up_to(0):
-            delivery = unacked.find(tag)
-            consumer = unacked.holder
-            if delivery is not None and consumer is not None and consumer.target.session_credit is not None:
-                window.use(delivery.message.size)
-        if channel.transaction is not None:
-            for held in channel.transaction.settlements:  # they give their credit back with the commit
-                if held.consumer.target.session_credit is not None:
-                    for entry in held.entries:
-                        window.use(entry.message.size)
-        for settlement in channel.virtual_host.settlements:  # and these with the turns that they have to come
-            for holder, settled in settlement.rest():
-                if holder.target.session_credit is window:
-                    window.use(settled.message.size)
+        for consumer, entry in _unsettled(channel):
+            if consumer.target.session_credit is window:
+                window.use(entry.message.size)
     window.resize(count, size)
+
+
+def _unsettled(channel: Channel) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
+    """The deliveries that have not given their credit back."""
+    unacked = channel.unacked
+    for tag in unacked.up_to(0):
+        delivery = unacked.find(tag)
+        holder = unacked.holder
+        if delivery is not None and holder is not None:
+            yield holder, delivery
+    if channel.transaction is not None:
+        for held in channel.transaction.settlements:
+            for entry in held.entries:
+                yield held.consumer, entry
+    for later in channel.virtual_host.settlements:
+        if later.session is channel.session:
+            for consumer, entries in later.rest():
+                for entry in entries:
+                    yield consumer, entry
 
 
 def reject(channel: Channel, frame: commands.Basic.Reject) -> None:

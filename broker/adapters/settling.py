@@ -54,7 +54,7 @@ def settle_up_to(channel: Channel, tag: i64) -> None:
     """basic.ack of several, 0: of all. [amqp-0-9-1 1.8.3.13.2]"""
     if not known(channel, tag, True, BASIC_ACK):
         return
-    settle_runs(channel.unacked.take_up_to(tag), channel.virtual_host)
+    settle_runs(channel.unacked.take_up_to(tag), channel.session, channel.virtual_host)
 
 
 def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method: int) -> None:

@@ -277,7 +277,7 @@ class Declarations(Topology):
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
         if queue.unacked > 0:
-            self.finish_settlements()
+            self.finish_settlements(queue)
         if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))
         self.delete_exchanges(self.remove_queue(queue))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -15,6 +14,7 @@ from broker.core.schedule import Alarm
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+    from broker.core.session import Session
     from broker.core.topology import Topology
 
 SLICE: Final[i64] = 5000  # deliveries that are settled in one turn: one or two milliseconds
@@ -35,11 +35,11 @@ def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     restore(entries, consumer)
 
 
-def settle_runs(runs: list[Run], topology: Topology) -> None:
-    """The same for all of `runs`, in slices: a client may acknowledge 100,000 by one frame.
+def settle_runs(runs: list[Run], session: Session, topology: Topology) -> None:
+    """The same for all of `runs`, which `session` had: a client may acknowledge 100,000 by one frame.
 
-    What is too much for one turn stays with its consumer until turns to come, in which nobody else can settle
-    it or give it back.
+    They go in slices. What is too much for one turn stays with its consumer until turns to come, in which
+    nobody else can settle it or give it back.
     """
     count: i64 = 0
     for run in runs:
@@ -48,47 +48,58 @@ def settle_runs(runs: list[Run], topology: Topology) -> None:
         for consumer, entries in runs:
             settle_all(entries, consumer)
         return
-    later = SettledLater(runs, topology)
+    later = SettledLater(runs, session, topology)
     topology.settlements.append(later)
-    later.ring()
+    if len(topology.settlements) == 1:
+        later.ring()
+    else:  # one slice was enough for this turn
+        topology.schedule.set(later, topology.schedule.now())
 
 
 @final
 class SettledLater(Alarm):
-    """Deliveries that clients have settled, and that leave in turns to come.
+    """Deliveries that the client of `session` has settled, and that leave in turns to come.
 
     What has left is let go of at once: to free it all is as much work as to settle it. `runs` is taken over.
     """
 
-    def __init__(self, runs: list[Run], topology: Topology) -> None:
+    def __init__(self, runs: list[Run], session: Session, topology: Topology) -> None:
         super().__init__()
+        self.session = session
         self._topology = topology
         self._left = runs  # the last one first, and so each of them
         runs.reverse()
         for _, entries in runs:
             entries.reverse()
 
-    def rest(self) -> Iterator[tuple[QueueConsumer, QueueEntry]]:
-        """Those that have not left yet, in no order, each with its consumer."""
-        for consumer, entries in self._left:
-            for entry in entries:
-                yield consumer, entry
+    def rest(self) -> list[Run]:
+        """Those that have not left yet, in no order."""
+        return self._left
 
     def ring(self) -> None:
         """Have a slice of them leave (Alarm)."""
+        schedule = self._topology.schedule
+        schedule.set(self, schedule.now())  # first: should one slice fail, the others follow
         self._settle(SLICE)
-        if self._left:
-            schedule = self._topology.schedule
-            schedule.set(self, schedule.now())
-        else:
-            self._topology.settlements.remove(self)
+        self._end()
 
-    def finish(self) -> None:
-        """Have all of them leave: their queue is about to be deleted, or the broker stops."""
-        self._topology.schedule.cancel(self)
-        while self._left:
-            self._settle(SLICE)
-        self._topology.settlements.remove(self)
+    def finish(self, queue: Queue | None) -> None:
+        """Have those leave that `queue` has, which is about to be deleted; None: all."""
+        mine: list[Run] = []
+        others: list[Run] = []
+        for run in self._left:
+            (mine if queue is None or run[0].queue is queue else others).append(run)
+        self._left = others
+        for consumer, entries in reversed(mine):
+            entries.reverse()
+            settle_all(entries, consumer)
+        self._end()
+
+    def _end(self) -> None:
+        topology = self._topology
+        if not self._left and self in topology.settlements:
+            topology.settlements.remove(self)
+            topology.schedule.cancel(self)
 
     def _settle(self, room: i64) -> None:
         while self._left and room > 0:

@@ -237,10 +237,10 @@ class Topology:
         if not owned:
             del self._owned[owner]
 
-    def finish_settlements(self) -> None:
-        """Have all leave that clients have settled."""
+    def finish_settlements(self, queue: Queue | None = None) -> None:
+        """Have all leave that clients have settled; or what one queue has, which is about to be deleted."""
         for settlement in list(self.settlements):
-            settlement.finish()
+            settlement.finish(queue)
 
     def clear(self) -> None:
         """Remove everything: the virtual host is deleted."""

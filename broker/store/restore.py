@@ -15,14 +15,11 @@ from broker.store.reading import RecoverySink
 def close(broker: Broker, log: Log) -> None:
     """Mark every entry that a client has seen, then sync and close. Raises StoreFailed if that failed.
 
-    What clients have settled or refused leaves before, if it has turns to come. Volatile queues say what goes
-    with the broker.
+    What clients have settled leaves before, if it has turns to come. What they have refused comes back then:
+    there may be more dead letters than fit into one batch. Volatile queues say what goes with the broker.
     """
     for vhost in broker.vhosts.values():
         vhost.finish_settlements()
-        for queue in vhost.queues.values():
-            if queue.manager.discards is not None:
-                queue.manager.discards.finish()
         for queue in vhost.queues.values():
             if queue.volatile is not None:
                 log.append_definition(queue_change(vhost.name, queue, True))

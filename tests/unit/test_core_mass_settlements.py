@@ -28,7 +28,7 @@ def settle(*clients: Client) -> None:
         client.held = []
     topology = clients[0].queue.topology
     assert topology is not None
-    settle_runs(runs, topology)
+    settle_runs(runs, clients[0].session, topology)
 
 
 def settled(count: int = MANY, prefetch: int = 0, **arguments: Any) -> tuple[Yard, Queue, Client]:
@@ -109,10 +109,40 @@ def test_the_queue_is_deleted_meanwhile() -> None:
 def test_a_turn_is_no_longer_where_consumers_take_turns() -> None:
     yard, queue, client = delivered(MANY)
     runs = [(client.consumer, [entry]) for entry in client.held]
-    settle_runs(runs, yard.vhost)
+    settle_runs(runs, client.session, yard.vhost)
     assert queue.acked == MOST // 2
     yard.clock.advance(0)
     assert (queue.acked, queue.unacked) == (MANY, 0)
+
+
+def test_a_frame_behind_one_that_is_not_through_waits() -> None:
+    yard, queue, client = settled()
+    yard.publish(count=MOST)
+    yard.run()
+    settle(client)
+    assert queue.acked == MOST
+    client.vanish()
+    yard.clock.advance(0)
+    assert (queue.acked, queue.unacked, numbers(queue)) == (MANY + MOST, 0, [])
+
+
+def test_a_queue_that_is_deleted_settles_what_it_has_and_nothing_else() -> None:
+    yard, queue, client = delivered(MANY)
+    other = yard.queue("other")
+    second = yard.client(other)
+    yard.publish("other", count=MANY)
+    third = yard.client(yard.queue("third"))
+    yard.publish("third")
+    yard.run()
+    settle(client, second)
+    before = int(queue.acked) + int(other.acked)
+    yard.vhost.delete_queue("third", False, False)
+    assert (third.consumer.inflight, int(queue.acked) + int(other.acked)) == (0, before)
+    yard.vhost.delete_queue("other", False, False)
+    assert yard.counters.acked == before + MANY
+    assert yard.vhost.settlements
+    yard.clock.advance(0)
+    assert (queue.acked, yard.vhost.settlements) == (MANY, [])
 
 
 def test_a_clean_stop_takes_what_was_settled() -> None:
@@ -122,7 +152,7 @@ def test_a_clean_stop_takes_what_was_settled() -> None:
     for number in range(MANY):
         life.publish("q", b"%d" % number)
     consumer, entries = life.take("q")
-    settle_runs([(consumer, entries)], life.vhost)
+    settle_runs([(consumer, entries)], consumer.target.session, life.vhost)
     assert consumer.queue.acked == MOST
     close(life.broker, life.log)
     again = Life(disk)
