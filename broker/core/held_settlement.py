@@ -14,7 +14,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.leaving import drop
 from broker.core.passage import Passage
 from broker.core.ports import MessageStore
-from broker.core.settling import restore, settle_all
+from broker.core.settling import leave_all, restore
 
 if TYPE_CHECKING:
     from broker.core.foretelling import Foretelling
@@ -132,15 +132,14 @@ def settle_held(settlements: list[HeldSettlement], store: MessageStore) -> None:
     """
     released: dict[tuple[QueueConsumer, int], list[QueueEntry]] = {}
     for held in settlements:
-        if held.outcome == RELEASE:
+        if held.outcome == SETTLE:
+            leave_all(held.entries, held.consumer)
+        elif held.outcome == RELEASE:
             released.setdefault((held.consumer, int(held.returned)), []).extend(held.entries)
-        elif held.outcome != SETTLE:
+        else:
             held.put(store)
     for (consumer, returned), entries in released.items():
         if consumer.acquires:
             consumer.queue.release(entries, consumer, returned)
     for held in settlements:
-        if held.outcome == SETTLE:
-            settle_all(held.entries, held.consumer)
-        else:
-            restore(held.entries, held.consumer)
+        restore(held.entries, held.consumer)

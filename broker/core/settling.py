@@ -29,9 +29,7 @@ def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 
     As `Queue.settle` of each, in their order, but counted together and for less.
     """
-    queue = consumer.queue
-    if consumer.acquires and not queue.deleted:
-        _leave(queue, entries, consumer)
+    leave_all(entries, consumer)
     restore(entries, consumer)
 
 
@@ -123,7 +121,11 @@ def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     consumer.target.restore_all(len(entries), size)
 
 
-def _leave(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+def leave_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+    """The same, but nothing restores credit."""
+    queue = consumer.queue
+    if not consumer.acquires or queue.deleted:
+        return
     settled: list[QueueEntry] = []
     size: i64 = 0
     for entry in entries:

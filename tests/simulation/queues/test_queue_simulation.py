@@ -34,6 +34,7 @@ RARE = (  # what few seeds exercise
     ("ids", 5),
     ("operations", 380),
     ("redriven, in the log", 2),
+    ("groups, one consumer", 50670),
 )
 NIGHTLY = 10_000
 CHUNK = 1_000
