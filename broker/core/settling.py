@@ -122,7 +122,7 @@ def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
 
 
 def leave_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """The same, but nothing restores credit."""
+    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has; nothing restores its credit."""
     queue = consumer.queue
     if not consumer.acquires or queue.deleted:
         return
@@ -156,12 +156,7 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
             linked.unlink(entry)
         if discipline is not None:
             discipline.left(entry, consumer)
-        _tell_publisher(queue, entry)
+        if message.marks != 0 and queue.topology is not None:
+            queue.topology.receipts.consumed(message, queue)
     if queue.election is not None:
         queue.election.delivery_ended()
-
-
-def _tell_publisher(queue: Queue, entry: QueueEntry) -> None:
-    message = entry.message
-    if message.marks != 0 and queue.topology is not None:
-        queue.topology.receipts.consumed(message, queue)
