@@ -125,7 +125,7 @@ class Transaction091(Transaction):
         channel = self.channel
         if channel.is_open():
             channel.reply(methods.method_frame(channel.number, c.TX_COMMIT_OK))
-            channel.connection.release(HELD_FOR_REPLY)
+        self._go_on()
 
     def failed(self, reason: str) -> None:
         """The channel ends (Transaction)."""
@@ -134,7 +134,13 @@ class Transaction091(Transaction):
         if channel.is_open():
             text = f"the transaction was not committed: the log has failed: {reason}"
             channel.fail(PRECONDITION_FAILED, text, c.TX_COMMIT)
-            channel.connection.release(HELD_FOR_REPLY)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Read on: the connection may be open although the channel has been closed meanwhile."""
+        connection = self.channel.connection
+        if connection.is_open():
+            connection.release(HELD_FOR_REPLY)
 
 
 def select(channel: Channel, frame: commands.Tx.Select) -> None:

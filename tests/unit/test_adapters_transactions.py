@@ -125,6 +125,24 @@ def test_a_client_that_goes_meanwhile_and_a_log_that_fails(house: House) -> None
     assert (counts(house, "in"), counts(house, "out"), counts(house, "aside")) == ((1, 0), (0, 0), (0, 0))
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_channel_that_the_broker_closes_meanwhile_holds_nobody_up(house: House, fails: bool) -> None:
+    client = working(house)
+    client.send(Channel.Open(), 2)
+    channel = client.connection.wire.channel(1)
+    assert isinstance(channel, ChannelOf091)
+    channel.fail(406, "a message is too long for it", 0)
+    if fails:
+        house.store.fail("no disk")
+    else:
+        house.store.complete()
+    assert client.edge.holds == 0
+    assert [type(frame) for frame in client.frames()] == [Channel.Close, Channel.OpenOk]
+    client.send(Channel.CloseOk(), 1)
+    client.send(Channel.Open(), 1)
+    assert [type(frame) for frame in client.frames()] == [Channel.OpenOk]
+
+
 def test_queues_that_are_deleted_meanwhile(house: House) -> None:
     other = house.open()
     client = working(house)
