@@ -75,6 +75,10 @@ class StandIns:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.letters: dict[Message, list[StandIn]] = {}
+        # what transactions have appended and not done yet: which queues let go of a letter, and what is to
+        # stand in for a message no longer
+        self._leaving: dict[Message, set[Queue]] = {}
+        self._ending: dict[Origin, set[StandIn]] = {}
 
     def append(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`."""
@@ -122,6 +126,11 @@ class StandIns:
     def settle(self, letter: Message, queue: Queue) -> None:
         """A queue has let go of a letter that stands in."""
         letter.references -= 1
+        leaving = self._leaving.get(letter)
+        if leaving is not None:
+            leaving.discard(queue)
+            if not leaving:
+                del self._leaving[letter]
         left: list[StandIn] = []
         for stand_in in self.letters.pop(letter):
             origin = stand_in.origin
@@ -129,6 +138,11 @@ class StandIns:
                 left.append(stand_in)
                 continue
             origin.letters -= 1
+            ending = self._ending.get(origin)
+            if ending is not None:
+                ending.discard(stand_in)
+                if not ending:
+                    del self._ending[origin]
             if origin.letters == 0:
                 self.log.append_settle(origin.message, origin.queue)
         if left:
@@ -137,10 +151,20 @@ class StandIns:
             letter.sequence = 0
 
     def append_transacted_settle(self, letter: Message, queue: Queue) -> None:
-        """Append that a transaction settles a letter: its message goes with it if nobody else stands in."""
+        """Append that a transaction settles a letter: its message goes with the last that stands in for it.
+
+        Others may have been settled by this transaction or by one before it, which are done before this one.
+        """
+        leaving = self._leaving.setdefault(letter, set())
+        leaving.add(queue)
+        left: i64 = letter.references - len(leaving)
         for stand_in in self.letters[letter]:
+            if not stand_in.ends(queue, left):
+                continue
             origin = stand_in.origin
-            if origin.letters == 1 and stand_in.ends(queue, letter.references - 1):
+            ending = self._ending.setdefault(origin, set())
+            ending.add(stand_in)
+            if len(ending) == origin.letters:
                 self.log.append_transacted_settle(origin.message, origin.queue)
 
     def take_over(self, burials: list[Burial]) -> None:
@@ -148,6 +172,8 @@ class StandIns:
 
         A message that was published in them was confirmed to nobody, and nothing stands in for it.
         """
+        self._leaving.clear()
+        self._ending.clear()
         for burial in burials:
             message = burial.message
             if message.sequence == 0:

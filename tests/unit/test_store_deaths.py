@@ -123,6 +123,58 @@ def test_a_transaction_that_settles_the_last_that_stands_in_settles_the_message(
     assert places(disk) == ([] if settled else [(b"one", [1])])
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_transactions_that_settle_all_that_stands_in_settle_the_message(batches: int) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B, C], message, A)
+    fill_disk(disk, log)
+    log.append_transacted_settle(letter, B)
+    if batches == 2:
+        durable(log, deferred)
+    log.append_transacted_settle(letter, C)
+    durable(log, deferred)
+    assert (message.references, letter.references) == (1, 2), "the queues have not settled it yet"
+    assert places(disk) == []
+    log.append_settle(letter, B)
+    log.append_settle(letter, C)
+    assert message.references == 0
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_what_is_let_go_of_otherwise_meanwhile_counts_once(last: bool) -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B, C, D], message, A)
+    fill_disk(disk, log)
+    log.append_transacted_settle(letter, B)
+    log.forget(letter, B)  # B is deleted
+    log.append_transacted_settle(letter, C)
+    if last:
+        log.append_transacted_settle(letter, D)
+    durable(log, deferred)
+    assert places(disk) == ([] if last else [(b"one", [1])]), "D has it still"
+
+
+def test_a_transaction_that_failed_settles_nothing_of_the_next_one() -> None:
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, [B, C], message, A)
+    fill_disk(disk, log)
+    log.append_transacted_settle(letter, B)
+    log.stand_ins.take_over([])
+    log.append_transacted_settle(letter, C)
+    durable(log, deferred)
+    assert letter.references == 2
+    assert places(disk) == [(b"one", [1])]
+
+
 def test_while_the_disk_is_full_letters_stand_in_and_so_do_theirs() -> None:
     disk, log, deferred = log_on_bad_disk()
     message = publish(log, [A], b"one")
