@@ -5,6 +5,8 @@ import gc
 import pytest
 
 from broker.core.message import Message, piece_of
+from broker.core.queue import Queue
+from broker.store.log import Log
 from tests.bad_disk import FOLDER, BadDisk, durable, fill_disk, log_on_bad_disk, places
 from tests.storing import Deferred, content_of, logged_queue, new_message, open_log, publish
 
@@ -15,6 +17,17 @@ def letter_of(message: Message) -> Message:
     letter = new_message(b"dead " + (message.content or b""), date=1)
     letter.died = True
     return letter
+
+
+def standing_in(*queues: Queue) -> tuple[BadDisk, Log, Deferred, Message, Message]:
+    """A message on the disk, and a letter of it that stands in for it in these queues: the disk is full."""
+    disk, log, deferred = log_on_bad_disk()
+    message = publish(log, [A], b"one")
+    durable(log, deferred)
+    letter = letter_of(message)
+    log.append_death(letter, list(queues), message, A)
+    fill_disk(disk, log)
+    return disk, log, deferred, message, letter
 
 
 @pytest.mark.parametrize("synced", [False, True])
@@ -92,12 +105,7 @@ def test_a_batch_that_does_not_fit_leaves_the_message_where_it_was() -> None:
 
 
 def test_what_stands_in_settles_what_it_stands_in_for() -> None:
-    disk, log, deferred = log_on_bad_disk()
-    message = publish(log, [A], b"one")
-    durable(log, deferred)
-    letter = letter_of(message)
-    log.append_death(letter, [B, C], message, A)
-    fill_disk(disk, log)
+    disk, log, deferred, message, letter = standing_in(B, C)
     log.append_settle(letter, B)
     durable(log, deferred)
     assert (message.references, letter.references) == (1, 1)
@@ -109,12 +117,7 @@ def test_what_stands_in_settles_what_it_stands_in_for() -> None:
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_transaction_that_settles_the_last_that_stands_in_settles_the_message(settled: bool) -> None:
-    disk, log, deferred = log_on_bad_disk()
-    message = publish(log, [A], b"one")
-    durable(log, deferred)
-    letter = letter_of(message)
-    log.append_death(letter, [B, C], message, A)
-    fill_disk(disk, log)
+    disk, log, deferred, message, letter = standing_in(B, C)
     if settled:
         log.append_settle(letter, C)
     log.append_transacted_settle(letter, B)
@@ -125,12 +128,7 @@ def test_a_transaction_that_settles_the_last_that_stands_in_settles_the_message(
 
 @pytest.mark.parametrize("batches", [1, 2])
 def test_transactions_that_settle_all_that_stands_in_settle_the_message(batches: int) -> None:
-    disk, log, deferred = log_on_bad_disk()
-    message = publish(log, [A], b"one")
-    durable(log, deferred)
-    letter = letter_of(message)
-    log.append_death(letter, [B, C], message, A)
-    fill_disk(disk, log)
+    disk, log, deferred, message, letter = standing_in(B, C)
     log.append_transacted_settle(letter, B)
     if batches == 2:
         durable(log, deferred)
@@ -145,12 +143,7 @@ def test_transactions_that_settle_all_that_stands_in_settle_the_message(batches:
 
 @pytest.mark.parametrize("last", [True, False])
 def test_what_is_let_go_of_otherwise_meanwhile_counts_once(last: bool) -> None:
-    disk, log, deferred = log_on_bad_disk()
-    message = publish(log, [A], b"one")
-    durable(log, deferred)
-    letter = letter_of(message)
-    log.append_death(letter, [B, C, D], message, A)
-    fill_disk(disk, log)
+    disk, log, deferred, _, letter = standing_in(B, C, D)
     log.append_transacted_settle(letter, B)
     log.forget(letter, B)  # B is deleted
     log.append_transacted_settle(letter, C)
@@ -161,12 +154,7 @@ def test_what_is_let_go_of_otherwise_meanwhile_counts_once(last: bool) -> None:
 
 
 def test_a_transaction_that_failed_settles_nothing_of_the_next_one() -> None:
-    disk, log, deferred = log_on_bad_disk()
-    message = publish(log, [A], b"one")
-    durable(log, deferred)
-    letter = letter_of(message)
-    log.append_death(letter, [B, C], message, A)
-    fill_disk(disk, log)
+    disk, log, deferred, _, letter = standing_in(B, C)
     log.append_transacted_settle(letter, B)
     log.stand_ins.take_over([])
     log.append_transacted_settle(letter, C)
