@@ -157,9 +157,10 @@ class Client(ConsumerTarget):
     def nack(self, *numbers: int, outcome: int = NACK) -> None:
         """Give these back, or everything, in this way."""
         entries = self._take(numbers)
+        sizes = [entry.message.size for entry in entries]
         self.queue.release(entries, self.consumer, outcome)
-        for entry in entries:
-            self.restore_credit(entry.message.size)
+        for size in sizes:
+            self.restore_credit(size)
 
     def reject(self, *numbers: int) -> None:
         """Refuse these for good, or everything."""

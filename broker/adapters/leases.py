@@ -75,7 +75,7 @@ class Leases(LeaseHolder):
             channel.connection.answer()
             return
         unacked.forgive(numbers)
-        requeue(unacked, numbers, TIMEOUT)
+        requeue(channel, numbers, TIMEOUT)
 
     def _tell(self, numbers: list[i64]) -> None:
         """Log it, but not for each message."""

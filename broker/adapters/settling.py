@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from broker.adapters.target091 import Target091
 from broker.adapters.unacked import Unacked
+from broker.core import returning as core
 from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.discarding import discard_all
 from broker.core.entry import QueueEntry
@@ -67,7 +68,7 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
         tags = unacked.up_to(tag) if multiple else [tag]
         channel.transaction.settle(tags, RELEASE if to_queue else DISCARD, outcome)
     elif to_queue:
-        _release(unacked.take_all(tag) if multiple else take_back(unacked, [tag]), outcome)
+        _release(channel, unacked.take_all(tag) if multiple else take_back(unacked, [tag]), outcome)
     else:
         runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
         for consumer, entries in runs:
@@ -76,19 +77,16 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
             restore(entries, consumer)
 
 
-def requeue(unacked: Unacked, tags: list[i64], outcome: i64) -> None:
+def requeue(channel: Channel, tags: list[i64], outcome: i64) -> None:
     """Release deliveries, all of one consumer at once: the earliest is the first to go out again.
 
     `outcome`: how they come back, one of `broker.core.outcome`.
     """
-    _release(take_back(unacked, tags), outcome)
+    _release(channel, take_back(channel.unacked, tags), outcome)
 
 
-def _release(taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
-    for consumer, entries in taken.items():
-        if consumer.acquires:
-            consumer.queue.release(entries, consumer, outcome)
-        restore(entries, consumer)
+def _release(channel: Channel, taken: dict[QueueConsumer, list[QueueEntry]], outcome: i64) -> None:
+    core.give_back(list(taken.items()), outcome, channel.session, channel.virtual_host)
 
 
 def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[QueueEntry]]:
@@ -117,16 +115,16 @@ def recover_deliveries(channel: Channel, to_queue: bool) -> None:
     unacked = channel.unacked
     tags = unacked.up_to(0)
     if to_queue:
-        requeue(unacked, tags, RECOVER)
+        requeue(channel, tags, RECOVER)
         return
-    requeue(unacked, [tag for tag in tags if _target(unacked, tag) is None], RECOVER)
+    requeue(channel, [tag for tag in tags if _target(unacked, tag) is None], RECOVER)
     connection = channel.connection
     for tag in tags:
         target = _target(unacked, tag)
         if target is None:
             continue
         if connection.blocked:
-            requeue(unacked, [later for later in tags if later >= tag], RECOVER)
+            requeue(channel, [later for later in tags if later >= tag], RECOVER)
             return
         _send_again(unacked, tag, target)
         if connection.full:

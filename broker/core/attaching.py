@@ -13,6 +13,7 @@ from broker.core.consumer import (
     BLOCKED_BY_GATE,
     BLOCKED_BY_GROUPS,
     BLOCKED_BY_PURGE,
+    BLOCKED_BY_RETURNS,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
@@ -29,7 +30,6 @@ from broker.core.errors import AccessRefused
 from broker.core.exclusive import Election
 from broker.core.notifying import notify_consumer, pass_baton
 from broker.core.outcome import CRASH
-from broker.core.release import release
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -85,6 +85,8 @@ def _what_holds_all(queue: Queue) -> i64:
         blockers |= BLOCKED_BY_STOP
     if queue.manager.purges:
         blockers |= BLOCKED_BY_PURGE
+    if queue.manager.returns:
+        blockers |= BLOCKED_BY_RETURNS
     if queue.discipline is not None and queue.discipline.pauses:
         blockers |= BLOCKED_BY_GROUPS
     return blockers
@@ -103,7 +105,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
         if queue.rules is not None:
             queue.rules.touch()
     if held:
-        release(queue, held, consumer, CRASH)
+        queue.release(held, consumer, CRASH)
     if queue.discipline is not None:
         queue.discipline.detached(consumer)
     if queue.election is not None:

@@ -33,6 +33,7 @@ BLOCKED_BY_STOP: Final = 8  # dequeue is switched off
 BLOCKED_BY_GATE: Final = 16  # the queue waits until there are enough consumers
 BLOCKED_BY_PURGE: Final = 32  # what the queue has is about to go
 BLOCKED_BY_GROUPS: Final = 64  # whose groups are whose is being found out
+BLOCKED_BY_RETURNS: Final = 128  # what comes before its next entry may be on its way back
 
 # Activities, as clients are shown them. [RabbitMQ activity_status]
 UP: Final = "up"  # any number of consumers of its queue are served

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from broker.core.context import QueueContext
     from broker.core.discarding import DiscardedLater
     from broker.core.purging import Purge
+    from broker.core.returning import ReturnedLater
     from broker.core.start_gate import StartGate
 
 TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
@@ -104,7 +105,8 @@ class QueueConsumerManager:
     each has a rank of its own; else the rank is the priority. A change of it holds from when nobody acquires.
     [ActiveMQ strictOrderDispatch]
     `gate`: nobody is served as long as it is shut, if there is one. `purges`: nor as long as one goes on, the
-    first of them; the others wait. `discards`: what they have refused and still have, if that is much.
+    first of them; the others wait. `returns`: nor as long as there is something on its way back. `discards`:
+    what is on its way out, as they have refused it, if that is much.
     `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
     `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
     that had been told found nothing.
@@ -124,6 +126,7 @@ class QueueConsumerManager:
         self.strict: bool = False
         self.gate: StartGate | None = None
         self.purges: list[Purge] = []
+        self.returns: list[ReturnedLater] = []
         self.discards: DiscardedLater | None = None
         self._ranked: bool = False  # whether those that acquire now have ranks of their own
         self._turns: i64 = 0

@@ -20,6 +20,7 @@ SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hu
 FILTER_COST: Final[i64] = 10  # of asking a filter about an entry, in the same unit
 LOAD_COST: Final[i64] = 200  # of having the store read the entry's content for it,
 LOAD_SHIFT: Final[i64] = 7  # and of 128 bytes of that
+PUSHED: Final[i64] = 4  # times as much that is behind makes pushes cheaper than to heapify all
 _STALE_MIN: Final = 64  # below this many, stale entries are not worth collecting
 
 
@@ -112,14 +113,20 @@ class QueueContext:
     def offer_many(self, entries: list[QueueEntry], depth: i64) -> None:
         """All of `entries` have just become AVAILABLE: one O(n) heapify instead of n pushes.
 
-        Not even that if they are all that is behind and in order, which is a heap: so comes back what a
-        consumer had.
+        Not even that if they come in order, after what is behind already: so comes back what a consumer had.
+        If much more is behind, they are pushed after all: what goes on in slices is not to be O(n) in each.
         """
         last = self.last
-        known = len(self.behind)
-        self.behind += [entry for entry in entries if not last.precedes(entry)]
-        if known > 0 or not _are_in_order(self.behind):
-            heapify(self.behind)
+        behind = self.behind
+        known: i64 = len(behind)
+        back = [entry for entry in entries if not last.precedes(entry)]
+        if known > PUSHED * len(back):
+            for entry in back:
+                heappush(behind, entry)
+        else:
+            behind += back
+            if not _is_heap_from(behind, known):
+                heapify(behind)
         self.compact(depth)
 
     def forget(self, entry: QueueEntry, depth: i64) -> None:
@@ -168,10 +175,11 @@ class QueueContext:
             self.browsers.moved(self, before)
 
 
-def _are_in_order(entries: list[QueueEntry]) -> bool:
-    before: QueueEntry | None = None
-    for entry in entries:
-        if before is not None and entry.precedes(before):
+def _is_heap_from(entries: list[QueueEntry], known: i64) -> bool:
+    """Whether all of `entries` are a heap, the first `known` of them being one."""
+    i = max(known, 1)
+    while i < len(entries):
+        if entries[i].precedes(entries[(i - 1) >> 1]):
             return False
-        before = entry
+        i += 1
     return True

@@ -25,6 +25,7 @@ from broker.core.ports import MessageStore
 from broker.core.purging import Purge, purge
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
+from broker.core.returning import finish_returns
 from broker.core.rules import touch
 from broker.core.schedule import Schedule
 from broker.core.topology import Topology, nobody_told
@@ -205,6 +206,7 @@ class Declarations(Topology):
         if queue is None:
             return 0
         self.check_owner(queue, owner)
+        finish_returns(queue)
         ready = queue.ready
         if if_empty and ready + queue.held + delayed_in(queue):
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
@@ -274,10 +276,11 @@ class Declarations(Topology):
         self.store.append_definition(queue_change(self.name, queue))
 
     def _delete_queue(self, queue: Queue) -> None:
+        if queue.unacked > 0:
+            for settlement in list(self.settlements):
+                settlement.deleting(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
-        if queue.unacked > 0:
-            self.finish_settlements(queue)
         if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))
         self.delete_exchanges(self.remove_queue(queue))

@@ -1,4 +1,4 @@
-"""Deliveries that are refused for good: very many leave in slices, as each may become a dead letter."""
+"""Deliveries that are refused for good, or came back too often: very many leave in slices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import REJECTED, dead_letter
-from broker.core.entry import ACQUIRED, QueueEntry
+from broker.core.entry import QueueEntry
 from broker.core.schedule import Alarm, Schedule
 
 if TYPE_CHECKING:
@@ -18,26 +18,28 @@ if TYPE_CHECKING:
 SLICE: Final[i64] = 100  # entries that leave in one turn: dead-lettering takes up to 50 us each
 
 
-def discard_all(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has, in their order, as by `Queue.discard`.
+def discard_all(
+    queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64 = REJECTED
+) -> None:
+    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has, in their order; they die of `reason`.
 
-    What is too much for one turn stays with `consumer` until turns to come, and what is refused later leaves
-    after it.
+    What is too much for one turn stays with `consumer` until turns to come, and what is discarded later
+    leaves after it. `entries` is taken over: from the next turn on it is what has not left.
     """
-    refused = [entry for entry in entries if entry.is_with(consumer)]
     later = queue.manager.discards
-    if later is None and len(refused) > SLICE and queue.topology is not None:
+    if later is None and len(entries) > SLICE and queue.topology is not None:
         later = queue.manager.discards = DiscardedLater(queue, queue.topology.schedule)
     if later is not None:
-        later.add(refused)
+        later.add(entries, consumer, reason)
         return
-    for entry in refused:
-        dead_letter(queue, entry, REJECTED)
+    for entry in entries:
+        if entry.is_with(consumer):  # no dead letter of one before it has pushed it out
+            dead_letter(queue, entry, reason)
 
 
 @final
 class DiscardedLater(Alarm):
-    """Entries that a client has refused and that leave in turns to come.
+    """Entries that clients have refused, or given back too often, and that leave in turns to come.
 
     Nobody can settle them any more, or give them back. If the queue is deleted meanwhile they leave before.
     """
@@ -46,11 +48,12 @@ class DiscardedLater(Alarm):
         super().__init__()
         self._queue = queue
         self._schedule = schedule
-        self._waiting: deque[QueueEntry] = deque()
+        self._waiting: deque[tuple[QueueConsumer, list[QueueEntry], i64]] = deque()
 
-    def add(self, entries: list[QueueEntry]) -> None:
-        """Have these leave after the others."""
-        self._waiting.extend(entries)
+    def add(self, entries: list[QueueEntry], consumer: QueueConsumer, reason: i64) -> None:
+        """Have these, which `consumer` has, leave after the others."""
+        entries.reverse()
+        self._waiting.append((consumer, entries, reason))
         if self.due == 0:
             self._schedule.set(self, self._schedule.now())
 
@@ -60,7 +63,8 @@ class DiscardedLater(Alarm):
 
     def finish(self) -> None:
         """Have all of them leave: the queue is about to be deleted."""
-        self._leave(len(self._waiting))
+        while self._waiting:
+            self._leave(SLICE)
 
     def _leave(self, most: i64) -> None:
         queue = self._queue
@@ -68,10 +72,14 @@ class DiscardedLater(Alarm):
         if queue.deleted:
             waiting.clear()
         while waiting and most > 0:
-            entry = waiting.popleft()
+            consumer, left, reason = waiting[0]
+            if not left:
+                waiting.popleft()
+                continue
+            entry = left.pop()
             most -= 1
-            if entry.state == ACQUIRED:
-                dead_letter(queue, entry, REJECTED)
+            if entry.is_with(consumer):
+                dead_letter(queue, entry, reason)
         if waiting:
             self._schedule.set(self, self._schedule.now())
         else:

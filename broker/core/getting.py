@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
+from broker.core.returning import finish_returns
 from broker.core.stopping import check_dequeue
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
         queue.election.check_get()
     if queue.rules is not None:
         queue.rules.touch()
+    if queue.manager.returns:
+        finish_returns(queue)
     if queue.ready == 0:
         return None
     entry = next_in_time(queue, consumer)

@@ -11,6 +11,7 @@ from broker.core.consumer import BLOCKED_BY_PURGE
 from broker.core.context import QueueContext
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.leaving import drop
+from broker.core.returning import finish_returns
 from broker.core.schedule import Alarm, Schedule
 from broker.core.waiting import clear_blocker, suspend
 
@@ -130,6 +131,7 @@ class Purge(Alarm):
 
 def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
     """Drop what is AVAILABLE or HELD: at once if that is soon done, else in turns to come."""
+    finish_returns(queue)
     asked = Purge(queue, schedule, most)
     purges = queue.manager.purges
     if purges:

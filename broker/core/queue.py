@@ -24,8 +24,8 @@ from broker.core.message import Message
 from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one
 from broker.core.outcome import NACK
 from broker.core.ports import MessageStore
-from broker.core.release import release
 from broker.core.replacing import placed
+from broker.core.returning import give_back
 from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class Queue:
     Synchronous and single-threaded: what one method does is atomic. Every method changes state first, lists
     second, and notifies last; notifying only asks for a turn and never delivers.
     While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED
-    consumer. It pulls until it gets nothing; if it drops out, `pass_baton` notifies another. Consumers that
-    see everything share `context`, those with the same filter one of `filtered`; each browser has its own.
-    `alike`: all see the same, so it does not matter who is told of which entry.
+    consumer, which pulls until it gets nothing; if it drops out, `pass_baton` notifies another. Consumers
+    that see everything share `context`, those with the same filter one of `filtered`, and each browser has
+    its own. `alike`: all see the same, so it does not matter who is told of which entry.
 
     `store` is told what is settled if the queue is `logged`, by its `number`. `counters` are the broker's.
     `ready`, `unacked`, `held` and their `_bytes` (of bodies) are what is in it now; `published`, `delivered`,
@@ -280,8 +280,8 @@ class Queue:
             dead_letter(self, entry, REJECTED)
 
     def release(self, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64 = NACK) -> None:
-        """ACQUIRED → AVAILABLE or HELD, each at its old place, of those of `entries` that `consumer` owns."""
-        release(self, entries, consumer, outcome)
+        """ACQUIRED → AVAILABLE or HELD, in place, of those of `entries` that `consumer` has: `give_back`."""
+        give_back([(consumer, entries)], outcome, None, self.topology)
 
     def link(self, message: Message) -> QueueEntry:
         """Put `message` at its place, without notifying."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
 from broker.core.consumer import QueueConsumer
+from broker.core.dead_letter import DELIVERY_LIMIT
 from broker.core.delivery_limit import give_up, is_exhausted, note_delivery
+from broker.core.discarding import discard_all
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.offering import offer_again
 from broker.core.outcome import RECOVER
 from broker.core.replacing import replace_outdated
-from broker.core.schedule import Schedule
-from broker.core.slices import Slices
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
-
-HELD_SLICE: Final[i64] = 2000  # entries that are HELD in one turn: a millisecond or two
-GIVEN_UP_SLICE: Final[i64] = 100  # entries that leave in one turn: dead-lettering takes up to 50 us each
 
 
 def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
@@ -30,17 +27,11 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
 
     All of them are back before anybody is notified, or a later one could go out before an earlier one is
     visible. Dead letters come last: they may come back into this very queue.
-
-    What nobody gets now need not be back all at once: what is too much to be HELD, or to leave, in one turn
-    stays with `consumer` until turns to come.
     """
     if queue.deleted:
         return
     retry = queue.retry
     delayed = retry is not None and retry.delays(outcome)
-    if retry is not None and delayed and len(entries) > HELD_SLICE:
-        HeldInSlices(queue, entries, consumer, outcome, retry.schedule).begin()
-        return
     back = entries
     outdated: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
@@ -117,16 +108,8 @@ def _let_go(
     for entry in outdated:
         if entry.is_with(consumer):
             replace_outdated(queue, entry)
-    if len(exhausted) > GIVEN_UP_SLICE and queue.topology is not None:
-        GivenUpInSlices(queue, exhausted, consumer, queue.topology.schedule).begin()
-    else:
-        _give_up(queue, exhausted, consumer)
-
-
-def _give_up(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    for entry in entries:
-        if entry.is_with(consumer):
-            give_up(queue, entry)
+    if exhausted:
+        discard_all(queue, exhausted, consumer, DELIVERY_LIMIT)
 
 
 def _held(queue: Queue, entries: list[QueueEntry]) -> None:
@@ -135,47 +118,6 @@ def _held(queue: Queue, entries: list[QueueEntry]) -> None:
         queue.rules.returned(entries)
     if queue.election is not None:
         queue.election.delivery_ended()
-
-
-@final
-class HeldInSlices(Slices):
-    """`entries`, which `consumer` has given back, are HELD.
-
-    If the queue takes them back meanwhile, as when it is deleted, nothing is left to be done.
-    """
-
-    def __init__(
-        self,
-        queue: Queue,
-        entries: list[QueueEntry],
-        consumer: QueueConsumer,
-        outcome: i64,
-        schedule: Schedule,
-    ) -> None:
-        super().__init__(entries, HELD_SLICE, schedule)
-        self._queue = queue
-        self._consumer = consumer
-        self._outcome = outcome
-
-    def take(self, entries: list[QueueEntry]) -> None:
-        """Have these be HELD (Slices)."""
-        release(self._queue, entries, self._consumer, self._outcome)
-
-
-@final
-class GivenUpInSlices(Slices):
-    """`entries`, which have come back from `consumer` too often, leave."""
-
-    def __init__(
-        self, queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, schedule: Schedule
-    ) -> None:
-        super().__init__(entries, GIVEN_UP_SLICE, schedule)
-        self._queue = queue
-        self._consumer = consumer
-
-    def take(self, entries: list[QueueEntry]) -> None:
-        """Give these up (Slices)."""
-        _give_up(self._queue, entries, self._consumer)
 
 
 def deliver_again(queue: Queue, entry: QueueEntry) -> bool:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
 from broker.core.consumer import QueueConsumer
 from broker.core.contexts import concerns_cursors
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
+from broker.core.later import DEAR, Later, Run, are_few
 from broker.core.message import TELLS_CONSUMED
-from broker.core.schedule import Alarm
 
 if TYPE_CHECKING:
-    from broker.core.queue import Queue
     from broker.core.session import Session
     from broker.core.topology import Topology
-
-SLICE: Final[i64] = 5000  # deliveries that are settled in one turn: one or two milliseconds
-RECEIPT: Final[i64] = 50  # as many deliveries as one whose publisher wants a receipt
-
-Run = tuple[QueueConsumer, list[QueueEntry]]
-"""Deliveries of one consumer."""
 
 
 def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
@@ -39,78 +32,24 @@ def settle_runs(runs: list[Run], session: Session, topology: Topology) -> None:
     They go in slices. What is too much for one turn stays with its consumer until turns to come, in which
     nobody else can settle it or give it back.
     """
-    count: i64 = 0
-    for run in runs:
-        count += len(run[1])
-    if count <= SLICE // RECEIPT:
+    if are_few(runs):
         for consumer, entries in runs:
             settle_all(entries, consumer)
-        return
-    later = SettledLater(runs, session, topology)
-    topology.settlements.append(later)
-    if len(topology.settlements) == 1:
-        later.ring()
-    else:  # one slice was enough for this turn
-        topology.schedule.set(later, topology.schedule.now())
+    else:
+        SettledLater(runs, session, topology).begin()
 
 
 @final
-class SettledLater(Alarm):
-    """Deliveries that the client of `session` has settled, and that leave in turns to come.
+class SettledLater(Later):
+    """Deliveries that a client has settled."""
 
-    What has left is let go of at once: to free it all is as much work as to settle it. `runs` is taken over.
-    """
+    def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Settle these (Later)."""
+        settle_all(entries, consumer)
 
-    def __init__(self, runs: list[Run], session: Session, topology: Topology) -> None:
-        super().__init__()
-        self.session = session
-        self._topology = topology
-        self._left = runs  # the last one first, and so each of them
-        runs.reverse()
-        for _, entries in runs:
-            entries.reverse()
-
-    def rest(self) -> list[Run]:
-        """Those that have not left yet, in no order."""
-        return self._left
-
-    def ring(self) -> None:
-        """Have a slice of them leave (Alarm)."""
-        schedule = self._topology.schedule
-        schedule.set(self, schedule.now())  # first: should one slice fail, the others follow
-        self._settle(SLICE)
-        self._end()
-
-    def finish(self, queue: Queue | None) -> None:
-        """Have those leave that `queue` has, which is about to be deleted; None: all."""
-        mine: list[Run] = []
-        others: list[Run] = []
-        for run in self._left:
-            (mine if queue is None or run[0].queue is queue else others).append(run)
-        self._left = others
-        for consumer, entries in reversed(mine):
-            entries.reverse()
-            settle_all(entries, consumer)
-        self._end()
-
-    def _end(self) -> None:
-        topology = self._topology
-        if not self._left and self in topology.settlements:
-            topology.settlements.remove(self)
-            topology.schedule.cancel(self)
-
-    def _settle(self, room: i64) -> None:
-        while self._left and room > 0:
-            consumer, left = self._left[-1]
-            entries: list[QueueEntry] = []
-            room -= 1  # so that many short runs are no long turn either
-            while left and room >= 0:
-                entry = left.pop()
-                entries.append(entry)
-                room -= RECEIPT if entry.message.marks & TELLS_CONSUMED else 1
-            if not left:
-                self._left.pop()
-            settle_all(entries, consumer)
+    def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
+        """A receipt is a message (Later)."""
+        return DEAR if entry.message.marks & TELLS_CONSUMED else 1
 
 
 def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:

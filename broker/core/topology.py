@@ -21,6 +21,7 @@ from broker.core.exclusive import declared_election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
 from broker.core.index import new_index
+from broker.core.later import Later
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
@@ -32,7 +33,6 @@ from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import Receipts, ReceiptWriter, bare_receipt
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
-from broker.core.settling import SettledLater
 from broker.core.view import MessageView, Views
 from broker.core.volatile import Volatile
 
@@ -93,7 +93,7 @@ class Topology:
         self.write_receipt: ReceiptWriter = bare_receipt
         self.receipts = Receipts(self)
         self.bindings = Bindings(schedule)
-        self.settlements: list[SettledLater] = []  # what clients have settled and have turns to come
+        self.settlements: list[Later] = []  # deliveries that clients have ended and that have turns to come
         self._owned: dict[object, dict[Queue, None]] = {}
 
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
@@ -237,10 +237,10 @@ class Topology:
         if not owned:
             del self._owned[owner]
 
-    def finish_settlements(self, queue: Queue | None = None) -> None:
-        """Have all leave that clients have settled; or what one queue has, which is about to be deleted."""
+    def finish_settlements(self) -> None:
+        """Have all leave that clients have settled, and all be back that they have given back."""
         for settlement in list(self.settlements):
-            settlement.finish(queue)
+            settlement.finish(None)
 
     def clear(self) -> None:
         """Remove everything: the virtual host is deleted."""

@@ -68,9 +68,9 @@ def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
     for entry in held if way in ("settled", "discarded") else ():
         (queue.settle if way == "settled" else queue.discard)(entry)
     if way == "released":
-        queue.release(held, client.consumer)
+        queue.release(list(held), client.consumer)
     elif way == "lost":
-        queue.remove_consumer(client.consumer, held)
+        queue.remove_consumer(client.consumer, list(held))
     assert (len(store.settled), dead.ready, yard.died()) == (0, 0, {})
     assert (queue.ready, queue.unacked, queue.acked) == (0, 0, 0)
     left = []

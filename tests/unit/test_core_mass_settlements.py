@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from pamqp.commands import Basic, Tx
 
+from broker.core.later import DEAR, SLICE
 from broker.core.message import TELLS_CONSUMED
 from broker.core.queue import Queue
-from broker.core.settling import RECEIPT, SLICE, settle_runs
+from broker.core.settling import settle_runs
 from broker.store.restore import close
 from tests.bench.loop import Site
 from tests.dispatch import Client
@@ -57,7 +58,7 @@ def test_they_leave_in_slices_and_make_room_as_they_leave() -> None:
 
 
 def test_few_leave_at_once() -> None:
-    few = MOST // int(RECEIPT)
+    few = MOST // int(DEAR)
     yard, queue, client = settled(few)
     assert (queue.acked, queue.unacked, yard.vhost.settlements, client.credit.used) == (few, 0, [], 0)
 
@@ -186,7 +187,7 @@ def test_a_transaction_that_settles_many_does_so_in_one_step() -> None:
 @pytest.mark.parametrize("deleted", [False, True])
 def test_many_at_once_are_told_of_in_slices_and_before_their_queue_goes(deleted: bool) -> None:
     office = Office()
-    most = int(SLICE // RECEIPT)
+    most = int(SLICE // DEAR)
     for _ in range(2 * most + 1):
         office.send(TELLS_CONSUMED, persistent=False)
     client = office.client(office.q)
