@@ -13,6 +13,7 @@ from broker.adapters.server import HELD_FOR_REPLY
 from broker.adapters.stragglers import Delivery
 from broker.adapters.topology091 import Handler
 from broker.core.errors import PreconditionFailed
+from broker.core.held_settlement import HeldSettlement
 from broker.core.message import Message, held_bytes
 from broker.core.transaction import HeldPublish, Transaction
 from protocol.amqp091 import constants as c
@@ -87,11 +88,16 @@ class Transaction091(Transaction):
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
         """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
         unacked = self.channel.unacked
+        held: HeldSettlement | None = None
         for tag in tags:
             entry = unacked.take(tag)
             consumer = unacked.holder
-            if entry is not None and consumer is not None:
-                self.hold(tag, entry, consumer, outcome, returned)
+            if entry is None or consumer is None:
+                continue
+            if held is None or held.consumer is not consumer:  # mostly it is the same one
+                held = self.held(consumer, outcome, returned)
+            held.tags.append(tag)
+            held.entries.append(entry)
 
     def tags(self) -> set[int]:
         """Those of the deliveries whose settlement it holds."""

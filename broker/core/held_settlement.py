@@ -14,7 +14,6 @@ from broker.core.errors import PreconditionFailed
 from broker.core.leaving import drop
 from broker.core.passage import Passage
 from broker.core.ports import MessageStore
-from broker.core.settling import leave_all, restore
 
 if TYPE_CHECKING:
     from broker.core.foretelling import Foretelling
@@ -122,24 +121,3 @@ class HeldSettlement:
 
     def _passages(self) -> list[Passage]:
         return [death.passage for death in self.deaths if death.passage is not None]
-
-
-def settle_held(settlements: list[HeldSettlement], store: MessageStore) -> None:
-    """Settle what is valid, and give back what is to be released, all of one consumer at once.
-
-    Not in slices: whoever copies the log forward must not find what the log says is settled, nor receipts
-    that have been foretold and not told.
-    """
-    released: dict[tuple[QueueConsumer, int], list[QueueEntry]] = {}
-    for held in settlements:
-        if held.outcome == SETTLE:
-            leave_all(held.entries, held.consumer)
-        elif held.outcome == RELEASE:
-            released.setdefault((held.consumer, int(held.returned)), []).extend(held.entries)
-        else:
-            held.put(store)
-    for (consumer, returned), entries in released.items():
-        if consumer.acquires:
-            consumer.queue.release(entries, consumer, returned)
-    for held in settlements:
-        restore(held.entries, held.consumer)

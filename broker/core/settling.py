@@ -60,8 +60,11 @@ def restore(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     consumer.target.restore_all(len(entries), size)
 
 
-def leave_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
-    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has; nothing restores its credit."""
+def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool = False) -> None:
+    """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has; nothing restores its credit.
+
+    `logged`: the log knows that already.
+    """
     queue = consumer.queue
     if not consumer.acquires or queue.deleted:
         return
@@ -81,13 +84,14 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         queue.acked += count
         queue.counters.acked += count
     linked = queue.entries
+    told = queue.logged and not logged
     context = queue.context
     discipline = queue.discipline
     plain = discipline is None and not context.behind and not queue.filtered
     plain = plain and queue.index is None and queue.browsers is None
     for entry in settled:
         message = entry.message
-        if queue.logged and message.sequence != 0:
+        if told and message.sequence != 0:
             queue.store.append_settle(message, queue)
         if context.last is entry or (not plain and concerns_cursors(queue, entry)):
             queue.unlink(entry)

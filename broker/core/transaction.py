@@ -2,9 +2,10 @@
 
 What takes part is held until the commit. The commit first finds out whether everything can be done, then
 appends everything to the log in one synchronous step, which is one batch and so atomic whatever happens, and
-does it in memory when that batch is durable, again in one step. So nobody sees a message of a transaction
-that may yet fail, and what it settles stays with its holder until then. What it rejects is dead-lettered in
-the same two steps: what the letter says and where it goes is found out with everything else.
+does it in memory when that batch is durable, again in one step, but for very many settlements, which leave
+in slices. So nobody sees a message of a transaction that may yet fail, and what it settles stays with its
+holder until then. What it rejects is dead-lettered in the same two steps: what the letter says and where it
+goes is found out with everything else.
 
 Between the two steps publishes of other connections go ahead of the transaction's; after a restart they may
 be behind it. Their order was never promised: neither publisher had an answer before the other began.
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.admission import set_date
+from broker.core.committing import release_held, settle_held
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.foretelling import Foretelling
-from broker.core.held_settlement import RELEASE, HeldSettlement, settle_held
+from broker.core.held_settlement import HeldSettlement
 from broker.core.message import KNOWN, Message
-from broker.core.outcome import CRASH, NACK
+from broker.core.outcome import NACK
 from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter
 from broker.core.publishing import DUPLICATE
@@ -115,6 +117,12 @@ class Transaction(DurableWaiter):
         self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64 = NACK
     ) -> None:
         """Have a delivery be settled by the commit, in one of the ways of `broker.core.held_settlement`."""
+        held = self.held(consumer, outcome, returned)
+        held.tags.append(tag)
+        held.entries.append(entry)
+
+    def held(self, consumer: QueueConsumer, outcome: i64, returned: i64) -> HeldSettlement:
+        """Where the next delivery of `consumer` is held that is settled in this way."""
         settlements = self.settlements
         held = settlements[-1] if settlements else None
         if (
@@ -125,8 +133,7 @@ class Transaction(DurableWaiter):
         ):
             held = HeldSettlement(consumer, outcome, returned)
             settlements.append(held)
-        held.tags.append(tag)
-        held.entries.append(entry)
+        return held
 
     def commit(self) -> None:
         """Do everything, publishes first; `committed` is called when it is durable, perhaps at once.
@@ -185,16 +192,17 @@ class Transaction(DurableWaiter):
         try:
             for publish in self.publishes:
                 publish.taken(publish.put(self.virtual_host))
-            settle_held(self.settlements, self.virtual_host.store)
-        finally:  # whatever went wrong, the room is given back
+            settle_held(self.settlements, self.virtual_host, self._done)
+        except Exception:  # whatever it was, the room is given back
             self._unreserve()
+            raise
+
+    def _done(self) -> None:
+        self._unreserve()
         self.committed()
 
     def on_store_failed(self, reason: str) -> None:
         """It is not, or nobody knows (DurableWaiter)."""
         self._unreserve()
-        for settlement in self.settlements:
-            settlement.outcome = RELEASE
-            settlement.returned = CRASH
-        settle_held(self.settlements, self.virtual_host.store)
+        release_held(self.settlements)
         self.failed(reason)

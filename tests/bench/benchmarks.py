@@ -21,6 +21,7 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
         depth.backlog,
         depth.browser,
         depth.settle,
+        depth.transact,
         depth.release,
         steps.selectors,
         steps.index,

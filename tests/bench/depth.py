@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from pamqp.commands import Basic
+from pamqp.commands import Basic, Tx
 
 from tests.bench.loop import Figure, Site
 from tests.bench.traffic import Traffic
@@ -77,6 +77,29 @@ def settle(scale: float) -> list[Figure]:
             assert (queue.unacked, queue.acked + letters.ready) == (0, count)
         figures.append(Figure(f"{name} {count:,}: longest turn", median(took) * 1e3, "ms", 10))
     return figures
+
+
+def transact(scale: float) -> list[Figure]:
+    """100,000 messages are acknowledged in a transaction."""
+    count = int(100_000 * scale)
+    said, committed = [], []
+    for _ in range(ROUNDS):
+        site = Site()
+        queue = site.declare("q")
+        site.fill(site.open(), "q", count)
+        holder = site.consumer("q")
+        site.loop.run()
+        site.ask(holder, Tx.Select())
+        said.append(site.ask(holder, Basic.Ack(0, True)))
+        site.loop.restart()
+        site.ask(holder, Tx.Commit())
+        site.loop.run()
+        committed.append(site.loop.longest)
+        assert (queue.unacked, queue.acked) == (0, count)
+    return [
+        Figure(f"acknowledging {count:,}", median(said) * 1e3, "ms", 10),
+        Figure("its commit: longest turn", median(committed) * 1e3, "ms", 10),
+    ]
 
 
 def release(scale: float) -> list[Figure]:

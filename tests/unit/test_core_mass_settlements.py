@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from pamqp.commands import Basic, Tx
+from pamqp.commands import Basic
 
 from broker.core.later import DEAR, SLICE
 from broker.core.message import TELLS_CONSUMED
@@ -170,18 +170,6 @@ def test_a_window_that_is_made_meanwhile() -> None:
     client.send(Basic.Qos(0, 10, True), 1)
     site.loop.run()
     assert (queue.acked, queue.unacked) == (MANY, 10)
-
-
-def test_a_transaction_that_settles_many_does_so_in_one_step() -> None:
-    site = Site()
-    queue = site.declare("q")
-    site.fill(site.open(), "q", MANY + 1)
-    client = site.consumer("q", MANY)
-    site.loop.run()
-    site.ask(client, Tx.Select())
-    site.ask(client, Basic.Ack(0, True))
-    site.ask(client, Tx.Commit())
-    assert (queue.acked, queue.unacked) == (MANY, 0)
 
 
 @pytest.mark.parametrize("deleted", [False, True])
