@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.ahead import AHEAD, fetch_ahead
 from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
@@ -79,8 +78,6 @@ class QueueContext:
         if following is None:
             return None
         if following.state == AVAILABLE and self.filter is None:
-            if following.order & (AHEAD - 1) == 0:
-                fetch_ahead(following)
             return following
         return self._scan(following, limit)
 

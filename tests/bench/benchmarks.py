@@ -18,7 +18,6 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
     benchmark.__name__: benchmark
     for benchmark in (
         passing,
-        depth.backlog,
         depth.browser,
         depth.settle,
         depth.transact,

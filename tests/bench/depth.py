@@ -1,4 +1,4 @@
-"""What a long backlog costs: messages that pass it, a browser in it, and getting back what somebody had."""
+"""What a long backlog costs: a browser in it, settling very much of it, and getting that back."""
 
 from statistics import median
 
@@ -9,25 +9,6 @@ from tests.bench.traffic import Traffic
 
 ROUNDS = 7
 BATCHES = 100
-
-
-def backlog(scale: float) -> list[Figure]:
-    """A message on its way through an empty queue, and through one with 10^6 messages ready."""
-    site = Site()
-    site.declare("empty")
-    site.declare("full")
-    count = int(1_000_000 * scale)
-    site.fill(site.open(), "full", count)
-    filling = site.loop.longest
-    empty, full = Traffic(site, "empty"), Traffic(site, "full")
-    empty.cost(BATCHES), full.cost(BATCHES)
-    rounds = [(empty.cost(BATCHES), full.cost(BATCHES)) for _ in range(ROUNDS)]
-    return [
-        Figure("through an empty queue", median(one for one, _ in rounds), "us"),
-        Figure(f"through one with {count:,} ready", median(other for _, other in rounds), "us"),
-        Figure("ratio", median(other / one for one, other in rounds), "", 1.2),
-        Figure("longest turn of filling it", filling * 1e3, "ms", 10),
-    ]
 
 
 def browser(scale: float) -> list[Figure]:
