@@ -124,6 +124,7 @@ class Daemon:
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.connections.user_deleted
         self.broker.leaving += [self.server.connections.vhost_deleted, self.users.forget_vhost]
+        self.broker.left.append(self.server.connections.vhost_left)
         self.pump = Pump(loop.call_soon, time.monotonic)
         strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
         self.listener = Listener(self.server, self.pump, loop, strangers, tls_of(settings))

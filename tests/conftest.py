@@ -159,8 +159,9 @@ def connect(dial: Dialler) -> Connector:
         heartbeat: int = 0,
         channel_max: int = 2047,
         capabilities: FieldTable | None = None,
+        vhost: str = "/",
     ) -> Peer:
-        return dial(to).open(frame_max, heartbeat, channel_max, capabilities)
+        return dial(to).open(frame_max, heartbeat, channel_max, capabilities, vhost)
 
     return connect
 

@@ -203,12 +203,13 @@ class Peer:
         heartbeat: int = 0,
         channel_max: int = 2047,
         capabilities: FieldTable | None = None,
+        vhost: str = "/",
     ) -> "Peer":
-        """The whole handshake, as guest, for the virtual host `/`."""
+        """The whole handshake, as guest."""
         self.start()
         self.login(capabilities=capabilities)
         self.tune(channel_max, frame_max, heartbeat)
-        self.write(Connection.Open("/"))
+        self.write(Connection.Open(vhost))
         self.expect(Connection.OpenOk)
         return self
 
@@ -273,6 +274,7 @@ class Connector(Protocol):
         heartbeat: int = 0,
         channel_max: int = 2047,
         capabilities: FieldTable | None = None,
+        vhost: str = "/",
     ) -> Peer:
         """Connect to the broker under test, or to another one, and do the handshake."""
         ...

@@ -1,7 +1,7 @@
 """One AMQP 0-9-1 connection: its states, its channels, its errors. [amqp-0-9-1 1.4]
 
-Control methods go through the table of `protocol.amqp091.connection`; the handshake is in `handshake091`,
-channels are in `channel091`. A peer's mistake ends at most its connection.
+Methods of its own are in `controlling`, the handshake is in `handshake091`, channels are in `channel091`. A
+peer's mistake ends at most its connection.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from broker.adapters import ending
 from broker.adapters.access import Origin, Rights
 from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
+from broker.adapters.controlling import control
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
 from broker.adapters.held_publisher import HeldPublisher
 from broker.adapters.large_bodies import LargeBodies, send_on, take_out, unsent_bytes
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
-from broker.adapters.opening import open_channel, renew_secret
-from broker.adapters.server import HELD, HELD_FOR_PEER, Edge, Server
+from broker.adapters.opening import open_channel
+from broker.adapters.server import HELD, HELD_FOR_END, HELD_FOR_PEER, Edge, Server
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -66,10 +67,11 @@ class Connection091(Connection):
         self.bodies: LargeBodies | None = None  # while there are any on their way: `out` waits behind them
         self.wire = Wire(self, FRAME_BYTES_MAX)
         self.owing: list[Confirms] = []  # channels that owe their publisher an answer at the turn's end
-        self._handshake: Handshake | None = Handshake(self)
+        self.handshake: Handshake | None = Handshake(self)
         self.publishes = False
         self.braked = False
         self.held: HeldPublisher | None = None
+        self.leaving = False  # its virtual host is gone: it is about to be closed
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self._close_watch = CloseWatch()
@@ -81,8 +83,8 @@ class Connection091(Connection):
 
     def start(self) -> None:
         """Send connection.start. [amqp-0-9-1 1.4.2.1]"""
-        if self._handshake is not None:
-            self._handshake.start()
+        if self.handshake is not None:
+            self.handshake.start()
         self.flush()
 
     # -- in
@@ -102,8 +104,8 @@ class Connection091(Connection):
             if data is None:
                 self.wire.resume()
             else:
-                if self._handshake is not None:
-                    self._handshake.hear(len(data))
+                if self.handshake is not None:
+                    self.handshake.hear(len(data))
                 self.wire.feed(data)
         except ProtocolError as error:
             self.fail(error)
@@ -148,12 +150,11 @@ class Connection091(Connection):
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
         """Take a method that is not the hot path (MethodSink)."""
         if channel == 0:
-            self._connection_method(method, payload)
+            control(self, method, payload)
             return
         if self.state != OPEN:
-            raise ProtocolError(
-                CHANNEL_ERROR, f"channel {channel} used on a connection that is {self.state}", method
-            )
+            text = f"channel {channel} used on a connection that is {self.state}"
+            raise ProtocolError(CHANNEL_ERROR, text, method)
         incoming = self.wire.channel(channel)
         if incoming is not None:
             assert isinstance(incoming, Channel)
@@ -162,22 +163,6 @@ class Connection091(Connection):
             open_channel(self, channel)
         elif method != c.CHANNEL_CLOSE_OK:  # to a close that has crossed the peer's own, which ended it
             raise ProtocolError(CHANNEL_ERROR, "expected 'channel.open'", method)
-
-    def _connection_method(self, method: int, payload: bytes) -> None:
-        if method >> 16 != c.CLASS_CONNECTION:
-            methods.decode_method(method, payload)
-            raise ProtocolError(CHANNEL_ERROR, f"method of class {method >> 16} on channel 0", method)
-        frame = methods.decode_method(method, payload)
-        state = advance(self.state, method)
-        if state == CLOSED:
-            ending.closed_by_peer(self, method)
-        elif method == c.CONNECTION_UPDATE_SECRET:
-            renew_secret(self)
-        elif self._handshake is not None:
-            self.state = state
-            self._handshake.on_method(method, frame)
-            if self.state == OPEN:
-                self._handshake = None
 
     def channel_closed(self, number: i64) -> None:
         """Both sides agree that the channel is closed: its number is free again."""
@@ -190,6 +175,9 @@ class Connection091(Connection):
 
     def pump(self, budget: i64) -> None:
         """Deliver to this client, and write what that produced."""
+        if self.leaving:
+            self.scheduled = False
+            return
         if self._dead or self.edge.is_closing():
             self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
         self.full = self.bodies is not None
@@ -258,14 +246,22 @@ class Connection091(Connection):
 
     def shortage_began(self) -> None:
         """Have the next publish of each channel ask whether there is one (OpenConnection)."""
-        for channel in self.wire.channels:
-            if isinstance(channel, Channel):
-                channel.forget_publications()
+        for channel in ending.channels_of(self):
+            channel.forget_publications()
 
     def log_is_behind(self) -> None:
         """Read nothing more from a publisher until it has caught up (OpenConnection)."""
         if self.publishes and not self.braked:
             wait_for_log(self)
+
+    def vhost_deleted(self) -> None:
+        """Hear nothing more, and be sent nothing, until `force_close` follows (OpenConnection)."""
+        self.leaving = True
+        self.hold(HELD_FOR_END)
+
+    def forget_deliveries(self, most: i64) -> i64:
+        """Forget up to `most` that are outstanding, of queues that are gone (OpenConnection)."""
+        return ending.forget_deliveries(self, most)
 
     def force_close(self, reason: str) -> None:
         """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
@@ -291,7 +287,7 @@ class Connection091(Connection):
             self.state = CLOSED
             self.wire.stop()
             ending.let_go(self)
-            if self._handshake is not None:
-                self._handshake.abandon()
-            self._handshake = None
+            if self.handshake is not None:
+                self.handshake.abandon()
+            self.handshake = None
             self.out = BytesWriter()  # it may be long until the rest is collected

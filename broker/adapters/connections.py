@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Final, Protocol, final
 
 from mypy_extensions import i64
+
+from broker.core.schedule import Alarm, Schedule
+
+SLICE: Final = 2000  # deliveries that are forgotten in one turn: a millisecond or two
+CONNECTION: Final = 40  # as many deliveries as one that is closed
 
 
 class OpenConnection(Protocol):
@@ -20,29 +26,36 @@ class OpenConnection(Protocol):
     def log_is_behind(self) -> None:
         """Publish nothing more until what has been appended is on disk."""
 
+    def vhost_deleted(self) -> None:
+        """Its virtual host is gone: hear nothing more, and be sent nothing, until `force_close` follows."""
+
+    def forget_deliveries(self, most: i64) -> i64:
+        """Forget up to `most` that are outstanding, of queues that are gone; returns how many those were."""
+
     def force_close(self, reason: str) -> None:
         """Close the connection: an operator wants it so, or what it works with is gone."""
 
 
 @final
 class Connections:
-    """All open connections of the daemon, in the order in which they were opened."""
+    """All open connections of the daemon, in the order in which they were opened, with their users."""
 
-    def __init__(self) -> None:
-        self.all: Final[dict[OpenConnection, None]] = {}
+    def __init__(self, schedule: Schedule) -> None:
+        self.all: Final[dict[OpenConnection, str]] = {}
         self._of_user: dict[str, dict[OpenConnection, None]] = {}
         self._in_vhost: dict[str, dict[OpenConnection, None]] = {}
         self._channels: dict[str, int] = {}
+        self._farewells = Farewells(schedule)
 
     def add(self, connection: OpenConnection, user: str, vhost: str) -> None:
         """A connection has been opened."""
-        self.all[connection] = None
+        self.all[connection] = user
         self._of_user.setdefault(user, {})[connection] = None
         self._in_vhost.setdefault(vhost, {})[connection] = None
 
     def remove(self, connection: OpenConnection, user: str, vhost: str) -> None:
         """A connection is gone; nothing happens if it was never added, or has been removed."""
-        if self.all.pop(connection, 0) is None:
+        if self.all.pop(connection, None) is not None:
             _remove(self._of_user, user, connection)
             _remove(self._in_vhost, vhost, connection)
 
@@ -86,8 +99,54 @@ class Connections:
         close_all(self.of_user(user), f"user '{user}' is deleted")
 
     def vhost_deleted(self, vhost: str) -> None:
-        """A virtual host is gone, and all connections with it. [RabbitMQ connection tracking]"""
-        close_all(self.in_vhost(vhost), f"vhost '{vhost}' is deleted")
+        """A virtual host is gone, and all connections with it. [RabbitMQ connection tracking]
+
+        They count no longer, and are closed when all else in it has been let go of: there may be many, and
+        one may have very many consumers.
+        """
+        for connection in self._in_vhost.pop(vhost, {}):
+            _remove(self._of_user, self.all.pop(connection), connection)
+            connection.vhost_deleted()
+            self._farewells.add(connection, vhost)
+
+    def vhost_left(self, vhost: str) -> None:
+        """What was in a virtual host that is gone has been let go of."""
+        self._farewells.begin(vhost)
+
+
+@final
+class Farewells(Alarm):
+    """Connections to virtual hosts that are gone, to be closed in slices."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__()
+        self._schedule = schedule
+        self._waiting: dict[str, list[OpenConnection]] = {}  # by virtual host, until that has been let go of
+        self._due: deque[tuple[OpenConnection, str]] = deque()
+
+    def add(self, connection: OpenConnection, vhost: str) -> None:
+        """Have one be closed, not before `begin`."""
+        self._waiting.setdefault(vhost, []).append(connection)
+
+    def begin(self, vhost: str) -> None:
+        """Have those that were in a virtual host be closed, the first of them at once."""
+        for connection in self._waiting.pop(vhost, ()):
+            self._due.append((connection, vhost))
+        if self.due == 0:
+            self.ring()
+
+    def ring(self) -> None:
+        """Close some of them (Alarm)."""
+        room: i64 = SLICE
+        while self._due:
+            connection, vhost = self._due[0]
+            room -= connection.forget_deliveries(room)
+            if room <= 0:
+                self._schedule.set(self, self._schedule.now())
+                return
+            room -= CONNECTION
+            self._due.popleft()
+            connection.force_close(f"vhost '{vhost}' is deleted")
 
 
 def close_all(connections: Iterable[OpenConnection], reason: str) -> None:

@@ -76,7 +76,7 @@ class ReplyConsumer:
         """The consumer is cancelled, or gone with its channel."""
         channel = self.channel
         if channel is not None:
-            channel.server.replies.pop((channel.virtual_host.name, self.name), None)
+            channel.server.replies.pop((channel.virtual_host, self.name), None)
             self.channel = None
             self._kept = []
 
@@ -122,7 +122,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
         raise PreconditionFailed("reply consumer already set")
     replies = ReplyConsumer(channel, tag, channel.server.generate(PREFIX))
     channel.replies = replies
-    channel.server.replies[channel.virtual_host.name, replies.name] = replies
+    channel.server.replies[channel.virtual_host, replies.name] = replies
     if not frame.nowait:
         channel.reply(methods.consumer_tag(channel.number, c.BASIC_CONSUME_OK, tag))
 
@@ -149,7 +149,7 @@ def answered(channel: Channel, address: Address) -> ReplyConsumer | None:
 
 def find(channel: Channel, name: str) -> ReplyConsumer:
     """The consumer of this name, NOBODY if there is none."""
-    key = (channel.virtual_host.name, methods.short_string(name))
+    key = (channel.virtual_host, methods.short_string(name))
     return channel.server.replies.get(key, NOBODY)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import structlog
+from mypy_extensions import i64
 
 from broker.adapters.channel091 import Channel
 from broker.adapters.large_bodies import cut_bodies
@@ -64,6 +65,14 @@ def closed_by_peer(connection: Connection091, method: int) -> None:
 def channels_of(connection: Connection091) -> list[Channel]:
     """The channels that are open."""
     return [channel for channel in connection.wire.channels if isinstance(channel, Channel)]
+
+
+def forget_deliveries(connection: Connection091, most: i64) -> i64:
+    """Forget what is outstanding of queues that are gone; see `OpenConnection`."""
+    left = most
+    for channel in channels_of(connection):
+        left -= channel.unacked.forget(left)
+    return most - left
 
 
 def let_go(connection: Connection091) -> None:

@@ -17,12 +17,14 @@ from broker.core.ports import MessageStore
 
 if TYPE_CHECKING:
     from broker.adapters.direct_reply import ReplyConsumer
+    from broker.core.vhost import VirtualHost
 
 HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of its own
 HELD_FOR_LOG: Final = 4
 HELD_FOR_PEER: Final = 8  # it does not read the answers to what it asks
 HELD_FOR_SHORTAGE: Final = 16
-HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE
+HELD_FOR_END: Final = 32  # its virtual host is gone, and it is about to be closed
+HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_END
 
 
 class Edge(Protocol):
@@ -76,10 +78,10 @@ class Server:
         self.counters: Counters = broker.counters
         self.store = store
         self.access = access
-        self.connections = Connections()
+        self.connections = Connections(broker.schedule)
         self.shortage = Shortage(self.connections)
         self.notices = ActivityNotices(broker.schedule)
-        self.replies: dict[tuple[str, bytes], ReplyConsumer] = {}  # by virtual host and encoded name
+        self.replies: dict[tuple[VirtualHost, bytes], ReplyConsumer] = {}  # by their encoded names
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max

@@ -121,9 +121,12 @@ class Target091(ConsumerTarget):
         channel = self.channel
         self.close()
         channel.forget_target(self)
-        if channel.connection.client_capabilities.get("consumer_cancel_notify") is True:
-            channel.connection.out.write(methods.basic_cancel(channel.number, self.tag))
-            channel.connection.schedule()
+        connection = channel.connection
+        if connection.leaving:
+            return  # it will be told that it is closed
+        if connection.client_capabilities.get("consumer_cancel_notify") is True:
+            connection.out.write(methods.basic_cancel(channel.number, self.tag))
+            connection.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends: the client is told as if the queue had been deleted."""

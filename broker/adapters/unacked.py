@@ -198,6 +198,14 @@ class Unacked:
             i += 1
         return found
 
+    def forget(self, most: i64) -> i64:
+        """Forget up to `most` deliveries, the latest first, settled ones too; returns how many those were."""
+        count: i64 = min(most, len(self._entries))
+        if count > 0:
+            del self._entries[-count:]
+            del self._consumers[-count:]
+        return count
+
     def trim(self) -> None:
         """Let go of the settled deliveries at the front, and of the oldest outstanding ones if those are few.
 

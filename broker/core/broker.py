@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -47,7 +48,8 @@ class Broker:
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
     kind who applies it, and each of `definers` gives the changes that make its part again. Each of
-    `leaving` is called with the name of a virtual host before that is deleted.
+    `leaving` is called with the name of a virtual host before that is deleted, and each of `left` when all
+    that was in it has been let go of; there may be a new one of that name by then.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Broker:
         self.appliers: dict[str, Callable[[Change], None]] = {}
         self.definers: list[Callable[[], list[Change]]] = []
         self.leaving: list[Callable[[str], None]] = []
+        self.left: list[Callable[[str], None]] = []
         self.parameters = Parameters(self._append)
         self._names = names
         self._views = views
@@ -113,7 +116,7 @@ class Broker:
         return self._add_vhost(name)
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a virtual host with everything in it.
+        """Delete a virtual host with everything in it, which is let go of in turns to come.
 
         Raises:
             NotFound: there is none of this name.
@@ -125,7 +128,7 @@ class Broker:
             watcher(name)
         del self.vhosts[name]
         self.store.append_definition({"kind": VHOST + DELETED, "name": name})
-        vhost.clear()
+        vhost.vacate().begin(partial(self._vacated, name))
 
     def limit_vhost(self, name: str, connections_max: int | None, queues_max: int | None) -> None:
         """Replace the limits of a virtual host; None and negative numbers: none. What is there already stays.
@@ -194,8 +197,7 @@ class Broker:
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
             if vhost is not None:
-                vhost.clear()
-                vhost.bindings.finish()
+                vhost.vacate().finish()
         elif kind.split(".")[0] == VHOST:
             apply_to(self._known_vhost(text_of(change, "name")), change)
         elif kind.split(".")[0] == PARAMETER:
@@ -235,6 +237,10 @@ class Broker:
         if vhost is None:
             raise NotFound(f"no vhost '{name}'")
         return vhost
+
+    def _vacated(self, name: str) -> None:
+        for watcher in self.left:
+            watcher(name)
 
     def _known_vhost(self, name: str) -> VirtualHost:
         vhost = self.vhosts.get(name)

@@ -18,27 +18,35 @@ if TYPE_CHECKING:
 SLICE: Final[i64] = 5000  # entries of a deleted queue that go in one turn: one or two milliseconds
 
 
-def dispose(queue: Queue, schedule: Schedule) -> None:
-    """Let the consumers of a deleted queue go, and what it holds, which nobody can reach any more.
+def cut_off(queue: Queue, schedule: Schedule) -> None:
+    """A queue is deleted, and nothing happens in it any more: neither in time nor by its clients.
 
-    Targets learn through `consumer_cancelled` that the queue is gone. What clients hold is taken back, which
-    they learn through `acquisition_removed`; from now on settling or releasing it changes nothing.
+    Settling or releasing what they hold changes nothing from now on. What is left of it is for `dispose`.
     """
     queue.deleted = True
-    remains = Remains(queue, schedule)
     if queue.rules is not None:
         queue.rules.stop()
-        queue.rules = None
     if queue.retry is not None:
         queue.retry.stop()
     if queue.volatile is not None:
         schedule.cancel(queue.volatile)
     if queue.memory is not None:
         schedule.cancel(queue.memory)
-        queue.memory = None
-    queue.election = None
     if queue.manager.gate is not None:
         queue.manager.gate.stop()
+
+
+def dispose(queue: Queue, schedule: Schedule) -> None:
+    """Let the consumers of a deleted queue go, and what it holds, which nobody can reach any more.
+
+    Targets learn through `consumer_cancelled` that the queue is gone. What clients hold is taken back, which
+    they learn through `acquisition_removed`.
+    """
+    cut_off(queue, schedule)
+    remains = Remains(queue, schedule)
+    queue.rules = None
+    queue.memory = None
+    queue.election = None
     queue.discipline = None
     consumers = [*queue.manager.all, *queue.manager.gets]
     for consumer in consumers:
@@ -53,6 +61,16 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     remains.ring()
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
+
+
+def burden(queue: Queue) -> i64:
+    """How many entries, or what is as much work, `dispose` lets go of at once."""
+    held = queue.depth
+    if queue.rules is not None and queue.rules.timetable is not None:
+        held += len(queue.rules.timetable)
+    if queue.memory is not None:
+        held += len(queue.memory)
+    return min(held, SLICE)
 
 
 @final

@@ -233,7 +233,7 @@ class Rules(Alarm):
 
         [RabbitMQ x-expires]
         """
-        if self.expires >= 0:
+        if self.expires >= 0 and not self.queue.deleted:
             self.used = self.schedule.now()
             self.arm()
 

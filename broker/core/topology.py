@@ -33,6 +33,7 @@ from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import Receipts, ReceiptWriter, bare_receipt
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
+from broker.core.vacating import Vacating
 from broker.core.view import MessageView, Views
 from broker.core.volatile import Volatile
 
@@ -242,14 +243,15 @@ class Topology:
         for settlement in list(self.settlements):
             settlement.finish(None)
 
-    def clear(self) -> None:
-        """Remove everything: the virtual host is deleted."""
-        self.finish_settlements()
+    def vacate(self) -> Vacating:
+        """Have nothing any more: the virtual host is deleted. What there was is the caller's to let go of."""
         self.policies.stop()
-        for queue in list(self.queues.values()):
-            self.remove_queue(queue)
-        for exchange in list(self.exchanges.values()):
-            self.remove_exchange(exchange)
+        vacating = Vacating(self, self.queues, self.exchanges)
+        self.queues = {}
+        self.exchanges = {}
+        self._owned = {}
+        self.epoch += 1
+        return vacating
 
 
 def _unused(sources: list[Exchange]) -> list[Exchange]:

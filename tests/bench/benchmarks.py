@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from broker.daemon import GC_THRESHOLDS
-from tests.bench import depth, steps
+from tests.bench import bursts, depth, steps
 from tests.bench.delays import delays
 from tests.bench.loop import Figure
 from tests.bench.passing import passing
@@ -28,6 +28,7 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
         steps.delete,
         steps.expiry,
         steps.groups,
+        bursts.vhost,
         delays,
     )
 }

@@ -19,7 +19,7 @@ def requester(house: House, vhost: str = "/") -> tuple[Wired, str]:
     client.send(Channel.Open(), 1)
     client.send(Basic.Consume(queue=REPLY_TO, consumer_tag="c", no_ack=True), 1)
     client.frames()
-    (name,) = [name for (where, name) in house.server.replies if where == vhost]
+    (name,) = [name for (where, name) in house.server.replies if where.name == vhost]
     return client, name[1:].decode()
 
 

@@ -10,6 +10,7 @@ from broker.admin.app import create_app
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.net.resources import Resources
+from tests.clock import HandClock
 
 
 class Measures:
@@ -75,7 +76,7 @@ def starting() -> Starting:
 
 @pytest.fixture
 def shortage() -> Shortage:
-    return Shortage(Connections())
+    return Shortage(Connections(HandClock().schedule))
 
 
 @pytest.fixture

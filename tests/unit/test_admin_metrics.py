@@ -17,6 +17,7 @@ from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED
 from broker.net.resources import Resources
+from tests.clock import HandClock
 
 
 @dataclass
@@ -59,7 +60,7 @@ class FakeLog:
 
 
 def exposition(broker: FakeBroker, log: FakeLog | None = None) -> Exposition:
-    shortage = Shortage(Connections())
+    shortage = Shortage(Connections(HandClock().schedule))
     shortage.update(memory=False, disk=True)
     resources = Resources(shortage, "", 1000, 2000)
     measured = Measured(broker, log or FakeLog(), FakeMeasures(counts=(0, 4, 0), sum=0.02), resources)

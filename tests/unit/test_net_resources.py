@@ -8,10 +8,11 @@ import pytest
 from broker.adapters.connections import Connections
 from broker.adapters.shortage import Shortage
 from broker.net.resources import Resources, free_bytes, give_memory_back, resident_bytes
+from tests.clock import HandClock
 
 
 def checked(tmp_path: Path, memory_max: int, disk_free_min: int, log_is_full: bool = False) -> str:
-    shortage = Shortage(Connections())
+    shortage = Shortage(Connections(HandClock().schedule))
     Resources(shortage, str(tmp_path), memory_max, disk_free_min).check(log_is_full)
     return shortage.reason
 
