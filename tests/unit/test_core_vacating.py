@@ -94,12 +94,13 @@ def test_what_is_in_its_queues_counts() -> None:
     [
         {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q1"},
         {"x-expires": 1000},
+        {"x-expires": 10 * LATER_MS, "x-message-ttl": 1000},
         {"x-retry-min": 1000},
         {"x-volatile": True},
         {"x-dedup-window": 1000},
         {"x-consumers-before-dispatch": 2, "x-delay-before-dispatch": 1000},
     ],
-    ids=lambda arguments: next(iter(arguments)),
+    ids=lambda arguments: "-".join(arguments),
 )
 def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> None:
     land = Land(arguments)
@@ -130,6 +131,8 @@ def test_what_is_delayed_is_never_sent() -> None:
     delayed: dict[str, object] = {"x-delayed-type": "direct"}
     land.vhost.declare_exchange("x", "x-delayed-message", True, False, False, delayed)
     land.vhost.bind_queue("q0", "x", "k", {})
+    for number in range(MANY):
+        add_exchange(land.vhost, f"x{number}")  # the last ones go first
     publish(land.vhost, "x", "k", persistent=True, headers={"x-delay": 1000})
     message = Message(land.vhost.route("", "first").address, b"", 0, True, 0)
     message.marks = DELAYED
