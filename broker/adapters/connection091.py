@@ -23,6 +23,8 @@ from broker.adapters.large_bodies import LargeBodies, send_on, take_out, unsent_
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.opening import open_channel
 from broker.adapters.server import HELD, HELD_FOR_END, HELD_FOR_PEER, Edge, Server
+from broker.adapters.turns import Turns
+from broker.core.allowance import METHOD, PAYLOAD
 from broker.core.connection import Connection, Scheduler
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -72,6 +74,7 @@ class Connection091(Connection):
         self.braked = False
         self.held: HeldPublisher | None = None
         self.leaving = False  # its virtual host is gone: it is about to be closed
+        self._turns = Turns(self)
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self._close_watch = CloseWatch()
@@ -100,6 +103,8 @@ class Connection091(Connection):
 
     def _take(self, data: bytes | None) -> None:
         """Handle the next bytes, or those that were kept back. Nothing that goes wrong leaves here."""
+        allowance = self.server.broker.schedule.allowance
+        before = allowance.begin(self._turns)
         try:
             if data is None:
                 self.wire.resume()
@@ -111,6 +116,7 @@ class Connection091(Connection):
             self.fail(error)
         except Exception:
             self.internal_error()
+        allowance.end(before)
         self.end_turn()
         if self.held is not None:
             self.held.listen()
@@ -155,6 +161,7 @@ class Connection091(Connection):
         if self.state != OPEN:
             text = f"channel {channel} used on a connection that is {self.state}"
             raise ProtocolError(CHANNEL_ERROR, text, method)
+        self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
         incoming = self.wire.channel(channel)
         if incoming is not None:
             assert isinstance(incoming, Channel)

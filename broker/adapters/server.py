@@ -23,8 +23,9 @@ HELD_FOR_REPLY: Final = 2  # reasons for not reading; the transport has one of i
 HELD_FOR_LOG: Final = 4
 HELD_FOR_PEER: Final = 8  # it does not read the answers to what it asks
 HELD_FOR_SHORTAGE: Final = 16
-HELD_FOR_END: Final = 32  # its virtual host is gone, and it is about to be closed
-HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_END
+HELD_FOR_TURN: Final = 32  # it has done enough in this one
+HELD_FOR_END: Final = 64  # its virtual host is gone, and it is about to be closed
+HELD: Final = HELD_FOR_REPLY | HELD_FOR_LOG | HELD_FOR_PEER | HELD_FOR_SHORTAGE | HELD_FOR_TURN | HELD_FOR_END
 
 
 class Edge(Protocol):

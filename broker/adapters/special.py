@@ -11,6 +11,7 @@ from broker.adapters.expiration import parse_expiration
 from broker.adapters.receipt091 import mark_receipts
 from broker.adapters.view091 import BCC, CC, View091
 from broker.auth.terms import WRITE
+from broker.core.allowance import PROPERTIES
 from broker.core.delivery_time import due_date
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
@@ -42,6 +43,7 @@ def publish_special(channel: Channel, publication: Publication, message: Message
         message.content = direct_reply.addressed(channel, message.content)
     if traits & DECODED != 0:
         assert message.content is not None
+        channel.virtual_host.schedule.allowance.use(PROPERTIES)
         properties = Properties(message.content)
         view = View091(properties)
         if traits & NAMES_USER != 0:
@@ -78,6 +80,7 @@ def _by_message(
     route = publication.route
     if view is None:
         assert message.content is not None
+        channel.virtual_host.schedule.allowance.use(PROPERTIES)
         view = View091(Properties(message.content))
     keys = keys or [route.address.routing_key]
     return channel.virtual_host.publish_by_message(route, message, keys, view, publication.immediate)

@@ -7,6 +7,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.allowance import BINDING
 from broker.core.binding import Binding, Parallel
 from broker.core.exchange import Exchange
 from broker.core.queue import Queue
@@ -108,6 +109,7 @@ class Bindings(Alarm):
             room = self._let_go(source, outgoing, room)
             if not outgoing:
                 self._leaving.popleft()
+        self._schedule.allowance.use(BINDING * (SLICE - room))
         if self._leaving:
             self._schedule.set(self, self._schedule.now())
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.allowance import LETTER
 from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
 from broker.core.letter import Notice
 from broker.core.message import Address, Message
@@ -133,6 +134,7 @@ class DeadLetters:
             passage.put(self._topology)
 
     def _send(self, death: Death) -> None:
+        self._topology.schedule.allowance.use(LETTER)
         self.plan(death)
         passage = death.passage
         if passage is not None:

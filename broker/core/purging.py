@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core import browsers
+from broker.core.allowance import ENTRIES
 from broker.core.consumer import BLOCKED_BY_PURGE
 from broker.core.context import QueueContext
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
@@ -65,6 +66,7 @@ class Purge(Alarm):
         """Drop a first slice. If there is more, no consumer is served until this is over."""
         queue = self.queue
         last = self._drop_slice(queue.entries.head)
+        self._schedule.allowance.use(self.dropped // ENTRIES)
         if last is None:
             self.over = True
             return

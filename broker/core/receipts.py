@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.admission import set_date
+from broker.core.allowance import RECEIPT
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
@@ -140,6 +141,7 @@ class Receipts(Alarm):
     def _appended(self, message: Message, queue: Queue, what: str) -> Passage | None:
         """A receipt that is written, appended if that can be, and has its place."""
         topology = self._topology
+        topology.schedule.allowance.use(RECEIPT)
         try:
             passage = self._written(message, queue, what)
         except Exception as error:

@@ -14,6 +14,8 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.core.allowance import Allowance
+
 RUN_MS: Final = 5  # how long alarms ring in one call of `run`: then others have their turn
 STALE_MIN: Final = 64  # so many dead marks are not worth sweeping
 NS_PER_MS: Final[i64] = 1_000_000  # nanoseconds in a millisecond
@@ -36,7 +38,8 @@ class Schedule:
     """The alarms that are set.
 
     `wake` asks for a call of `run` at a time of the clock, instead of any call that was asked for before.
-    Setting, moving and cancelling an alarm cost O(log n) amortised, however many there are.
+    Setting, moving and cancelling an alarm cost O(log n) amortised, however many there are. `allowance`: what
+    may still be done in the turn that is under way.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Schedule:
         calendar: Callable[[], int],
         wake: Callable[[int], None],
     ) -> None:
+        self.allowance = Allowance()
         self._clock = clock
         self._calendar = calendar
         self._wake = wake

@@ -7,11 +7,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from broker.core.allowance import ENTRIES
 from broker.core.arguments import is_volatile
 from broker.core.binding import Binding
 from broker.core.bindings import Bindings
 from broker.core.chance import Chance
-from broker.core.clearing import dispose
+from broker.core.clearing import burden, dispose
 from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
 from broker.core.disciplines import new_discipline
@@ -186,6 +187,7 @@ class Topology:
             self._disown(owner, queue)
         left = _unused(self.bindings.cut_off(queue))
         self.epoch += 1
+        self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.schedule)
         return left
 

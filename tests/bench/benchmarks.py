@@ -29,6 +29,8 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
         steps.expiry,
         steps.groups,
         bursts.vhost,
+        bursts.declarations,
+        bursts.receipts,
         delays,
     )
 }

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from pamqp.commands import Basic, Channel, Connection
+from pamqp.commands import Basic, Channel, Connection, Queue
+from pamqp.common import FieldTable
 
 from tests.bench.loop import Figure, Site
-from tests.frames import publish_bytes
+from tests.frames import method_bytes, publish_bytes
 from tests.wired import CAPABILITIES, Wired
 
 VHOST: Final = "leaving"
@@ -58,6 +59,59 @@ def _open(site: Site) -> Wired:
     client.send(Connection.Open(VHOST))
     client.send(Channel.Open(), 1)
     return client
+
+
+def declarations(scale: float) -> list[Figure]:
+    """6,000 queues are declared by one write of a client, then bound, then deleted."""
+    count = int(6000 * scale)
+    site = Site()
+    client = site.open()
+    figures = []
+    for what, commands in (
+        ("declarations", [Queue.Declare(queue=f"q{n}") for n in range(count)]),
+        (
+            "bindings",
+            [Queue.Bind(queue=f"q{n}", exchange="amq.topic", routing_key=f"a.{n}") for n in range(count)],
+        ),
+        ("requests to get", [Basic.Get(queue=f"q{n}") for n in range(count)]),
+        ("consumers", [Basic.Consume(queue=f"q{n}") for n in range(count)]),
+        ("deletions", [Queue.Delete(queue=f"q{n}") for n in range(count)]),
+    ):
+        data = b"".join(method_bytes(command, 1) for command in commands)
+        site.loop.restart()
+        site.loop.turn(lambda data=data: client.connection.receive(data))  # type: ignore[misc]
+        site.loop.run()
+        answers = [answer for answer in client.frames() if not isinstance(answer, Basic.Cancel)]
+        assert len(answers) == count, (what, len(answers))
+        figures.append(_longest(site, f"{count:,} {what} in one write"))
+    return figures
+
+
+def receipts(scale: float) -> list[Figure]:
+    """10,000 acknowledgements in one write, each of a message that wants a receipt; rejections, too."""
+    count = int(10_000 * scale)
+    asks: FieldTable = {"x-receipt-to": "told", "x-receipt-on": "consumed"}
+    acks = b"".join(method_bytes(Basic.Ack(tag), 1) for tag in range(1, count + 1))
+    rejects = b"".join(method_bytes(Basic.Reject(tag, False), 1) for tag in range(1, count + 1))
+    return [
+        _settled(f"{count:,} acknowledgements with receipts", count, asks, acks),
+        _settled(f"{count:,} messages rejected and dead-lettered", count, {}, rejects),
+    ]
+
+
+def _settled(what: str, count: int, headers: FieldTable, data: bytes) -> Figure:
+    """A client settles all that it has by one write; each of them has another message come."""
+    site = Site()
+    site.declare("q", dead_letter_exchange="", dead_letter_routing_key="told")
+    told = site.declare("told")
+    site.fill(site.open(), "q", count, lambda n: headers)
+    client = site.consumer("q")
+    site.loop.run()
+    site.loop.restart()
+    site.loop.turn(lambda: client.connection.receive(data))
+    site.loop.run()
+    assert told.ready == count
+    return _longest(site, f"{what} in one write")
 
 
 def _longest(site: Site, what: str) -> Figure:
