@@ -116,13 +116,37 @@ class Holding:
     """The groups that one consumer owns, and a heap of what is parked of them in its context.
 
     For every group of it that is not shut and has something parked there is a head that is not after that;
-    there may be others, which mean nothing.
+    there may be others, which mean nothing. Of its groups that are shut it need not know.
+
+    `moves`: that of `Groups`; a holding that has another one is to let go of all its groups. They are not
+    shut yet, as there may be very many, but its consumer gets nothing until they are.
     """
 
-    def __init__(self, context: QueueContext) -> None:
+    def __init__(self, context: QueueContext, moves: i64) -> None:
         self.context = context
+        self.moves = moves
         self.groups: dict[Group, None] = {}
         self.heads: list[Head] = []
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to be let go of."""
+        return not self.groups and not self.heads
+
+    def let_go(self, most: i64) -> list[Group]:
+        """Shut so many of its groups, the last ones, and forget them; the others are to follow."""
+        shut: list[Group] = []
+        while self.groups and len(shut) < most:
+            group, _ = self.groups.popitem()
+            group.shut = True
+            shut.append(group)
+        del self.heads[-2 * most - _STALE_HEADS_MIN :]  # what is left is a heap, and means nothing
+        return shut
+
+    def shut_all(self, moves: i64) -> None:
+        """Shut its groups, of all of which something is in flight: they are not many."""
+        self.moves = moves
+        for group in self.groups:
+            group.shut = True
 
     def take_first(self) -> None:
         """Let go of the entry that the first of `heads` is about; it was found to be what is parked first."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.group import Head
@@ -97,6 +97,8 @@ def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     holding = consumer.holding
     if holding is None:
         return None
+    if holding.moves != groups.moves and consumer.state == REMOVED:
+        holding.shut_all(groups.moves)  # a get that takes several: who is attached gets nothing meanwhile
     heads = holding.heads
     while heads:
         head = heads[0]

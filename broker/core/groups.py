@@ -15,7 +15,7 @@ from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.discipline import Discipline
 from broker.core.entry import AVAILABLE, QueueEntry
-from broker.core.freeing import SLICE, FreedLater, takes_time
+from broker.core.freeing import SLICE, FreedLater, let_go, lets_go, takes_time
 from broker.core.group import Group, Holding
 from broker.core.group_key import GroupKeys
 from broker.core.group_search import next_for
@@ -46,7 +46,7 @@ class Groups(Discipline):
     `strict`: of each group only the first entry is given out, and only while nothing of it is in flight.
     `rebalances`: sticky groups move when a consumer comes. `idle_max`: how many sticky groups are remembered
     without having entries; the one goes that has had none for longest. `most`: how many may be free in one
-    turn; `later`: those of which some have to wait, if there are more.
+    turn; `later`: those of which some have to wait, if there are more. `moves`: how often all had to move.
 
     A cursor passes what is not for who looks, once: it is parked with its group. When the group is free, the
     first that is parked goes to `behind`, where everybody finds it; when it has an owner, the owner is told.
@@ -72,6 +72,7 @@ class Groups(Discipline):
         self.schedule = schedule
         self.later: FreedLater | None = None
         self.most: i64 = SLICE
+        self.moves: i64 = 0
         self._keys = keys
         # what consumers are to be told by `wake`
         self._freed: bool = False
@@ -194,18 +195,17 @@ class Groups(Discipline):
     def attached(self, consumer: QueueConsumer) -> None:
         """Have sticky groups move, if they are to; not to a basic.get that waits (Discipline)."""
         if self.rebalances and not consumer.getting:
-            self._shut([group for group in self.by_key.values() if group.owner is not None])
+            self.moves += 1
+            let_go(self, [taker.holding for taker in self.queue.manager.takers()])
 
     def detached(self, consumer: QueueConsumer) -> None:
         """Free its groups, but for those of which it has something in flight (Discipline)."""
-        holding = consumer.holding
-        if holding is not None and consumer.state == REMOVED:
-            self._shut(list(holding.groups))
+        if consumer.holding is not None and consumer.state == REMOVED:
+            let_go(self, [consumer.holding])
 
     def served_alone(self, consumer: QueueConsumer) -> None:
         """Have the groups of all others be free as soon as nothing of them is in flight (Discipline)."""
-        others = [other.holding for other in self.queue.manager.takers() if other is not consumer]
-        self._shut([group for holding in others if holding is not None for group in holding.groups])
+        let_go(self, [other.holding for other in self.queue.manager.takers() if other is not consumer])
 
     # ---- ownership
 
@@ -213,16 +213,9 @@ class Groups(Discipline):
         group.owner = consumer
         holding = consumer.holding
         if holding is None:
-            holding = consumer.holding = Holding(consumer.context)
+            holding = consumer.holding = Holding(consumer.context, self.moves)
         holding.groups[group] = None
         holding.add_head(group)
-
-    def _shut(self, groups: list[Group]) -> None:
-        """Free these, which have owners, each as soon as nothing of it is in flight."""
-        for group in groups:
-            group.shut = True
-        if not takes_time(self, groups):
-            self.rest(groups)
 
     def rest(self, groups: list[Group]) -> None:
         """Free those of `groups` that are to be and of which nothing is in flight."""
@@ -245,7 +238,7 @@ class Groups(Discipline):
         owner = group.owner
         if owner is None:
             self._open(group)
-        elif not self.sticky or group.shut or owner.state == REMOVED or owner.getting:
+        elif not self.sticky or group.shut or lets_go(self, owner):
             self._free(group)
         elif group.entries == 0:
             self.idle[group] = None
@@ -259,9 +252,12 @@ class Groups(Discipline):
         owner = group.owner
         assert owner is not None, "only a group with an owner is freed"
         assert owner.holding is not None, "it knows its groups"
-        del owner.holding.groups[group]
+        if group.shut:
+            owner.holding.groups.pop(group, None)  # it may know it no more
+            group.shut = False
+        else:
+            del owner.holding.groups[group]
         group.owner = None
-        group.shut = False
         self._freed = True
         self._open(group)
 

@@ -53,7 +53,7 @@ def check_owner(groups: Groups, group: Group) -> None:
     if owner is None:
         return
     assert owner.holding is not None, "G2"
-    assert group in owner.holding.groups, "G2"
+    assert group.shut or group in owner.holding.groups, "G2"
     assert owner.holding.context is owner.context, "G2"
     if group.inflight == 0 and not waits(groups, group):
         assert groups.sticky, "G4"
@@ -73,7 +73,7 @@ def check_parked(groups: Groups, group: Group) -> None:
         if owner is None:
             behind = [entry for entry in context.behind if entry.group is group and entry.state == AVAILABLE]
             assert behind, "G3: a free group is parked where nobody finds it"
-        elif owner.context is context:
+        elif owner.context is context and not waits(groups, group):
             assert owner.holding is not None
             heads = [head.entry for head in owner.holding.heads if head.group is group]
             behind = [entry for entry in context.behind if entry.group is group and entry.state == AVAILABLE]

@@ -22,6 +22,20 @@ def test_rebalancing_moves_groups_when_nothing_of_them_is_out() -> None:
     assert sorted(second.numbers + first.numbers) == [1, 2, 3, 4]
 
 
+def test_what_is_taken_after_groups_have_moved_stays() -> None:
+    yard = GroupBench(rebalances=True)
+    first = yard.client()
+    yard.send("a")
+    yard.run()
+    first.ack()
+    yard.client().cancel()
+    assert not yard.groups.by_key
+    yard.send("b")
+    yard.run()
+    first.ack()
+    assert yard.groups.by_key["b"].owner is first.consumer
+
+
 def test_groups_that_are_idle_for_longest_are_forgotten() -> None:
     yard = GroupBench(idle_max=2)
     first = yard.client()

@@ -115,10 +115,107 @@ def test_what_moves_when_another_comes() -> None:
         bench.run()
         turn(bench)
         left.append(owned(bench))
-    assert (left[0], left[1], left[-1]) == (MANY, MANY - MOST + 1, 1)
+    assert (left[0], left[1], left[-1]) == (MANY, MANY - MOST, 1)
     bench.run()
     assert late.numbers == list(range(MANY + 2, 2 * MANY + 1)), "priorities hold as ever"
     assert (other.numbers, client.numbers[MANY + 1 :]) == ([], [])
+
+
+def test_nothing_is_done_to_each_of_them_in_the_turn_of_who_comes() -> None:
+    bench, client = owning(MANY, rebalances=True)
+    other = bench.client()  # for it they are free in turns to come, and it passes none by until then
+    holding = client.consumer.holding
+    assert holding is not None
+    assert not any(group.shut for group in bench.groups.by_key.values())
+    assert len(holding.groups) == MANY
+    left = []
+    while bench.groups.pauses:
+        bench.run()
+        turn(bench)
+        left.append(sum(not group.shut for group in bench.groups.by_key.values()))
+    assert left == [MANY - MOST, MANY - 2 * MOST, 0]
+    assert not holding.groups
+    settle(client)
+    bench.run()
+    assert sorted([*client.numbers, *other.numbers]) == list(range(1, 2 * MANY + 1))
+
+
+def test_what_is_parked_of_those_that_move_is_forgotten_bit_by_bit() -> None:
+    bench, client = owning(MANY)
+    other = bench.client()
+    bench.run()
+    holding = client.consumer.holding
+    assert holding is not None
+    before = len(holding.heads)
+    assert before >= MANY
+    other.close()
+    lose(other)
+    chosen = bench.client(candidate=True)
+    for _ in range(MANY // MOST + 1):
+        turn(bench)
+        assert before - len(holding.heads) <= 3 * MOST
+        before = len(holding.heads)
+    assert (before, bench.groups.pauses) == (0, False)
+    client.nack()
+    bench.clock.advance(0)
+    bench.run()
+    assert chosen.numbers == list(range(1, 2 * MANY + 1))
+
+
+def test_what_is_settled_before_its_turn_is_free_at_once_and_not_remembered() -> None:
+    bench = GroupBench(idle_max=1)
+    bench.groups.most = 2
+    client = bench.client()
+    bench.send("0", "1", "2", "3", "4", "5")
+    bench.run()
+    bench.client(candidate=True)
+    assert bench.groups.pauses
+    for number in (1, 2):
+        client.ack(number)
+    assert list(bench.groups.by_key) == ["2", "3", "4", "5"]
+    assert not bench.groups.idle
+
+
+def test_another_one_comes_while_they_move_and_afterwards_groups_stay_as_ever() -> None:
+    bench, client = owning(6, most=2, rebalances=True)
+    settle(client)
+    client.credit.resize(1, 0)
+    bench.run()
+    assert client.numbers[6:] == [7]
+    other = bench.client(1)
+    assert bench.groups.pauses
+    turn(bench)
+    bench.client(1).cancel()
+    bench.clock.advance(0)
+    assert (owned(bench), bench.groups.pauses) == (1, False)
+    bench.run()
+    assert other.numbers == [8]
+    client.ack()
+    other.ack()
+    bench.run()
+    assert sorted([*client.numbers[7:], *other.numbers[1:]]) == [9, 10]
+    client.ack()
+    other.ack()
+    owners = {key: group.owner for key, group in bench.groups.by_key.items() if group.owner is not None}
+    assert owners.pop("1") is other.consumer, "which stays, although nothing of it is left"
+    assert sorted(owners) == ["2", "3"]
+    assert set(owners.values()) == {client.consumer, other.consumer}
+
+
+def test_a_get_that_takes_several_gets_no_more_of_groups_that_move() -> None:
+    bench = GroupBench(rebalances=True)
+    bench.send("a", "b", "a", "c")
+    getter = bench.getter()
+    first = get_one(bench.queue, getter)
+    assert first is not None
+    bench.client()
+    second, third = get_one(bench.queue, getter), get_one(bench.queue, getter)
+    assert [number_of(entry) for entry in (first, second, third) if entry] == [1, 2, 4]
+    assert get_one(bench.queue, getter) is None
+    bench.queue.settle(first)
+    entry = get_one(bench.queue, getter)
+    assert entry is not None
+    assert number_of(entry) == 3, "it is free, and for whoever comes first"
 
 
 def test_few_are_free_at_once() -> None:
@@ -139,13 +236,13 @@ def test_a_get_finds_what_is_free_by_then_and_keeps_its_group() -> None:
     turn(bench)
     entry = get_one(bench.queue, getter)
     assert entry is not None
-    assert number_of(entry) == 1
+    assert number_of(entry) == 5, "what its owner took last is free first"
     bench.clock.advance(0)
     bench.run()
-    assert other.numbers == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12], "7 is in the group of 1"
+    assert other.numbers == [1, 2, 3, 4, 6, 7, 8, 9, 10, 12], "11 is in the group of 5"
     bench.queue.release([entry], getter)
     bench.run()
-    assert other.numbers[-2:] == [1, 7]
+    assert other.numbers[-2:] == [5, 11]
 
 
 def test_what_is_settled_and_what_comes_meanwhile() -> None:

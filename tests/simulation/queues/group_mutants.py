@@ -83,7 +83,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "groups outlive their owners": Mutant(
         "core/groups.py",
-        "        if holding is not None and consumer.state == REMOVED:\n",
+        "        if consumer.holding is not None and consumer.state == REMOVED:\n",
         "        if False:\n",
         profile="groups",
     ),
@@ -148,7 +148,7 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         profile="groups, operations",
     ),
     "a get that has waited keeps its group": Mutant(
-        "core/groups.py",
+        "core/freeing.py",
         "owner.state == REMOVED or owner.getting:",
         "owner.state == REMOVED:",
         profile="gets that wait",
