@@ -57,7 +57,12 @@ def expiry(scale: float) -> list[Figure]:
 def groups(scale: float) -> list[Figure]:
     """A consumer with 100,000 groups, half of them with an unacked message: another comes, or it goes."""
     figures = []
-    for name, rebalances in (("another comes, and they move", True), ("it goes", False)):
+    cases: tuple[tuple[str, bool, FieldTable | None], ...] = (
+        ("another comes, and they move", True, {}),
+        ("another is served alone", False, {"x-exclusive-consumer": True}),
+        ("it goes", False, None),
+    )
+    for name, rebalances, arguments in cases:
         site = Site()
         count = int(1_000_000 * scale)
         keys = count // 10
@@ -67,13 +72,13 @@ def groups(scale: float) -> list[Figure]:
         site.loop.run()
         site.ask(first, Basic.Ack(0, True))
         site.loop.run()
-        if not rebalances:
+        if arguments is None:
             site.consumer("q", 100)
             site.loop.run()
         assert (queue.unacked, queue.ready) == (keys // 2, count - keys)
         site.loop.restart()
-        if rebalances:
-            site.consumer("q", 100)
+        if arguments is not None:
+            site.consumer("q", 100, arguments)
         else:
             site.loop.turn(lambda first=first: first.connection.lost("reset"))  # type: ignore[misc]
         site.loop.run()
