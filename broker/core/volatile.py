@@ -37,13 +37,11 @@ class Volatile(Alarm):
         self.arm()
 
     def described(self, exact: bool) -> dict[str, object]:
-        """What the definition of the queue says of it: losses, and what would be lost now."""
-        queue = self.queue
-        self._noted = queue.ready + queue.unacked + queue.held
+        """What the definition of the queue says: losses, and what would be lost now, `exact` or as noted."""
         return {
             "messages": int(self.lost),
             "estimated": self.estimated,
-            "at_risk": int(self._noted),
+            "at_risk": int(self._at_risk() if exact else self._noted),
             "exact": exact,
         }
 
@@ -75,8 +73,13 @@ class Volatile(Alarm):
 
     def ring(self) -> None:
         """Tell the log how many messages there are, if that is much more or less than it knows (Alarm)."""
-        queue = self.queue
-        change: int = abs(int(queue.ready + queue.unacked + queue.held - self._noted))
+        at_risk = self._at_risk()
+        change: int = abs(int(at_risk - self._noted))
         if change > self._noted // 10 and not self.topology.store.failure:
-            self.topology.note_volatile(queue)
+            self._noted = at_risk
+            self.topology.note_volatile(self.queue)
         self.arm()
+
+    def _at_risk(self) -> i64:
+        """How many messages there are."""
+        return self.queue.ready + self.queue.unacked + self.queue.held

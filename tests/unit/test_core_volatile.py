@@ -84,6 +84,17 @@ def test_the_log_is_told_only_of_much_more_or_much_less() -> None:
     assert len(store.changes) == told + 2
 
 
+def test_a_description_repeats_what_the_log_was_told() -> None:
+    """It may be in no checkpoint for a long time, or never."""
+    yard, store, _ = volatile_yard()
+    yard.publish(count=10)
+    assert lost(after_restart(yard.broker.definitions())) == (0, True)
+    yard.clock.advance(NOTE_MS)
+    assert lost(after_restart(store.changes)) == (10, True)
+    yard.publish(count=1)
+    assert lost(after_restart(yard.broker.definitions())) == (10, True)
+
+
 def test_a_quorum_queue_is_not_volatile() -> None:
     yard = Yard()
     with pytest.raises(PreconditionFailed, match=r"invalid arg 'x-volatile'.*does not go with x-queue-type"):
