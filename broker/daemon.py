@@ -90,7 +90,7 @@ class Daemon:
             RealDisk(),
             self.syncer,
             time.monotonic,
-            lambda: self.broker.definitions(),
+            lambda: self.broker.describe(),
             segment_bytes=settings.segment_bytes,
             memory_budget=settings.memory_budget,
         )
@@ -98,7 +98,7 @@ class Daemon:
         self.broker = self._new_broker(AlarmClock(loop).schedule)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
-        self.broker.definers.append(self.users.definitions)
+        self.broker.definers.append(self.users.describe)
         self.gate = Gate(
             self.users,
             loop.call_later,

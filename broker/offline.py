@@ -33,16 +33,16 @@ class _Closed:
 
     def __init__(self, folder: Path) -> None:
         disk = RealDisk()
-        self.log = Log(str(folder), disk, DiskSyncer(disk), time.monotonic, self._definitions)
+        self.log = Log(str(folder), disk, DiskSyncer(disk), time.monotonic, self._describe)
         schedule = Schedule(time.monotonic_ns, time.time_ns, _never)
         self.broker = Broker(self.log, Counters(), lambda: secrets.token_urlsafe(16), schedule, view_of)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
-        self.broker.definers.append(self.users.definitions)
+        self.broker.definers.append(self.users.describe)
         self.broker.leaving.append(self.users.forget_vhost)
 
-    def _definitions(self) -> list[Change]:
-        return self.broker.definitions()
+    def _describe(self) -> Iterator[list[Change]]:
+        return self.broker.describe()
 
 
 def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:

@@ -127,12 +127,12 @@ def with_users(folder: Path, fill: Callable[[Users, Broker], None]) -> Path:
     disk = RealDisk()
     broker: Broker | None = None
     log = Log(
-        str(folder), disk, DiskSyncer(disk), time.monotonic, lambda: broker.definitions() if broker else []
+        str(folder), disk, DiskSyncer(disk), time.monotonic, lambda: broker.describe() if broker else []
     )
     broker = Broker(log, Counters(), lambda: "x", HandClock().schedule)
     users = Users(log)
     broker.appliers["user"] = users.apply
-    broker.definers.append(users.definitions)
+    broker.definers.append(users.describe)
     log.recover(Recovered(broker))
     fill(users, broker)
     log.close()

@@ -104,17 +104,12 @@ class Deferred:
             self.step()
 
 
-def no_definitions() -> list[dict[str, object]]:
-    """A topology without anything."""
-    return []
-
-
 def open_log(
     directory: str,
     disk: Disk,
     sink: RecoverySink | None = None,
     deferred: Deferred | None = None,
-    definitions: Callable[[], list[dict[str, object]]] = no_definitions,
+    definitions: Callable[[], list[dict[str, object]]] = list,
     segment_bytes: int = 64 * 1024,
     first_segment_bytes: int = 64 * 1024,
     reserve_bytes: int = 16 * 1024,
@@ -127,7 +122,7 @@ def open_log(
         disk,
         syncer,
         lambda: 0.0,
-        definitions,
+        lambda: [definitions()],
         segment_bytes=segment_bytes,
         first_segment_bytes=first_segment_bytes,
         reserve_bytes=reserve_bytes,

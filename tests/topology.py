@@ -2,7 +2,8 @@
 
 import itertools
 import json
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from pamqp.commands import Basic
 
@@ -24,6 +25,8 @@ from broker.core.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.frames import header_bytes
+
+Change = dict[str, object]
 
 DELETIONS = ("queue.delete", "exchange.delete", "vhost.delete")
 
@@ -72,6 +75,18 @@ def new_broker(store: MessageStore | None = None, clock: HandClock | None = None
         view_of_message,
         write_letter,
     )
+
+
+class Described(Protocol):
+    """What gives changes that make it again."""
+
+    def describe(self) -> Iterable[list[Change]]:
+        """A list for each object."""
+
+
+def definitions_of(whole: Described) -> list[Change]:
+    """All changes that make a broker again, or users, in order."""
+    return [change for changes in whole.describe() for change in changes]
 
 
 def rebuilt(changes: list[dict[str, object]]) -> Broker:

@@ -5,7 +5,7 @@ to the store that the users were made with before they are made, and come back b
 *Never* hashes a password: that is slow and belongs to the caller (`broker.auth.passwords`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from broker.auth.passwords import Password
@@ -244,9 +244,14 @@ class Users:
 
     # -- the durable form
 
-    def definitions(self) -> list[Change]:
-        """Changes that make exactly these users out of nobody."""
-        return [change for user in self._users.values() for change in changes_of(user)]
+    def describe(self) -> Iterator[list[Change]]:
+        """Changes that make exactly these users out of nobody, a list for each user.
+
+        Users may change between two lists, as in `Broker.describe`.
+        """
+        for name in list(self._users):
+            user = self._users.get(name)
+            yield [] if user is None else changes_of(user)
 
     def objections(self) -> list[str]:
         """What recovery brought back that cannot be used as it is, and why: it allows nothing."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.counters import Counters
-from broker.core.definitions import DELETED, Change, apply_change, durable_changes, number_of, text_of
+from broker.core.definitions import DELETED, Change, apply_change, number_of, text_of
 from broker.core.delivery_limit import give_up_exhausted
+from broker.core.description import described
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
@@ -47,9 +49,9 @@ class Broker:
     is told what goes wrong and no client can be told; `write_receipt` makes the receipts of messages.
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
-    kind who applies it, and each of `definers` gives the changes that make its part again. Each of
-    `leaving` is called with the name of a virtual host before that is deleted, and each of `left` when all
-    that was in it has been let go of; there may be a new one of that name by then.
+    kind who applies it, and each of `definers` describes its part, see `describe`. Each of `leaving` is
+    called with the name of a virtual host before that is deleted, and each of `left` when all that was in it
+    has been let go of; there may be a new one of that name by then.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class Broker:
         self.schedule = schedule
         self.vhosts: dict[str, VirtualHost] = {}
         self.appliers: dict[str, Callable[[Change], None]] = {}
-        self.definers: list[Callable[[], list[Change]]] = []
+        self.definers: list[Callable[[], Iterable[list[Change]]]] = []
         self.leaving: list[Callable[[str], None]] = []
         self.left: list[Callable[[str], None]] = []
         self.parameters = Parameters(self._append)
@@ -167,17 +169,21 @@ class Broker:
         vhost.tags = tags
         vhost.default_queue_type = default_queue_type
 
-    def definitions(self) -> list[Change]:
-        """The changes that make everything durable again when they are applied to a new broker, in order."""
-        changes: list[Change] = [{"kind": NEXT_NUMBER, "number": int(self._numbers.next)}]
-        changes.extend(vhost_change(name) for name in self.vhosts)
-        changes.extend(self.parameters.changes())
-        for vhost in self.vhosts.values():
-            changes.extend(changes_of(vhost))
-            changes.extend(durable_changes(vhost))
+    def describe(self) -> Iterator[list[Change]]:
+        """The changes that make everything durable again when they are applied to a new broker, in order.
+
+        Each list is of one object, or empty. Between two lists things may change: what is appended to the log
+        meanwhile belongs there, between them, and with that they make what there is when the last one came.
+        """
+        yield [{"kind": NEXT_NUMBER, "number": int(self._numbers.next)}]
+        yield self.parameters.changes()
+        for vhost in list(self.vhosts.values()):
+            for changes in chain([changes_of(vhost)], described(vhost)):
+                if self.vhosts.get(vhost.name) is not vhost:
+                    break  # nothing more of it: that would bring it back
+                yield changes
         for definer in self.definers:
-            changes.extend(definer())
-        return changes
+            yield from definer()
 
     def apply(self, change: Change) -> None:
         """Apply one change that the log brought back. Nothing is appended.

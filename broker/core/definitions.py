@@ -6,7 +6,6 @@ that deletes takes along what cannot be without the object (a queue its bindings
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from broker.core.binding import Binding, binding_key
@@ -14,7 +13,6 @@ from broker.core.errors import PreconditionFailed
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import new_exchange
 from broker.core.field_values import decode_table, encode_table
-from broker.core.names import DEFAULT_EXCHANGE, is_predeclared
 from broker.core.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.queue import Queue
 from broker.core.stopping import set_stopped, stopped
@@ -93,22 +91,6 @@ def binding_deleted(vhost: str, binding: Binding) -> Change:
     change = binding_change(vhost, binding)
     change["kind"] = BINDING + DELETED
     return change
-
-
-def durable_changes(topology: Topology) -> Iterator[Change]:
-    """The declarations that make everything durable of a virtual host again, in an order that works."""
-    vhost = topology.name
-    yield from topology.policies.changes()
-    for exchange in topology.exchanges.values():
-        if exchange.durable and exchange.name != DEFAULT_EXCHANGE and not is_predeclared(exchange.name):
-            yield exchange_change(vhost, exchange)
-    for queue in topology.queues.values():
-        if queue.durable:
-            yield queue_change(vhost, queue)
-    for exchange in topology.exchanges.values():
-        for binding in exchange.bindings():
-            if binding.durable:
-                yield binding_change(vhost, binding)
 
 
 def apply_change(topology: Topology, change: Change) -> None:

@@ -53,8 +53,8 @@ def metadata_change(
 
 
 def changes_of(vhost: VirtualHost) -> list[Change]:
-    """What there is to say of a virtual host that is there."""
-    changes: list[Change] = []
+    """A virtual host is there, and what is said of it."""
+    changes = [vhost_change(vhost.name)]
     if vhost.connections_max is not None or vhost.queues_max is not None:
         changes.append(limits_change(vhost.name, vhost.connections_max, vhost.queues_max))
     if vhost.description or vhost.tags or vhost.default_queue_type is not None:

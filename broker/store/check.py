@@ -161,7 +161,7 @@ def repair(directory: str, disk: Disk) -> CheckReport:
         for damage in report.damages:
             syncer.kept.add(segment_name(damage.segment))
         syncer.attach(directory, log, log.files.lock_fd)
-        log.definitions = DefinitionText(salvage.replay.definitions)
+        log.definitions = DefinitionText(lambda: [salvage.replay.definitions()])
         for name in salvage.leftovers:
             if name in syncer.kept:
                 syncer.remove(name)

@@ -12,6 +12,7 @@ from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader, drop_contents
 from broker.store.counts import Counts
 from broker.store.deaths import STANDS_IN, StandIns
+from broker.store.definition_text import Describe
 from broker.store.disk import Disk
 from broker.store.disk_full import Room
 from broker.store.files import Files
@@ -34,8 +35,7 @@ class Log(SegmentedCommit):
     """A MessageStore of segment files in one folder. Call `recover` first, `close` last.
 
     `wants_commit` is called with the first append into an empty batch, so that the owner calls `commit` at
-    the end of the turn; from there on batches follow one another by themselves. `unsynced_bytes` is what
-    has been appended and is not on disk yet: whoever reads from publishers can hold them back by it.
+    the end of the turn; from there on batches follow one another by themselves.
 
     `failure` is not empty while publishes are refused. After a failed sync, or a write that failed for
     another reason than a full disk, the log is `stopped`: it stays so until the daemon starts again. After
@@ -51,14 +51,14 @@ class Log(SegmentedCommit):
         disk: Disk,
         syncer: Syncer,
         clock: Callable[[], float],
-        definitions: Callable[[], list[dict[str, object]]],
+        describe: Describe,
         segment_bytes: int = 64 * MIB,
         first_segment_bytes: int = 4 * MIB,
         reserve_bytes: int = 4 * MIB,
         memory_budget: int = 256 * MIB,
     ) -> None:
         files = Files(directory, disk, syncer, segment_bytes, first_segment_bytes, reserve_bytes)
-        super().__init__(disk, syncer, clock, definitions, files)
+        super().__init__(disk, syncer, clock, describe, files)
         self.memory_budget: i64 = memory_budget
         self.reader = ContentReader(disk, files)
         self.content_bytes: i64 = 0  # content of live messages that is in memory

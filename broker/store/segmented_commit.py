@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
 from broker.store.batch import Batch
-from broker.store.definition_text import DefinitionText
+from broker.store.definition_text import DefinitionText, Describe
 from broker.store.disk import NO_DESCRIPTORS, Disk
 from broker.store.files import Files
 from broker.store.group_commit import GroupCommit
@@ -43,13 +43,13 @@ class SegmentedCommit(GroupCommit):
         disk: Disk,
         syncer: Syncer,
         clock: Callable[[], float],
-        definitions: Callable[[], list[dict[str, object]]],
+        describe: Describe,
         files: Files,
     ) -> None:
         super().__init__(clock)
         self.disk = disk
         self.syncer = syncer
-        self.definitions = DefinitionText(definitions)
+        self.definitions = DefinitionText(describe)
         self.wants_commit: Callable[[], None] = do_nothing
         self.files = files
         self.segments = SegmentTable()
@@ -186,8 +186,14 @@ class SegmentedCommit(GroupCommit):
             segment.good = batch.end
             self.sync_started = self.clock()
             self.syncer.start_sync(segment.fd, not segment.entry_synced)
+            self._describe()  # the disk takes its time
         except Exception as problem:
             self.broken(problem)
+
+    def _describe(self) -> None:
+        """Describe some more of the definitions, if that is due; there is a reserve for what comes of it."""
+        self.definitions.step()
+        self.files.checkpoint_bytes = max(self.files.checkpoint_bytes, self.definitions.length)
 
     def is_empty(self) -> bool:
         """Whether nothing has been appended to the batch being filled."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker.core.broker import Broker
 from broker.core.errors import BrokerError
-from tests.topology import RecordingStore, new_broker, rebuilt
+from tests.topology import RecordingStore, definitions_of, new_broker, rebuilt
 
 VHOSTS = ["/", "other"]
 QUEUES = ["p", "q", "r"]
@@ -91,17 +91,17 @@ def test_the_log_and_its_checkpoints_make_the_same_broker(history: list[Step]) -
         with contextlib.suppress(BrokerError):
             follow(broker, step)
         if index == len(history) // 2:
-            checkpoints = [*broker.definitions()]
-            assert rebuilt(store.changes).definitions() == checkpoints
+            checkpoints = [*definitions_of(broker)]
+            assert definitions_of(rebuilt(store.changes)) == checkpoints
             store.changes[:] = checkpoints  # as in a log whose older segments are gone
-    definitions = broker.definitions()
+    definitions = definitions_of(broker)
     from_log = rebuilt(store.changes)
-    assert from_log.definitions() == definitions
+    assert definitions_of(from_log) == definitions
     from_definitions = rebuilt(definitions)
-    assert from_definitions.definitions() == definitions
+    assert definitions_of(from_definitions) == definitions
     assert from_log.next_number == from_definitions.next_number == broker.next_number
     assert routes(from_log) == routes(from_definitions)
-    assert rebuilt(store.changes + definitions).definitions() == definitions
+    assert definitions_of(rebuilt(store.changes + definitions)) == definitions
 
 
 @settings(deadline=None)
@@ -114,4 +114,4 @@ def test_without_transient_objects_routes_are_the_same_too(history: list[Step]) 
         if step[0] != "exclusive":
             with contextlib.suppress(BrokerError):
                 follow(broker, (*step[:5], True, *step[6:]))
-    assert routes(rebuilt(broker.definitions())) == routes(broker)
+    assert routes(rebuilt(definitions_of(broker))) == routes(broker)

@@ -10,7 +10,7 @@ from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed
 from broker.core.policy import Policy
 from broker.core.ports import MessageStore
-from tests.topology import new_broker
+from tests.topology import definitions_of, new_broker
 
 Do = Callable[[Broker, Users], object]
 
@@ -58,11 +58,11 @@ def test_what_cannot_be_appended_is_not_made(do: Do) -> None:
     users.add("ann", Password("h1"))
     users.permit("ann", "/", "", "", "")
     users.permit_topic("ann", "/", "x", "", "")
-    before = broker.definitions() + users.definitions()
+    before = definitions_of(broker) + definitions_of(users)
     store.chokes = True
     with pytest.raises(ValueError, match="too much"):
         do(broker, users)
-    assert broker.definitions() + users.definitions() == before
+    assert definitions_of(broker) + definitions_of(users) == before
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_cannot_be_appended_is_not_made(do: Do) -> None:
 def test_a_name_that_has_no_bytes_is_refused(do: Callable[[Broker], object]) -> None:
     broker = new_broker(MessageStore())
     broker.declare_vhost("/")
-    before = broker.definitions()
+    before = definitions_of(broker)
     with pytest.raises(PreconditionFailed, match=r"'\\ud800' has half a character"):
         do(broker)
-    assert broker.definitions() == before
+    assert definitions_of(broker) == before

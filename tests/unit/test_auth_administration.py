@@ -7,6 +7,7 @@ from broker.auth.user import Change
 from broker.auth.users import Users
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.ports import MessageStore
+from tests.topology import definitions_of
 
 
 @pytest.fixture
@@ -62,12 +63,12 @@ def test_guest_comes_from_loopback_only_unless_told_otherwise(users: Users) -> N
 
 @pytest.mark.parametrize("tags", [[""], ["a,b"], ["a\nb"], ["x" * 256], [f"t{n}" for n in range(33)]])
 def test_malformed_tags_change_nothing(users: Users, tags: list[str]) -> None:
-    before = users.definitions()
+    before = definitions_of(users)
     with pytest.raises(PreconditionFailed, match="user 'ann'"):
         users.put("ann", None, tags)
     with pytest.raises(PreconditionFailed, match="user 'eve'"):
         users.put("eve", Password("h"), tags)
-    assert users.definitions() == before
+    assert definitions_of(users) == before
 
 
 def test_lists_by_user_and_by_virtual_host(users: Users) -> None:
@@ -94,9 +95,9 @@ def test_a_virtual_host_that_is_gone(users: Users) -> None:
     assert len(users.permissions_in("/")) == 2
     assert set(names) == {"ann", "bob"}
     again = Users(MessageStore())
-    for change in users.definitions():
+    for change in definitions_of(users):
         again.apply(change)
-    assert again.definitions() == users.definitions()
+    assert definitions_of(again) == definitions_of(users)
 
 
 def test_every_change_of_what_a_user_may_do_is_told(users: Users) -> None:
@@ -172,10 +173,10 @@ def test_what_stands_for_a_user_is_not_expanded_again(users: Users) -> None:
 
 
 def test_a_malformed_topic_expression(users: Users) -> None:
-    before = users.definitions()
+    before = definitions_of(users)
     with pytest.raises(PreconditionFailed, match="is not a regular expression"):
         users.permit_topic("ann", "/", "t", "(", "")
-    assert users.definitions() == before
+    assert definitions_of(users) == before
 
 
 def test_users_of_a_log_from_before_there_were_hashings() -> None:

@@ -10,6 +10,7 @@ from broker.auth.user import Change
 from broker.auth.users import Users
 from broker.core.errors import NotFound, PreconditionFailed, StoreFailed
 from broker.core.ports import MessageStore
+from tests.topology import definitions_of
 
 
 class Log(MessageStore):
@@ -45,7 +46,7 @@ def rebuilt(changes: list[Change]) -> Users:
 
 
 def described(users: Users) -> list[Change]:
-    return sorted(users.definitions(), key=json.dumps)
+    return sorted(definitions_of(users), key=json.dumps)
 
 
 def test_every_history_is_rebuilt_from_its_changes_and_from_its_definitions(users: Users, log: Log) -> None:
@@ -74,7 +75,7 @@ def test_every_history_is_rebuilt_from_its_changes_and_from_its_definitions(user
     for step in steps:
         step()
         assert described(rebuilt(log.changes)) == described(users)
-        assert described(rebuilt(users.definitions())) == described(users)
+        assert described(rebuilt(definitions_of(users))) == described(users)
     ann, bob = users.get("ann"), users.get("bob")
     assert ann is not None
     assert bob is not None
@@ -93,7 +94,7 @@ def test_applying_twice_is_as_applying_once(users: Users, log: Log) -> None:
     users.add("bob", Password("h2"))
     users.delete("bob")
     assert described(rebuilt(log.changes + log.changes)) == described(users)
-    assert described(rebuilt(users.definitions() + log.changes)) == described(users)
+    assert described(rebuilt(definitions_of(users) + log.changes)) == described(users)
 
 
 def test_changes_of_an_absent_user_are_ignored_at_recovery() -> None:
@@ -235,7 +236,7 @@ def test_the_first_user(users: Users) -> None:
 def test_guest_as_first_user_comes_from_loopback_only_for_good(users: Users, log: Log) -> None:
     users.add_first("guest", Password("h"), "/")
     users.put("guest", Password("h2"))
-    for those in (users, rebuilt(log.changes), rebuilt(users.definitions())):
+    for those in (users, rebuilt(log.changes), rebuilt(definitions_of(users))):
         guest = those.get("guest")
         assert guest is not None
         assert guest.loopback_only

@@ -12,6 +12,7 @@ from tests.topology import (
     RecordingStore,
     add_exchange,
     add_queue,
+    definitions_of,
     new_broker,
     new_vhost,
     publish,
@@ -187,7 +188,7 @@ def test_durable_bindings_keep_their_selectors() -> None:
     add_queue(vhost, "q", durable=True)
     vhost.bind_queue("q", "amq.topic", "#", {SELECTOR: "level = 1"})
     again = new_broker()
-    for change in broker.definitions():
+    for change in definitions_of(broker):
         again.apply(json.loads(json.dumps(change)))
     assert takers(again.vhost("/"), "amq.topic", level=1) == ["q"]
     assert takers(again.vhost("/"), "amq.topic", level=2) == []

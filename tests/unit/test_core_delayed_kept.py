@@ -9,7 +9,7 @@ from broker.store.restore import Recovered
 from protocol.amqp091.properties import Properties
 from tests.delays import Site, bound, entries, headers_of
 from tests.purging import purge
-from tests.topology import RecordingStore, add_exchange, consume, content_of
+from tests.topology import RecordingStore, add_exchange, consume, content_of, definitions_of
 
 
 def test_the_log_holds_what_a_durable_exchange_holds() -> None:
@@ -106,7 +106,7 @@ def test_what_was_held_comes_back_with_its_date_and_what_is_past_goes_at_once() 
     site = Site(durable=True)
     bound(site.vhost, "q", durable=True)
     again = Site()
-    for change in site.broker.definitions():
+    for change in definitions_of(site.broker):
         again.broker.apply(change)
     exchange = again.vhost.exchanges["x"]
     assert exchange.kept is not None

@@ -12,6 +12,7 @@ from tests.topology import (
     add_exchange,
     add_queue,
     consume,
+    definitions_of,
     new_vhost,
     publish,
     pull,
@@ -216,8 +217,8 @@ def test_what_is_described_meanwhile_has_none_of_them() -> None:
     vhost = broker.vhosts["/"]
     vhost.delete_queue("q", False, False)
     assert vhost.bindings.leaving()
-    assert {change["kind"] for change in broker.definitions()}.isdisjoint({"queue", "exchange", "binding"})
-    again = rebuilt(broker.definitions()).vhosts["/"]
+    assert {change["kind"] for change in definitions_of(broker)}.isdisjoint({"queue", "exchange", "binding"})
+    again = rebuilt(definitions_of(broker)).vhosts["/"]
     assert listed(again) == []
 
 

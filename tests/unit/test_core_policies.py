@@ -7,7 +7,15 @@ import pytest
 from broker.core.errors import NotFound, StoreFailed
 from broker.core.policy import Policy
 from tests.policies import put, told
-from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, new_vhost, routed
+from tests.topology import (
+    RecordingStore,
+    add_exchange,
+    add_queue,
+    definitions_of,
+    new_broker,
+    new_vhost,
+    routed,
+)
 
 
 def test_a_policy_holds_for_queues_that_are_there_and_for_new_ones() -> None:
@@ -208,7 +216,7 @@ def test_policies_are_appended_and_come_back() -> None:
     vhost.policies.delete("gone")
     assert store.kinds() == ["vhost", "policy", "operator_policy", "policy", "policy.delete"]
     vhost.declare_queue("q", True, None, False, {})
-    for changes in (store.changes, broker.definitions()):
+    for changes in (store.changes, definitions_of(broker)):
         again = new_broker()
         for change in reversed(changes) if changes is store.changes else changes:
             if change["kind"] != "policy.delete":
@@ -216,7 +224,7 @@ def test_policies_are_appended_and_come_back() -> None:
         again.apply({"kind": "policy.delete", "vhost": "/", "name": "gone"})
         again.apply_policies()
         assert again.vhosts["/"].queues["q"].effective == {"x-message-ttl": 5, "x-max-length": 5}
-        assert again.definitions() == broker.definitions()
+        assert definitions_of(again) == definitions_of(broker)
 
 
 def test_a_policy_that_the_log_cannot_have_held_ends_recovery() -> None:

@@ -18,6 +18,7 @@ from tests.topology import (
     add_queue,
     consume,
     content_of,
+    definitions_of,
     new_broker,
     new_vhost,
     publish,
@@ -196,7 +197,7 @@ def test_it_is_logged_of_durable_queues_and_comes_back() -> None:
     assert store.kinds() == ["vhost", "queue", "queue"]
     replayed = rebuilt(store.changes)
     assert stopped(replayed.vhosts["/"].queues["d"]) == [ENQUEUE, DEQUEUE]
-    assert stopped(rebuilt(replayed.definitions()).vhosts["/"].queues["d"]) == [ENQUEUE, DEQUEUE]
+    assert stopped(rebuilt(definitions_of(replayed)).vhosts["/"].queues["d"]) == [ENQUEUE, DEQUEUE]
     stop_queue(vhost, durable, [])
     assert stopped(rebuilt(store.changes).vhosts["/"].queues["d"]) == []
 

@@ -8,7 +8,7 @@ from broker.core.definitions import queue_change
 from broker.core.errors import PreconditionFailed
 from broker.core.queue import Queue
 from broker.core.volatile import NOTE_MS
-from tests.topology import RecordingStore
+from tests.topology import RecordingStore, definitions_of
 from tests.yard import Yard, numbers
 
 
@@ -88,11 +88,11 @@ def test_a_description_repeats_what_the_log_was_told() -> None:
     """It may be in no checkpoint for a long time, or never."""
     yard, store, _ = volatile_yard()
     yard.publish(count=10)
-    assert lost(after_restart(yard.broker.definitions())) == (0, True)
+    assert lost(after_restart(definitions_of(yard.broker))) == (0, True)
     yard.clock.advance(NOTE_MS)
     assert lost(after_restart(store.changes)) == (10, True)
     yard.publish(count=1)
-    assert lost(after_restart(yard.broker.definitions())) == (10, True)
+    assert lost(after_restart(definitions_of(yard.broker))) == (10, True)
 
 
 def test_a_quorum_queue_is_not_volatile() -> None:

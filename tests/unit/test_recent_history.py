@@ -9,7 +9,15 @@ from broker.core.broker import Broker
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.restoring import restore
 from broker.core.vhost import VirtualHost
-from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, new_vhost, publish
+from tests.topology import (
+    RecordingStore,
+    add_exchange,
+    add_queue,
+    definitions_of,
+    new_broker,
+    new_vhost,
+    publish,
+)
 
 
 def house(store: RecordingStore | None = None, durable: bool = False, **arguments: object) -> VirtualHost:
@@ -155,8 +163,8 @@ def test_the_log_finds_the_history_again() -> None:
     for message, _ in store.enqueued:  # as after a crash before the settlement of the first
         restore(again, message, False)
     assert bound(broker.vhost("/"), "q") == ["b", "c"]
-    twice = restarted([*store.changes, *broker.definitions(), *broker.definitions()])
-    assert twice.definitions() == broker.definitions()
+    twice = restarted([*store.changes, *definitions_of(broker), *definitions_of(broker)])
+    assert definitions_of(twice) == definitions_of(broker)
     vhost.delete_exchange("x", if_unused=False)
     gone = restarted(store.changes)
     assert gone.queue_numbered(1) is None

@@ -1,30 +1,50 @@
 """What checkpoints say of the topology."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
-from broker.store.definition_text import CHANGES_MIN, DefinitionText
+from broker.store.definition_text import CHANGES_MIN, STEP, DefinitionText
 
 Change = dict[str, object]
 
 
 class Topology:
-    """What there is, and how often somebody wanted to know."""
+    """What there is, how often somebody wanted to know, and how many objects they were told."""
 
     def __init__(self, *changes: Change) -> None:
         self.changes = list(changes)
         self.asked = 0
+        self.told = 0
 
-    def describe(self) -> list[Change]:
+    def describe(self) -> Iterator[list[Change]]:
         self.asked += 1
-        return list(self.changes)
+        for change in list(self.changes):
+            self.told += 1
+            yield [change]
 
 
 def told(text: DefinitionText) -> list[Change]:
     found = json.loads(b"[%s]" % text.text())
     assert isinstance(found, list)
+    assert text.length == len(text.text()) + 1 if found else text.length == 0
     return found
+
+
+def names(text: DefinitionText) -> str:
+    return "".join(str(change["name"]) for change in told(text))
+
+
+def new_text(topology: Topology, objects: int = 2) -> DefinitionText:
+    """One that is described anew when more has changed than there was, with short steps."""
+    text = DefinitionText(topology.describe, changes_min=0, step=objects)
+    text.text()
+    return text
+
+
+def named(*changes: str) -> list[Change]:
+    return [{"name": name} for name in changes]
 
 
 @pytest.mark.parametrize("before", [[], [{"a": 1}], [{"a": 1}, {"b": "é\udc80"}]])
@@ -32,6 +52,8 @@ def test_changes_follow_the_description(before: list[Change]) -> None:
     topology = Topology(*before)
     text = DefinitionText(topology.describe)
     text.add({"too": "early"})
+    text.step()
+    assert topology.asked == text.length == 0
     assert told(text) == before
     assert text.add({"c": 3}) == b'{"c":3}'
     assert told(text) == [*before, {"c": 3}]
@@ -45,12 +67,103 @@ def test_all_is_described_anew_when_the_changes_have_become_longer() -> None:
     topology = Topology({"name": "n" * 3 * CHANGES_MIN})
     text = DefinitionText(topology.describe)
     text.text()
-    for number in range(1, 5):
-        topology.changes.append({"number": number})
+    for number in range(1, 4):
         text.add({"text": "t" * CHANGES_MIN})
-        text.text()
+        topology.changes.append({"number": number})
+        text.step()
         assert topology.asked == (1 if number < 3 else 2)
-    assert [list(change) for change in told(text)] == [["name"], ["number"], ["number"], ["number"], ["text"]]
+    assert [list(change) for change in told(text)] == [["name"], ["number"], ["number"], ["number"]]
+    text.step()
+    assert topology.asked == 2
+
+
+def test_few_changes_are_not_worth_it_however_little_there_is() -> None:
+    topology = Topology({"name": "a"})
+    text = DefinitionText(topology.describe)
+    text.text()
+    text.add({"name": "b" * (CHANGES_MIN // 2)})
+    text.step()
+    text.add({"name": "c" * (CHANGES_MIN // 2 - 30)})
+    text.step()
+    assert topology.asked == 1
+
+
+def test_until_it_is_done_the_text_so_far_is_the_one() -> None:
+    topology = Topology(*named(*"abcde"))
+    text = new_text(topology)
+    for name in "uvwxyz":
+        text.add({"name": name})
+    topology.changes = named(*"fghij")
+    for done, objects in ((False, 2), (False, 4), (True, 5)):
+        text.step()
+        assert topology.told == 5 + objects
+        assert names(text) == ("fghij" if done else "abcdeuvwxyz")
+    text.step()
+    assert (topology.asked, topology.told) == (2, 10)
+
+
+def test_what_changes_meanwhile_stands_where_it_came() -> None:
+    topology = Topology(*named(*"abcde"))
+    text = new_text(topology)
+    for name in "uvwxyz":
+        text.add({"name": name})
+    text.step()
+    text.add({"name": "1"})
+    assert names(text) == "abcdeuvwxyz1"
+    text.step()
+    text.add({"name": "2"})
+    text.add({"name": "3"})
+    text.step()
+    assert names(text) == "ab1cd23e"
+    text.add({"name": "4"})
+    assert names(text) == "ab1cd23e4"
+
+
+def test_a_step_that_ends_with_the_last_object_is_followed_by_an_empty_one() -> None:
+    topology = Topology(*named(*"abcd"))
+    text = new_text(topology)
+    for name in "vwxyz":
+        text.add({"name": name})
+    for expected in ("abcdvwxyz", "abcdvwxyz", "abcd"):
+        text.step()
+        assert names(text) == expected
+
+
+def test_however_much_changes_meanwhile_the_description_comes_to_an_end() -> None:
+    """Changes that come faster than the steps make these longer: the text has a limit."""
+    topology = Topology(*named(*[f"object {number:4}" for number in range(1000)]))
+    text = new_text(topology)
+    described = longest = text.length
+    for number in range(20_000):
+        text.add({"name": f"change {number:5}"})
+        if number % 50 == 0:  # 25 times as many as a step would describe
+            text.step()
+        longest = max(longest, text.length)
+    assert topology.asked > 5
+    assert described < longest < 6 * described
+
+
+def test_nothing_to_say_of_an_object_is_work_too() -> None:
+    looked = 0
+
+    def describe() -> Iterator[list[Change]]:
+        nonlocal looked
+        for number in range(10 * STEP):
+            looked = number + 1
+            yield []
+        yield named("a", "b")
+
+    text = DefinitionText(describe, changes_min=0)
+    assert names(text) == "ab"
+    text.add({"name": "c" * 50})
+    for _ in range(10):
+        before, looked = looked, 0
+        text.step()
+        assert looked <= before + STEP
+    assert looked == 10 * STEP
+    assert len(told(text)) == 3
+    text.step()
+    assert names(text) == "ab"
 
 
 def test_what_is_no_json_changes_nothing() -> None:

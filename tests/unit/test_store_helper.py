@@ -18,7 +18,7 @@ from broker.store.files import READY
 from broker.store.helper import HelperSyncer
 from broker.store.log import Log
 from broker.store.syncer import run_inline
-from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, no_definitions, open_log, publish
+from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
 
 DISK = RealDisk()
 PATIENCE = 20.0
@@ -37,7 +37,7 @@ class Bench:
             DISK,
             self.syncer,
             lambda: 0.0,
-            no_definitions,
+            list,
             segment_bytes=4096,
             first_segment_bytes=4096,
             reserve_bytes=8192,
@@ -229,7 +229,7 @@ def test_the_reserve_grows_with_the_definitions(bench: Bench) -> None:
     while bench.log.files.reserve != READY:
         bench.await_answer()
     change: dict[str, object] = {"kind": "x", "pad": "a" * 100_000}
-    bench.log.definitions = DefinitionText(lambda: [change])
+    bench.log.definitions = DefinitionText(lambda: [[change]])
     bench.log.append_definition(change)
     bench.log.commit()
     bench.settle_down()

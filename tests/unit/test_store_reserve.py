@@ -1,6 +1,7 @@
 """The reserve for a full disk: it has room for settles however long the checkpoint before them is."""
 
 import errno
+import random
 from typing import final
 
 import pytest
@@ -10,6 +11,7 @@ from broker.store.definition_text import DefinitionText
 from broker.store.files import READY
 from broker.store.log import Log
 from tests.bad_disk import FOLDER, BadDisk, log_on_bad_disk, reopened
+from tests.simulation.sim_disk import SimDisk
 from tests.storing import Deferred, Sink, Waiter, content_of, logged_queue, open_log, publish
 
 
@@ -72,11 +74,32 @@ def test_the_reserve_has_room_for_settles_behind_a_checkpoint_of_any_size(restar
     log.let_go()
 
 
+def test_the_reserve_grows_with_what_is_described_anew() -> None:
+    disk = SimDisk(random.Random(1))
+    topology = Topology()
+    log, _ = open_log(FOLDER, disk, definitions=topology.definitions)
+    log.definitions = DefinitionText(
+        lambda: [[change] for change in topology.changes], changes_min=0, step=20
+    )
+    log.definitions.text()
+    topology.changes = [{"kind": "x", "pad": "a" * 1000}] * 64
+    steps = 0
+    while log.definitions.length < 64_000:
+        log.append_definition({"kind": "y"})
+        log.commit()
+        steps += 1
+    assert steps == 4, "a batch takes a step"
+    assert log.files.checkpoint_bytes >= log.definitions.length
+    log.tick()
+    assert log.files.reserve_length >= log.files.checkpoint_bytes
+    log.let_go()
+
+
 def test_a_reserve_that_cannot_grow_stays_and_grows_when_there_is_room() -> None:
     disk, log, deferred = log_on_bad_disk()
     disk.capacity = disk.used() + 70_000
     topology = Topology()
-    log.definitions = DefinitionText(topology.definitions)
+    log.definitions = DefinitionText(lambda: [topology.definitions()])
     topology.grow(log)
     log.commit()
     deferred.run_all()
@@ -93,7 +116,7 @@ def test_a_reserve_that_is_needed_while_it_grows_is_used_as_it_is() -> None:
     disk, log, deferred = log_on_bad_disk()
     queue = logged_queue(1)
     topology = Topology()
-    log.definitions = DefinitionText(topology.definitions)
+    log.definitions = DefinitionText(lambda: [topology.definitions()])
     message = publish(log, [queue], content_of(1, 100))
     log.append_definition({"kind": "x", "pad": "a" * 9000})
     log.commit()

@@ -42,7 +42,7 @@ def test_any_string_is_kept_in_records_of_changes_and_in_checkpoints() -> None:
     log.let_go()
 
 
-def refuse() -> list[dict[str, object]]:
+def refuse() -> list[list[dict[str, object]]]:
     """A topology that cannot be told."""
     raise RuntimeError("not now")
 

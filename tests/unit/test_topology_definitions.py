@@ -9,7 +9,16 @@ from broker.core.broker import Broker
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed, StoreFailed
 from broker.core.message import Message
 from broker.core.restoring import restore
-from tests.topology import RecordingStore, add_exchange, add_queue, new_broker, publish, rebuilt, routed
+from tests.topology import (
+    RecordingStore,
+    add_exchange,
+    add_queue,
+    definitions_of,
+    new_broker,
+    publish,
+    rebuilt,
+    routed,
+)
 
 
 def test_virtual_hosts() -> None:
@@ -64,7 +73,7 @@ def test_a_deleted_virtual_host_takes_everything_along() -> None:
     vhost.delete_exclusive_queues(owner)
     with pytest.raises(NotFound, match="no vhost 'v'"):
         broker.delete_vhost("v")
-    assert rebuilt(store.changes).definitions() == broker.definitions()
+    assert definitions_of(rebuilt(store.changes)) == definitions_of(broker)
 
 
 def test_without_a_log_virtual_hosts_stay_as_they_are() -> None:
@@ -108,9 +117,9 @@ def full_broker() -> Broker:
 
 def test_definitions_make_everything_durable_again() -> None:
     broker = full_broker()
-    definitions = broker.definitions()
+    definitions = definitions_of(broker)
     again = rebuilt(definitions)
-    assert again.definitions() == definitions
+    assert definitions_of(again) == definitions
     assert again.next_number == broker.next_number == 3
     vhost = again.vhost("/")
     queue = vhost.queue("d")
@@ -129,28 +138,28 @@ def test_definitions_make_everything_durable_again() -> None:
 
 
 def test_definitions_may_come_twice() -> None:
-    definitions = full_broker().definitions()
-    assert rebuilt(definitions + definitions).definitions() == definitions
+    definitions = definitions_of(full_broker())
+    assert definitions_of(rebuilt(definitions + definitions)) == definitions
 
 
 def test_a_repeated_queue_keeps_its_messages() -> None:
-    broker = rebuilt(full_broker().definitions())
+    broker = rebuilt(definitions_of(full_broker()))
     queue = broker.vhost("/").queue("d")
     route = broker.vhost("/").route("", "d")
     restore(queue, Message(route.address, b"", 0, True, 0), True)
-    for change in broker.definitions():
+    for change in definitions_of(broker):
         broker.apply(change)
     assert broker.vhost("/").queue("d") is queue
     assert queue.ready == 1
 
 
 def test_a_repeated_exchange_keeps_its_bindings() -> None:
-    definitions = full_broker().definitions()
+    definitions = definitions_of(full_broker())
     broker = rebuilt(definitions)
     for change in definitions:
         if change["kind"] == "exchange":
             broker.apply(change)
-    assert broker.definitions() == definitions
+    assert definitions_of(broker) == definitions
 
 
 def test_a_later_change_of_the_same_object_wins() -> None:
@@ -215,7 +224,7 @@ def test_deletes_of_what_is_absent_and_bindings_without_ends_are_nothing() -> No
             {"kind": "binding.delete", **ends, "source": "amq.direct"},
         ]
     )
-    assert broker.definitions() == [{"kind": "next_number", "number": 8}, {"kind": "vhost", "name": "/"}]
+    assert definitions_of(broker) == [{"kind": "next_number", "number": 8}, {"kind": "vhost", "name": "/"}]
 
 
 def test_numbers_are_not_given_again_after_a_restart() -> None:
@@ -224,7 +233,7 @@ def test_numbers_are_not_given_again_after_a_restart() -> None:
     for _ in range(3):
         add_queue(vhost, "q", durable=True)
         vhost.delete_queue("q", if_unused=False, if_empty=False)
-    again = rebuilt(broker.definitions())
+    again = rebuilt(definitions_of(broker))
     assert add_queue(again.vhost("/"), "q", durable=True).number == 4
 
 
@@ -247,11 +256,14 @@ def test_others_keep_definitions_here() -> None:
     users: list[object] = []
     broker = new_broker()
     broker.appliers["user"] = lambda change: users.append(change["name"])
-    broker.definers.append(lambda: [{"kind": "user", "name": name} for name in users])
+    broker.definers.append(lambda: [[{"kind": "user", "name": name}] for name in users])
     broker.apply({"kind": "user", "name": "guest"})
     broker.apply({"kind": "user.permission", "name": "other"})
     assert users == ["guest", "other"]
-    assert broker.definitions()[1:] == [{"kind": "user", "name": "guest"}, {"kind": "user", "name": "other"}]
+    assert definitions_of(broker)[1:] == [
+        {"kind": "user", "name": "guest"},
+        {"kind": "user", "name": "other"},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -274,6 +286,6 @@ def test_malformed_changes_are_refused(change: dict[str, object]) -> None:
 
 
 def test_a_queue_without_its_virtual_host_brings_it_back() -> None:
-    definitions = full_broker().definitions()
+    definitions = definitions_of(full_broker())
     broker = rebuilt([change for change in definitions if change["kind"] != "vhost"])
     assert routed(broker.vhost("/"), "", "d") == ["d"]

@@ -97,7 +97,7 @@ class Life:
             disk,
             DiskSyncer(disk, self.deferred.run),
             lambda: 0.0,
-            lambda: self.broker.definitions(),
+            lambda: self.broker.describe(),
             segment_bytes=8192,
             first_segment_bytes=8192,
             reserve_bytes=8192,
