@@ -12,7 +12,16 @@ from broker.core.vacating import QUEUE, SLICE
 from broker.core.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.policies import put
-from tests.topology import RecordingStore, add_exchange, consume, new_broker, publish, rebuilt, routed
+from tests.topology import (
+    RecordingStore,
+    add_exchange,
+    consume,
+    definitions_of,
+    new_broker,
+    publish,
+    rebuilt,
+    routed,
+)
 
 MANY = 3 * int(SLICE // QUEUE)  # slices of empty queues
 LATER_MS = 3_600_000
@@ -50,7 +59,7 @@ class Land:
 
 def kinds(broker: Broker) -> set[object]:
     """What there is to say of a broker."""
-    return {change["kind"] for change in broker.definitions()}
+    return {change["kind"] for change in definitions_of(broker)}
 
 
 def test_it_is_gone_at_once_and_let_go_of_in_slices() -> None:
@@ -163,7 +172,7 @@ def test_it_is_made_again_under_its_name_meanwhile() -> None:
     assert [land.broker.queue_numbered(queue.number) for queue in queues] == queues
     assert (queues[0].ready, routed(again, "amq.fanout"), again.policies.all()) == (2, ["q0"], [])
     assert land.store.forgotten == []
-    assert rebuilt(land.store.changes).definitions() == land.broker.definitions()
+    assert definitions_of(rebuilt(land.store.changes)) == definitions_of(land.broker)
     with pytest.raises(NotFound):
         publish(old, "", "q0")
 
