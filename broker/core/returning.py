@@ -79,7 +79,7 @@ class ReturnedLater(Later):
     def taken_all(self, consumer: QueueConsumer) -> None:
         """Have consumers be served again if that was all of a queue (Later)."""
         queue = consumer.queue
-        runs = self._paused.get(queue, 0)
+        runs = self._paused.get(queue, 0) if consumer.acquires else 0
         if runs > 1:
             self._paused[queue] = runs - 1
         elif runs == 1:

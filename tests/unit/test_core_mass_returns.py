@@ -121,6 +121,27 @@ def test_the_queue_is_deleted_meanwhile() -> None:
     assert (state(queue), numbers(queue), yard.vhost.settlements) == ((0, 0, 0), [], [])
 
 
+def test_what_a_browser_puts_away_with_them_ends_nothing() -> None:
+    yard = Yard()
+    queue = yard.queue()
+    browser = yard.client(queue, acquires=False)
+    yard.publish(count=MANY)
+    yard.run()
+    client = yard.client(queue, MANY)
+    yard.run()
+    other = yard.client(queue, 1)
+    runs = [(each.consumer, each.held[:]) for each in (browser, client)]
+    client.held = []
+    give_back(runs, NACK, client.session, yard.vhost)
+    turn(yard)
+    turn(yard)
+    yard.run()
+    assert (queue.unacked > 0, other.numbers) == (True, [])
+    yard.clock.advance(0)
+    yard.run()
+    assert sorted(client.numbers[MANY:] + other.numbers) == list(range(1, MANY + 1))
+
+
 def test_two_clients_are_lost_at_once() -> None:
     yard, queue, client = delivered(MANY)
     second = yard.client(queue)
