@@ -2,6 +2,8 @@
 
 from broker.core.schedule import NS_PER_MS, Schedule
 
+RUNS_MAX = 100_000
+
 
 class HandClock:
     """A clock, a calendar, and a schedule that they drive."""
@@ -27,9 +29,15 @@ class HandClock:
         return self.now + self.offset
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass; whatever becomes due happens at its own time."""
+        """Let time pass; whatever becomes due happens at its own time.
+
+        More than RUNS_MAX runs of the schedule at one time are a live-lock.
+        """
         end = self.now + milliseconds
+        runs = 0
         while self.wakes and self.wakes[-1] <= end:
+            runs = runs + 1 if self.wakes[-1] <= self.now else 0
+            assert runs < RUNS_MAX, "what is due does not come to an end"
             self.now = max(self.now, self.wakes[-1])
             self.wakes.clear()
             self.schedule.run()

@@ -40,7 +40,7 @@ def alter(world: World) -> None:
     queue, arguments = world.queue_of(shelf), Profile.arguments(spec)
     changes = {name: arguments.get(name) for name in ALTERED}
     alter_queue(world.life.vhost, queue, queue.name, altered_arguments(queue, changes), False)
-    world.clock.advance(0)
+    world.turns.advance(0)
     world.life.sync()
     world.altering.clear()
     world.specs[shelf.name] = spec

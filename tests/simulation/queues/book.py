@@ -226,17 +226,13 @@ class Book:
             return
         while shelf.is_over():
             victim = shelf.victim()
-            able = shelf.able(self.time())
-            sure = (
-                handing_over
-                and not any(item.restored for item in shelf.items)
-                and all(
-                    taker.fits(first.note.size)
-                    for taker in shelf.takers
-                    if not taker.suspended() and not taker.browses
-                    for first in [shelf.first_for(taker, self.time())]
-                    if first is not None
-                )
+            able = shelf.able(self.time()) if handing_over else []
+            sure = not any(item.restored for item in shelf.items) and all(
+                taker.fits(first.note.size)
+                for taker in shelf.takers
+                if not taker.suspended() and not taker.browses
+                for first in [shelf.first_for(taker, self.time())]
+                if first is not None
             )
             if sure and able:
                 raise InvariantError(
@@ -244,6 +240,7 @@ class Book:
                 )
             self.seen("check: Q4")
             self.leave(shelf, victim, MAXLEN)
+            handing_over = False  # it is not asked again who has room for what comes next
 
     def end_of_step(self) -> None:
         """The broker is done: what is to leave has left, and what was to be sent on has been."""

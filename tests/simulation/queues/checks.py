@@ -49,6 +49,9 @@ NAMES = {
     "R3": "moves and transactions are whole",
     "R4": "order after a restart",
     "R5": "redelivered and count after a restart",
+    "S1": "what goes in slices goes in its order",
+    "S2": "what goes in slices is done when its turns have come",
+    "S3": "credit comes back with what has left, once",
     "T1": "delayed messages wait in the order of their dates",
     "T2": "delayed messages come at their date, once",
     "T3": "delayed messages wait on after a restart",
@@ -159,6 +162,20 @@ def check_rest(seen: Seen, shelf: Shelf, queue: Queue, now: int, shared: bool) -
     check(seen, "Q5", empty <= wakeups + queue.delivered, f"{empty} looks in vain")
     if not shared:
         check(seen, "W2", empty <= wakeups, f"{empty} looks in vain after {wakeups} wake-ups")
+
+
+def check_credit(seen: Seen, client: Client) -> None:
+    """A window is used by what its client has, and what it has settled or given back and has turns to come.
+
+    Nobody counts what need not be settled.
+    """
+    if any(taker.no_ack for taker in client.takers.values()):
+        return
+    turns = client.world.turns
+    owed = [held for helds in (*turns.settled, turns.owed) for held in helds if held.client is client]
+    expected = len(client.held) + len(client.lost) + len(owed)
+    used = (client.window.used, int(client.credit.used))
+    check(seen, "S3", used == (expected, expected), f"{used} instead of {expected} are used")
 
 
 def lookers(queue: Queue) -> int:

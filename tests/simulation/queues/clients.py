@@ -39,6 +39,15 @@ class Held:
     def shelf(self) -> Shelf:
         return self.taker.queue
 
+    @property
+    def there(self) -> bool:
+        """Whether something becomes of it: it is no browser's, and its queue has not been deleted."""
+        return self.consumer.acquires and not self.shelf.deleted
+
+    def is_out(self) -> bool:
+        """Whether the core has it as it was when it was delivered."""
+        return self.consumer.acquires and self.entry.is_with(self.consumer)
+
 
 @dataclass(eq=False)
 class Channel:
@@ -72,6 +81,8 @@ class Client(ConsumerTarget):
         self.windows = [window, channel.talk.shared] if shared else [window]
         self.takers: dict[QueueConsumer, Taker] = {}
         self.held: list[Held] = []
+        self.leaving: list[Held] = []  # settled, refused or given back, with turns to come
+        self.lost: list[Held] = []  # taken back while they are in transactions, which give the credit back
         self.terms = Terms(self)
         self.lease: Lease | None = None
         self.forgets = False  # a browser that has room again for each message as soon as it has seen it
@@ -106,6 +117,7 @@ class Client(ConsumerTarget):
 
     def restore_all(self, count: int, size: int) -> None:
         """The same of `count` deliveries with `size` bytes together."""
+        self.world.turns.left(self, count, size)
         self.world.book.settle_down()
         for window in self.windows:
             window.used -= count
@@ -127,17 +139,22 @@ class Client(ConsumerTarget):
 
     def acquisition_removed(self, entry: QueueEntry) -> None:
         with self.world.calls.out("acquisition_removed"):
+            self.world.queue_deleted()
             self.take_back([held for held in self.held if held.entry is entry])
 
     def consumer_cancelled(self, consumer: QueueConsumer) -> None:
         with self.world.calls.out("consumer_cancelled"):  # what was shown to a browser
+            self.world.queue_deleted()
             self.take_back([held for held in self.held if held.consumer is consumer])
 
     def take_back(self, helds: list[Held]) -> None:
         """It has these no longer, and has not been asked."""
         for held in helds:
             self.held.remove(held)
-            self.restore_credit(held.item.note.size)
+            if held.in_transaction:
+                self.lost.append(held)
+            else:
+                self.restore_credit(held.item.note.size)
 
 
 class Terms(LeaseHolder):

@@ -36,6 +36,10 @@ STEPS = (
     "disk",
     "restart",
     "kill",
+    "settle many",
+    "refuse many",
+    "give back many",
+    "transaction of many",
 )
 TRANSITIONS = (
     "entry: ready to out",
@@ -130,11 +134,22 @@ TRANSITIONS = (
     "restart: in doubt, there",
     "restart: in doubt, gone",
 )
+SLICES = (  # what has turns to come where slices are short
+    "slices: settle",
+    "slices: refuse",
+    "slices: give back",
+    "slices: purge",
+    "slices: haste",
+    "slices: deleted",
+    "slices: stopped",
+    "slices: killed",
+)
 
 
-def missing(seen: Seen) -> list[str]:
-    """What was never exercised."""
+def missing(seen: Seen, hasty: bool = False) -> list[str]:
+    """What was never exercised. `hasty`: slices are short, and clients do not wait for turns to come."""
     names = [f"step: {name}" for name in STEPS] + list(TRANSITIONS) + [f"check: {name}" for name in NAMES]
+    names += SLICES if hasty else ()
     return [name for name in names if not seen[name]]
 
 

@@ -145,7 +145,7 @@ def put(world: World, shelf: Shelf, wait: Wait) -> Note:
 def pass_time(world: World) -> None:
     """Whatever becomes due happens at its own time."""
     before = world.clock.now
-    world.clock.advance(world.rng.choice((1, 5, 9, 10, 60, *((RETRY,) if world.profile.delays else ()))))
+    world.turns.advance(world.rng.choice((1, 5, 9, 10, 60, *((RETRY,) if world.profile.delays else ()))))
     check_due(world, before)
 
 

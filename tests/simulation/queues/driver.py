@@ -10,6 +10,7 @@ from tests.simulation.queues import (
     delaying,
     getting,
     group_profiles,
+    many,
     operating,
     profiles,
     publishing,
@@ -21,6 +22,7 @@ from tests.simulation.queues import (
 )
 from tests.simulation.queues.model import InvariantError, Seen
 from tests.simulation.queues.profiles import Profile
+from tests.simulation.queues.turns import SHORT
 from tests.simulation.queues.world import World
 from tests.simulation.sim_disk import PowerLoss
 
@@ -66,25 +68,40 @@ STEP: dict[str, tuple[int, Step]] = {
     "disk": (1, restarting.disk),
     "restart": (0, restarting.restart),
     "kill": (0, restarting.kill),
+    "settle many": (0, many.settle),
+    "refuse many": (0, many.refuse),
+    "give back many": (0, many.give_back),
+    "transaction of many": (0, many.transact),
+}
+OFTEN = {  # where slices are short
+    "publish": 40,
+    "settle many": 12,
+    "refuse many": 8,
+    "give back many": 8,
+    "transaction of many": 3,
+    "purge": 4,
+    "delete queue": 2,
 }
 
 
 class Run:
     """One seed."""
 
-    def __init__(self, seed: int, seen: Seen, profile: str | None = None) -> None:
+    def __init__(self, seed: int, seen: Seen, profile: str | None = None, haste: float = 0) -> None:
         self.seed = seed
+        self.haste = haste
         names = list(PROFILES)
         self.name = profile or names[seed % len(names)]
         self.profile: Profile = PROFILES[self.name]
         self.seen = seen
         self.rng = random.Random(f"{self.name} {seed}")
-        self.world = World(self.profile, self.rng, seen)
+        self.world = World(self.profile, self.rng, seen, haste)
 
     def run(self, count: int = STEPS, tell: Callable[[str], None] | None = None) -> None:
         """`count` steps, and a rest at the end. InvariantError names the step, and how to do it again."""
         names = list(STEP)
-        weights = [self.profile.weights.get(name, STEP[name][0]) for name in names]
+        usual = {name: weight for name, (weight, _) in STEP.items()} | (OFTEN if SHORT else {})
+        weights = [self.profile.weights.get(name, usual[name]) for name in names]
         self.seen("profile: " + self.name)
         name, number = "begin", 0
         try:
@@ -96,7 +113,9 @@ class Run:
             name = "end"
             self.step(name, steps.rest)
         except Exception as error:
-            again = f"python -m tests.simulation.queues {self.seed} --profile {self.name!r}"
+            module = "tests.simulation.queues" + (".short_slices" if SHORT else "")
+            again = f"python -m {module} {self.seed} --profile {self.name!r}"
+            again += f" --haste {self.haste}" if self.haste else ""
             text = f"{error}; step {number} ({name}) of profile {self.name!r}; again: {again}"
             raise InvariantError(
                 error.check if isinstance(error, InvariantError) else "other", text

@@ -33,7 +33,10 @@ def get(world: World) -> None:
         world.seen("get: " + refused)
         return
     checks.check(world.seen, "D4", not refused, f"a get was not refused, the queue is {refused}")
+    world.turns.catch_up()
+    checks.check(world.seen, "S2", not shelf.service.returning, "a get leaves things on their way back")
     if entry is None:
+        world.turns.wait()
         world.book.end_of_step()
         first = shelf.first_for(taker, world.clock.now)
         checks.check(world.seen, "D1", first is None, f"a get found nothing, there is {first}")

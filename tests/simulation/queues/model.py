@@ -162,6 +162,7 @@ class Shelf:
         self.spec = spec
         self.items: list[Item] = []
         self.takers: list[Taker] = []
+        self.deleted = False  # clients may not know yet
         self.reserved: list[int] = []  # sizes of what transactions are about to put here
         self.fresh: Item | None = None  # it has just come and need not wait: its time is over only afterwards
         self.service = Service(self)

@@ -7,18 +7,17 @@ before what the former consumer had is back: nothing is delivered in between, so
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.simulation.queues.group_mutants import GROUP_MUTANTS
-from tests.simulation.queues.mutant import Mutant
+from tests.simulation.queues.mutant import Mutant, copy
+from tests.simulation.queues.short_slices import shorten
+from tests.simulation.queues.slice_mutants import SLICE_MUTANTS
 from tests.simulation.queues.special_mutants import SPECIAL_MUTANTS
 
-ROOT = Path(__file__).parents[3]
-PARTS = ("broker", "protocol", "config", "tests")
 SIMULATION = ("-m", "tests.simulation.queues", "--seeds")
 MEASURED = ("tests/simulation/queues/test_costs.py", "tests/simulation/queues/test_fairness.py")
 MEASURES = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *MEASURED)
@@ -233,7 +232,7 @@ MUTANTS: dict[str, Mutant] = {
         "core/letter.py", "            if where == queue:\n", "            if False:\n", profile="cycle"
     ),
 }
-MUTANTS |= GROUP_MUTANTS | SPECIAL_MUTANTS
+MUTANTS |= GROUP_MUTANTS | SPECIAL_MUTANTS | SLICE_MUTANTS
 ORDINARY = (
     "cursor not pulled back",
     "lost baton",
@@ -243,22 +242,18 @@ ORDINARY = (
 )
 
 
-def copy(root: Path) -> None:
-    """The broker and its tests, sources only."""
-    for part in PARTS:
-        skipped = shutil.ignore_patterns("__pycache__", "*.so")
-        shutil.copytree(ROOT / part, root / part, ignore=skipped)
-    shutil.copy(ROOT / "pyproject.toml", root)
-
-
 def survives(mutant: Mutant, root: Path) -> bool:
     """Plant it in a fresh copy under `root` and run; true if nobody noticed."""
     copy(root)
     mutant.plant(root)
     seeds = (str(mutant.first), str(mutant.seeds))
+    if mutant.haste:
+        shorten(root)
     command = [sys.executable, *(SIMULATION + seeds if mutant.seeds else MEASURES)]
     if mutant.profile:
         command += ["--profile", mutant.profile]
+    if mutant.haste:
+        command += ["--haste", str(mutant.haste)]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     print(done.stdout.strip().splitlines()[-1][:200] if done.stdout.strip() else done.stderr[-200:])

@@ -86,7 +86,8 @@ class Errand(Operation):
     def give_back(self) -> None:
         """Nothing was done: what was held is where it was."""
         helds, self.client.held = self.client.held, []
-        unmark(self.world.book, self.shelf, [held.item for held in helds])
+        if not self.shelf.deleted:
+            unmark(self.world.book, self.shelf, [held.item for held in helds])
         self.abort()
         for held in helds:
             there = held.item in self.shelf.items and held.item.state == READY

@@ -11,9 +11,11 @@ from tests.simulation.queues import checks
 from tests.simulation.queues.delaying import delay
 from tests.simulation.queues.model import DROP_HEAD, InvariantError, Item, Note, Shelf
 from tests.simulation.queues.remembering import introduce, remember, strangers
+from tests.simulation.queues.turns import SHORT
 from tests.simulation.queues.world import World
 
 SIZES = (1, 1, 1, 3, 7, 30)
+BURSTS = (1, 3, 9) if SHORT else (1, 1, 1, 4)
 
 
 def draft(world: World) -> tuple[Note, list[Shelf], Route]:
@@ -54,7 +56,7 @@ def refuses_all(shelves: list[Shelf]) -> bool:
 
 
 def publish(world: World) -> None:
-    for _ in range(world.rng.choice((1, 1, 1, 4))):
+    for _ in range(world.rng.choice(BURSTS)):
         note, shelves, route = draft(world)
         if refuses_all(shelves):
             try:
@@ -76,10 +78,13 @@ def publish(world: World) -> None:
         taken = send(world, route, world.message(note, route))
         expected = REFUSED if refused else len(shelves) or DUPLICATE
         check_taken(world, note, taken, expected)
+        wakeups = [queue.manager.wakeups for queue in queues]
+        nobody = deliveries == world.deliveries  # nothing was handed over
+        world.turns.wait()
         world.book.end_of_step()
-        if deliveries == world.deliveries and not refused:  # nothing was handed over
-            for queue, (wakeups, waiting) in zip(queues, before, strict=True):
-                checks.check_arrivals(world.seen, 1, queue.manager.wakeups - wakeups, waiting)
+        if nobody and not refused:
+            for after, (wakeups_before, waiting) in zip(wakeups, before, strict=True):
+                checks.check_arrivals(world.seen, 1, after - wakeups_before, waiting)
         else:
             world.seen("publish: refused" if refused else "publish: handed over")
 
@@ -131,13 +136,7 @@ def check_taken(world: World, note: Note, taken: int, expected: int) -> None:
 
 
 def purge(world: World) -> None:
-    shelf = world.shelf(world.rng.choice(list(world.work)))
-    ready = [item for item in shelf.items if item.state != "out"]
-    for item in ready:
-        world.seen("entry: ready to purged")
-        world.book.remove(shelf, item)
-    purged = int(world.life.vhost.purge_queue(shelf.name).dropped)  # what is little goes at once
-    checks.check(world.seen, "I1", purged == len(ready), f"{purged} of {len(ready)} were purged")
+    world.turns.purge(world.shelf(world.rng.choice(list(world.work))))
 
 
 def stop(world: World) -> None:
@@ -153,14 +152,12 @@ def stop(world: World) -> None:
 
 
 def delete_queue(world: World) -> None:
-    """A queue goes, and another one like it takes its place."""
-    base = world.rng.choice(list(world.work))
-    if base in world.profile.targets:
+    """A queue goes, and another one like it takes its place; most likely one in which turns are to come."""
+    busy, targets = world.turns.shelves(), world.profile.targets
+    busy_ones = [base for base, name in world.work.items() if name in busy and base not in targets]
+    base = world.rng.choice(busy_ones or list(world.work))
+    if base in targets:
         return
     shelf = world.shelf(base)
-    world.book.delete(shelf.name)
-    world.life.vhost.delete_queue(shelf.name, False, False)
-    for client in world.clients:
-        held = [held.item.number for held in client.held if held.shelf is shelf and held.consumer.acquires]
-        checks.check(world.seen, "I3", not held, f"{held} of a deleted queue are held")
+    world.delete_queue(shelf)
     world.declare(base, shelf.spec)

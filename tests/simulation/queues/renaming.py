@@ -30,7 +30,7 @@ def rename(world: World) -> None:
     if shelf.spec.durable and world.disk.operations_left < 0 and world.rng.random() < 0.2:
         world.disk.operations_left = world.rng.randrange(3)
     alter_queue(world.life.vhost, queue, new, queue.arguments, False)
-    world.clock.advance(0)
+    world.turns.advance(0)
     world.life.sync()
     world.renaming.clear()
 

@@ -35,11 +35,13 @@ def restart(world: World) -> None:
     """A clean stop, with or without the clients leaving first."""
     finish(world)
     give_all_back(world)
+    world.turns.note("stopped")
     if world.rng.random() < 0.5:
         for wire in world.wires:
             for channel in wire.channels:
                 channel.session.close_targets()
     world.life.close()
+    world.turns.check_settled()
     world.seen("restart: clean")
     start(world)
 
@@ -54,6 +56,7 @@ def kill(world: World) -> None:
 
 def crash(world: World) -> None:
     """The process is gone; at times the machine, too."""
+    world.turns.note("killed")
     if world.rng.random() < 0.5:
         world.disk.kill()
         world.seen("restart: killed")
@@ -167,7 +170,7 @@ def resume(world: World) -> None:
         for item in [item for item in shelf.items if item.state == READY and shelf.is_exhausted(item)]:
             book.leave(shelf, item, LIMIT)
     life.broker.resume()
-    world.clock.advance(0)
+    world.turns.advance(0)
     delaying.check_due(world, world.clock.now)
     world.remembered.clear()
     current = {base: name for base, name in world.work.items() if name in book.shelves}
@@ -184,6 +187,5 @@ def resume(world: World) -> None:
         if base in world.profile.fanout:
             life.vhost.bind_queue(name, "amq.fanout", "", {})
     for name in [name for name in book.shelves if name not in world.work.values()]:
-        book.delete(name)
-        life.vhost.delete_queue(name, False, False)
+        world.delete_queue(book.shelves[name])
     life.sync()

@@ -24,6 +24,8 @@ class Service:
         self.is_open = shelf.spec.gate is None
         self.first_came = 0
         self.stopped: list[str] = []
+        self.purges = 0  # that go on: nobody is to get what is to go
+        self.returning = False  # nobody is to get what is behind it
 
     def takers(self) -> list[Taker]:
         return [taker for taker in self.shelf.takers if not taker.browses and not taker.waits]
@@ -81,7 +83,12 @@ class Service:
         """Whether `taker`, attached, would be given something; a basic.get asks for itself."""
         if taker.browses or taker.gets:
             return True
-        if "dequeue" in self.stopped or not (taker.waits or self.opened(now)):
+        if (
+            self.purges
+            or self.returning
+            or "dequeue" in self.stopped
+            or not (taker.waits or self.opened(now))
+        ):
             return False
         if not self.has_begun():
             return True

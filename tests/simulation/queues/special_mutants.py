@@ -164,8 +164,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "an operation that is refused keeps its room": Mutant(
         "core/transaction.py",
-        "whatever it was, the room is given back\n            self._unreserve()\n",
-        "nothing is given back\n",
+        "            self._unreserve()\n            raise\n        if appended:\n",
+        "            raise\n        if appended:\n",
         profile="operations",
     ),
     "what is redriven is taken for what has been there before": Mutant(

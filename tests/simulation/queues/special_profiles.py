@@ -9,6 +9,19 @@ from tests.simulation.queues.model import REJECT, REJECT_DLX, Spec
 from tests.simulation.queues.profiles import DEAD, LOGGED, PLAIN, RESTARTS, Profile
 from tests.simulation.queues.recall import Knows
 
+MANY = {
+    "publish": 50,
+    "turn": 24,
+    "settle": 4,
+    "release": 4,
+    "settle many": 10,
+    "refuse many": 8,
+    "give back many": 10,
+    "get": 8,
+    "transaction of many": 5,
+    "delete queue": 5,
+}
+
 PROFILES: dict[str, Profile] = {
     "ids": replace(
         LOGGED,
@@ -178,6 +191,32 @@ PROFILES: dict[str, Profile] = {
         persistent=0.5,
         repeats=0.8,
         weights={"transaction": 8, "publish immediate": 6, "commit": 4, "disk": 4},
+    ),
+    "many at once": replace(
+        PLAIN,
+        queues={
+            "work": Spec(retry=(5, 20), dead_letter=DEAD),
+            "more": Spec(limit=0, dead_letter=DEAD, levels=2),
+            "rest": Spec(single_active=True),
+            "all": Spec(),
+            DEAD: Spec(),
+        },
+        targets=(DEAD,),
+        several=0.4,
+        browsers=0.1,
+        selectors=0.1,
+        priorities=(0, 0, 1),
+        weights=MANY,
+    ),
+    "many at once, in the log": replace(
+        LOGGED,
+        queues={
+            "work": Spec(durable=True, retry=(5, 20), limit=2, dead_letter=DEAD),
+            DEAD: Spec(durable=True),
+            "other": Spec(durable=True, limit=0, dead_letter=DEAD, strict_order=True),
+        },
+        several=0.3,
+        weights=RESTARTS | MANY | {"restart": 6, "kill": 6},
     ),
     "gets that wait": replace(
         PLAIN,

@@ -11,10 +11,11 @@ from tests.simulation.queues.clients import Channel, Client, Held, Wire
 from tests.simulation.queues.life import KindFilter
 from tests.simulation.queues.model import LIMIT, Shelf, Taker
 from tests.simulation.queues.transacting import finish
+from tests.simulation.queues.turns import SHORT
 from tests.simulation.queues.windows import Window
 from tests.simulation.queues.world import World
 
-PREFETCH = (0, 1, 1, 2, 5)
+PREFETCH = (0, 0, 1, 5, 8) if SHORT else (0, 1, 1, 2, 5)
 BELOW = (1, 2, 4)
 
 
@@ -110,8 +111,9 @@ def leave(world: World, clients: list[Client]) -> None:
             helds = [held for held in client.held if held.consumer is consumer]
             client.held = [held for held in client.held if held.consumer is not consumer]
             if consumer.acquires:
-                world.book.release(client.takers[consumer].queue, [held.item for held in helds])
+                world.turns.give_back([helds])
                 consumer.queue.remove_consumer(consumer, [held.entry for held in helds])
+                world.turns.catch_up()
             else:
                 consumer.queue.remove_consumer(consumer, [])
             for held in helds:
@@ -197,8 +199,9 @@ def pick(world: World) -> list[Held]:
 def settle(world: World) -> None:
     for held in pick(world):
         held.client.held.remove(held)
-        if held.consumer.acquires:
+        if held.there:
             world.book.settle(held.shelf, held.item)
+        if held.consumer.acquires:
             held.consumer.queue.settle(held.entry)
         held.client.restore_credit(held.item.note.size)
 
@@ -208,7 +211,8 @@ def discard(world: World) -> None:
     for held in pick(world)[:2]:
         if held.consumer.acquires and held in held.client.held:
             held.client.held.remove(held)
-            world.book.discard(held.shelf, held.item)
+            if held.there:
+                world.book.discard(held.shelf, held.item)
             held.consumer.queue.discard(held.entry)
             held.client.restore_credit(held.item.note.size)
 
@@ -237,8 +241,10 @@ def send_again(world: World) -> None:
             continue
         world.seen("delivery: sent again")
         exhausted = shelf.is_exhausted(item)
-        gone = exhausted or shelf.spec.retry is not None
-        if gone and not exhausted:
+        gone = exhausted or shelf.spec.retry is not None or shelf.deleted
+        if shelf.deleted:
+            held.client.held.remove(held)
+        elif gone and not exhausted:
             held.client.held.remove(held)
             world.book.release(shelf, [item])
         elif exhausted:

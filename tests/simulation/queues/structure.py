@@ -7,6 +7,8 @@ from itertools import pairwise
 from broker.core.browsers import SWEEP
 from broker.core.consumer import (
     BLOCKED_BY_GATE,
+    BLOCKED_BY_PURGE,
+    BLOCKED_BY_RETURNS,
     BLOCKED_BY_SIZE,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
@@ -25,6 +27,7 @@ from tests.simulation.queues.clients import Client
 from tests.simulation.queues.group_structure import check_groups
 from tests.simulation.queues.model import HELD, OUT, READY, Seen, Shelf
 
+NOT_SERVED = BLOCKED_BY_STANDBY | BLOCKED_BY_STOP | BLOCKED_BY_GATE | BLOCKED_BY_PURGE | BLOCKED_BY_RETURNS
 STATES = {READY: AVAILABLE, OUT: ACQUIRED, HELD: WAITING}
 
 
@@ -62,7 +65,7 @@ def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEnt
             out_bytes += item.note.size
             client = entry.owner.target if entry.owner is not None else None
             assert isinstance(client, Client)
-            holds = [held.item for held in client.held if held.entry is entry]
+            holds = [held.item for held in client.held + client.leaving if held.entry is entry]
             check(seen, "I3", holds == [item], f"{item.number} is held by who does not own it")
         check(seen, "I2", (entry.timer and entry.timer.due) == item.due, f"the time of {item.number}")
     total = sum(item.note.size for item in shelf.items)
@@ -111,7 +114,7 @@ def check_consumers(seen: Seen, queue: Queue, shelf: Shelf, now: int) -> None:
         taker = client.takers[consumer]
         suspended = bool(consumer.blockers & BLOCKED_BY_TARGET)
         check(seen, "I5", suspended == taker.suspended(), f"suspended: {suspended}")
-        standing_by = bool(consumer.blockers & (BLOCKED_BY_STANDBY | BLOCKED_BY_STOP | BLOCKED_BY_GATE))
+        standing_by = bool(consumer.blockers & NOT_SERVED)
         check(seen, "D4", standing_by != shelf.service.is_served(taker, now), f"stands by: {standing_by}")
         waiting = bool(consumer.blockers & BLOCKED_BY_SIZE)
         check(seen, "I5", waiting == (consumer in queue.waiting), "who waits for room")

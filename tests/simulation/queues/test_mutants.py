@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.queues.mutant import Mutant
-from tests.simulation.queues.mutants import MUTANTS, ORDINARY, ROOT, copy, survives
+from tests.simulation.queues.mutant import ROOT, Mutant, copy
+from tests.simulation.queues.mutants import MUTANTS, ORDINARY, survives
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -27,12 +27,13 @@ from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
-ORDINARY = 318
+ORDINARY = 330
 RARE = (  # what few seeds exercise
     ("log, limits", 12),
     ("delays", 1),
     ("ids", 5),
     ("operations", 380),
+    ("redriven", 0),
     ("redriven, in the log", 2),
     ("groups, one consumer", 50670),
 )

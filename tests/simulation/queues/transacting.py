@@ -14,6 +14,7 @@ from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.model import REJECTED, InvariantError, Note, Shelf
 from tests.simulation.queues.publishing import check_taken, draft, refuses_all
 from tests.simulation.queues.remembering import strangers
+from tests.simulation.queues.turns import AT_ONCE
 from tests.simulation.queues.world import World
 
 
@@ -27,6 +28,10 @@ class Job:
         self.settlements: list[tuple[Held, int]] = []
         self.letters: list[Letter] = []
         self.doubt = 0  # so far the log must be on disk for what was known before
+
+    def is_large(self) -> bool:
+        """Whether what it settles has turns to come; then it does nothing else."""
+        return sum(outcome == SETTLE for _, outcome in self.settlements) > AT_ONCE
 
     def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
         for shelf in shelves:
@@ -45,9 +50,20 @@ class Job:
     def settle(self) -> None:
         """All at once, before the broker does it: nothing is delivered meanwhile."""
         book = self.world.book
+        for held, _ in self.settlements:
+            if held in held.client.lost:
+                held.client.lost.remove(held)
+        if self.is_large():
+            for held, _ in self.settlements:
+                if held in held.client.held:
+                    held.client.held.remove(held)
+            self.world.turns.settle([held for held, _ in self.settlements])
+            return
         valid = [(held, outcome) for held, outcome in self.settlements if held in held.client.held]
         for held, outcome in valid:
             held.client.held.remove(held)
+            if held.shelf.deleted:
+                continue
             if outcome == SETTLE:
                 book.settle(held.shelf, held.item)
             elif outcome == REMOVE:
@@ -61,8 +77,8 @@ class Job:
                 shelf.reserved.remove(letter.note.size)
             book.post(letter)
         returned = [held for held, outcome in valid if outcome == RELEASE]
-        for shelf in dict.fromkeys(held.shelf for held in returned):
-            book.release(shelf, [held.item for held in returned if held.shelf is shelf])
+        for consumer in dict.fromkeys(held.consumer for held in returned):
+            self.world.turns.give_back([[held for held in returned if held.consumer is consumer]])
 
 
 class Sending(HeldPublish):
@@ -129,10 +145,14 @@ def transact(world: World, picked: list[Held]) -> None:
             shelf.reserved.append(note.size)
             shelf.recall.coming.append(note)
     outcomes = [SETTLE, DISCARD if rng.random() < 0.5 else RELEASE]
+    chosen: list[int] = []
     for held in picked:
-        outcome = rng.choice(outcomes)
-        if outcome == DISCARD:
+        chosen.append(rng.choice(outcomes))
+        if chosen[-1] == DISCARD and not arrives_at_once(world, held.shelf):
             outcomes.remove(DISCARD)  # one at most: letters arrive one by one
+    if chosen.count(SETTLE) > AT_ONCE:
+        chosen = [SETTLE] * len(picked)
+    for held, outcome in zip(picked, chosen, strict=True):
         job.settlements.append((held, outcome))
         commit.hold(held.number, held.entry, held.consumer, outcome)
     if refused:
@@ -157,6 +177,12 @@ def transact(world: World, picked: list[Held]) -> None:
     book.journal.bind([key for key in added if key in logged], [key for key in removed if key in logged])
 
 
+def arrives_at_once(world: World, shelf: Shelf) -> bool:
+    """Whether what dies in a queue makes nothing leave where it goes: then several may die at once."""
+    target = world.book.shelves.get(shelf.spec.dead_letter or "")
+    return target is None or (target.spec.max_length is None and target.spec.max_bytes is None)
+
+
 def doubts(note: Note, everywhere: list[Shelf], left: list[Shelf]) -> list[int]:
     """How far the log must be on disk before it may be said of each of the others that it has had `note`."""
     had = [shelf for shelf in everywhere if shelf not in left and shelf.spec.logged]
@@ -179,7 +205,7 @@ def note_commit(job: Job) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]
         if outcome != RELEASE:
             book.journal.remove(key)
             removed.append(key)
-        if outcome == DISCARD and held.shelf.spec.dead_letter is not None:
+        if outcome == DISCARD and held.there and held.shelf.spec.dead_letter is not None:
             book.dying[key] = REJECTED
     return added, removed
 
@@ -188,4 +214,6 @@ def finish(world: World) -> None:
     """Transactions that wait for the disk happen now."""
     if world.pending:
         world.life.sync()
+    if world.pending:
+        world.turns.advance(0)
     assert not world.pending

@@ -31,6 +31,7 @@ from tests.simulation.queues.life import Life, Mark, NoteView, content_of, messa
 from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
 from tests.simulation.queues.profiles import Profile
 from tests.simulation.queues.structure import check_structure
+from tests.simulation.queues.turns import Turns
 from tests.simulation.queues.windows import Line, Talk
 from tests.simulation.sim_disk import SimDisk
 
@@ -39,12 +40,18 @@ if TYPE_CHECKING:
 
 
 class World:
-    """`work`: the queues of the profile and their names now: one that is declared anew has a new one."""
+    """`work`: the queues of the profile and their names now: one that is declared anew has a new one.
 
-    def __init__(self, profile: Profile, rng: random.Random, seen: Seen) -> None:
+    `haste`: how often clients go on before what goes in slices has had all its turns. They always wait for
+    what the model does at once: where a queue drops what is late or too much, or forgets what it remembers,
+    and where more groups become free than can in one turn.
+    """
+
+    def __init__(self, profile: Profile, rng: random.Random, seen: Seen, haste: float = 0) -> None:
         self.profile = profile
         self.rng = rng
         self.seen = seen
+        self.haste = haste
         self.clock = HandClock()
         self.disk = SimDisk(rng)
         self.book = Book(lambda: self.clock.now, seen)
@@ -71,6 +78,8 @@ class World:
         self.scheduler = HandScheduler()
         self.clients: list[Client] = []
         self.calls = Calls(self.seen)
+        self.turns = Turns(self)
+        self.deleting: Shelf | None = None
         self.wires = [self.new_wire() for _ in range(self.profile.wires)]
         self.marked = 0
         self.pending: list[object] = []  # transactions that wait for the disk
@@ -138,6 +147,7 @@ class World:
     ) -> Held | None:
         """`consumer` is given `entry`."""
         self.deliveries += 1
+        self.turns.catch_up()
         taker = client.takers[consumer]
         shelf = taker.queue
         self.book.revive(shelf)
@@ -194,6 +204,7 @@ class World:
     def write_letter(self, message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
         """A message has died."""
         number = self.life.number(message)
+        self.turns.catch_up(number)
         note = self.book.notes[number].again(self.next_number())
         letter = self.book.letter(notice.queue, number, notice.reason, note)
         if number in self.redriven:
@@ -222,13 +233,32 @@ class World:
         for held in helds:
             held.client.held.remove(held)
         if consumer.acquires:
-            self.book.release(helds[0].shelf, [held.item for held in helds])
+            self.turns.give_back([helds])
             consumer.queue.release([held.entry for held in helds], consumer)
+            self.turns.catch_up()
+
+    # ---- queues that go
+
+    def delete_queue(self, shelf: Shelf) -> None:
+        """Clients learn of it in turns, if that takes several."""
+        self.deleting = shelf
+        self.turns.note("deleted")
+        self.life.vhost.delete_queue(shelf.name, False, False)
+        self.queue_deleted()
+
+    def queue_deleted(self) -> None:
+        """The one that is being deleted is gone, and what was to leave before has left."""
+        shelf, self.deleting = self.deleting, None
+        if shelf is not None:
+            self.turns.deleted(shelf)
+            self.book.delete(shelf.name)
+            shelf.deleted = True
 
     # ---- after every step
 
     def end_of_step(self) -> None:
         """Compare everything."""
+        self.turns.come()
         self.book.end_of_step()
         for shelf in self.book.shelves.values():
             queue = self.queue_of(shelf)
@@ -236,6 +266,7 @@ class World:
             check_structure(self.seen, shelf, queue, numbers, self.clock.now)
             delaying.check_waits(self, shelf, queue)
         for client in self.clients:
+            checks.check_credit(self.seen, client)
             if client.lease is not None:
                 ends = [
                     held.ends for held in client.held if held.ends is not None and not held.in_transaction
@@ -249,6 +280,9 @@ class World:
     def rest(self, budget: int) -> None:
         """Turns until nobody waits for one; then everything that can be delivered must have been."""
         self.scheduler.run(budget, turns_max=20_000)
+        while self.turns.are_due():
+            self.turns.advance(0)
+            self.scheduler.run(budget, turns_max=20_000)
         self.book.end_of_step()
         for shelf in self.book.shelves.values():
             queue, shared = self.queue_of(shelf), self.profile.several > 0

@@ -1,0 +1,77 @@
+"""What clients do to many deliveries by one frame: all that a channel has, up to one of them."""
+
+from __future__ import annotations
+
+from broker.core import returning
+from broker.core.discarding import discard_all
+from broker.core.outcome import NACK
+from broker.core.settling import settle_runs
+from tests.simulation.queues import transacting
+from tests.simulation.queues.clients import Held
+from tests.simulation.queues.world import World
+
+COUNTS = (2, 3, 5, 7, 100)
+
+
+def up_to(world: World) -> list[Held]:
+    """Deliveries of one channel, oldest first, but for those that are in a transaction."""
+    free = [held for client in world.clients for held in client.held if not held.in_transaction]
+    channels = list(dict.fromkeys(held.client.channel for held in free))
+    if not channels:
+        return []
+    channel = world.rng.choice(channels)
+    mine = sorted((held for held in free if held.client.channel is channel), key=lambda held: held.number)
+    return mine[: world.rng.choice(COUNTS)]
+
+
+def take(world: World) -> list[list[Held]]:
+    """The same in runs of those that one consumer had, which has them no longer."""
+    runs: list[list[Held]] = []
+    for held in up_to(world):
+        held.client.held.remove(held)
+        if runs and runs[-1][0].consumer is held.consumer:
+            runs[-1].append(held)
+        else:
+            runs.append([held])
+    return runs
+
+
+def settle(world: World) -> None:
+    """basic.ack of several. [amqp-0-9-1 1.8.3.13]"""
+    runs = take(world)
+    if runs:
+        world.turns.settle([held for run in runs for held in run])
+        entries = [(run[0].consumer, [held.entry for held in run]) for run in runs]
+        settle_runs(entries, runs[0][0].client.session, world.life.vhost)
+
+
+def refuse(world: World) -> None:
+    """basic.nack of several that are not to come back. [RabbitMQ negative acknowledgements]"""
+    for run in take(world):
+        consumer = run[0].consumer
+        if consumer.acquires:
+            world.turns.refuse(run)
+            discard_all(consumer.queue, [held.entry for held in run], consumer)
+            world.turns.catch_up()
+        for held in run:
+            held.client.restore_credit(held.item.note.size)
+
+
+def give_back(world: World) -> None:
+    """basic.nack of several, all of one consumer at once."""
+    helds = [held for run in take(world) for held in run]
+    if not helds:
+        return
+    runs = [
+        [held for held in helds if held.consumer is consumer]
+        for consumer in dict.fromkeys(held.consumer for held in helds)
+    ]
+    world.turns.give_back(runs, owed=True)
+    entries = [(run[0].consumer, [held.entry for held in run]) for run in runs]
+    returning.give_back(entries, NACK, helds[0].client.session, world.life.vhost)
+    world.turns.catch_up()
+
+
+def transact(world: World) -> None:
+    """A transaction that settles several, in one way or the other."""
+    transacting.transact(world, [held for held in up_to(world) if held.consumer.acquires])

@@ -1,0 +1,53 @@
+"""Purges, which go in slices: what the core has done of one, for the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.core.entry import DEQUEUED, QueueEntry
+from broker.core.purging import Purge, PurgeWaiter
+from tests.simulation.queues.checks import check
+from tests.simulation.queues.model import EXPIRED, OUT, Item, Shelf
+
+if TYPE_CHECKING:
+    from tests.simulation.queues.world import World
+
+
+class Purging(PurgeWaiter):
+    """A purge that has been asked for. `marked`: what it is about, by item; `sure`: what has to go."""
+
+    def __init__(self, shelf: Shelf, entries: dict[Item, QueueEntry]) -> None:
+        self.shelf = shelf
+        self.entries = entries
+        self.sure = {item for item in entries if item.state != OUT}
+        self.dropped = 0
+        self.over = False
+
+    def on_purged(self, purge: Purge) -> None:
+        assert not self.over, "a purge is over once"
+        self.over = True
+
+    def catch_up(self, world: World, dying: int) -> bool:
+        """The model does what the core has done, but for a message that is dying now; whether it is over."""
+        shelf = self.shelf
+        if not shelf.deleted:
+            there = set(shelf.items)
+            for item, entry in list(self.entries.items()):
+                if item.state == OUT:
+                    self.sure.discard(item)  # somebody came before its turn
+                gone = entry.state == DEQUEUED and item.number != dying and item in there
+                gone = gone and item.state != OUT  # what is out has been settled this very moment
+                if gone and not shelf.is_late(item, world.clock.now):
+                    world.seen(f"entry: {item.state} to purged")
+                    world.book.remove(shelf, item)
+                    self.dropped += 1
+        if not self.over:
+            return False
+        for item, entry in self.entries.items():
+            key = (shelf.name, item.number)
+            if entry.state == DEQUEUED and item.number != dying and world.book.dying.get(key) == EXPIRED:
+                del world.book.dying[key]  # its turn as one that is late would have come later
+        left = [item.number for item in shelf.items if item in self.sure]
+        check(world.seen, "S2", not left, f"{left} were not purged")
+        shelf.service.purges -= 1
+        return True

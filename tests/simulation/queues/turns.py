@@ -1,0 +1,286 @@
+"""What clients have asked for and the core does in slices: what of it is still on its way, for the model.
+
+Until its turn has come the core has it as it was. What was settled, refused or given back is out, and its
+owner's; what is to be purged is ready. The model learns of each when the core has done it, and here it is
+checked that the core does it in order, gives the credit back with it, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.core.discarding import SLICE as REFUSED_AT_ONCE
+from broker.core.entry import DEQUEUED, QueueEntry
+from broker.core.groups import Groups
+from broker.core.later import FEW
+from tests.simulation.queues.checks import check
+from tests.simulation.queues.model import Shelf
+from tests.simulation.queues.purging import Purging
+
+if TYPE_CHECKING:
+    from broker.core.consumer import QueueConsumer
+    from tests.simulation.queues.clients import Client, Held
+    from tests.simulation.queues.world import World
+
+AT_ONCE: Final = int(min(FEW, REFUSED_AT_ONCE))
+"""So many go in one turn, whatever is done to them."""
+SHORT: Final = AT_ONCE < 10
+"""Whether the core is one whose slices have been shortened."""
+
+
+class Turns:
+    """`settled`: by frames; `refused`: by queues; `returned`: by consumers; `purges`: as they were asked for.
+
+    Of each of the first three the core has something left to do, in this order. `owed`: what frames have
+    given back and whose credit has not been.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.settled: list[list[Held]] = []
+        self.refused: dict[Shelf, list[Held]] = {}
+        self.returned: list[list[Held]] = []
+        self.owed: list[Held] = []
+        self.purges: list[Purging] = []
+        self.pausing: list[Shelf] = []
+
+    # ---- what clients ask for, before the core hears of it
+
+    def settle(self, helds: list[Held]) -> None:
+        """One frame settles these."""
+        self._leave(helds)
+        self.settled.append(helds)
+
+    def refuse(self, helds: list[Held]) -> None:
+        """These, which acquiring consumers of one queue had, are refused for good."""
+        helds = [held for held in helds if held.there]
+        self._leave(helds)
+        if helds:
+            self.refused.setdefault(helds[0].shelf, []).extend(helds)
+
+    def give_back(self, runs: list[list[Held]], *, owed: bool = False) -> None:
+        """These, which one consumer each had, go back; `owed`: so does their credit, with them."""
+        few = sum(map(len, runs)) <= AT_ONCE
+        for run in runs:
+            helds = [held for held in run if held.there]
+            if not helds:
+                continue
+            shelf = helds[0].shelf
+            if few and (shelf.spec.limit is None or self.world.queue_of(shelf).manager.discards is None):
+                self.world.book.release(shelf, [held.item for held in helds])
+            else:
+                self._leave(helds)
+                self.returned.append(helds)
+        if owed:
+            self.owed += [held for run in runs for held in run]
+
+    def purge(self, shelf: Shelf) -> None:
+        """What is ready in a queue goes, and is counted; others wait until it has gone."""
+        world = self.world
+        numbers = {world.life.number(entry.message): entry for entry in world.queue_of(shelf).entries}
+        purging = Purging(shelf, {item: numbers[item.number] for item in shelf.items})
+        self.purges.append(purging)
+        purge = world.life.vhost.purge_queue(shelf.name)
+        shelf.service.purges += 1
+        purge.tell(purging)
+        self.catch_up()
+        if purging in self.purges:
+            world.seen("slices: purge")
+
+    def _leave(self, helds: list[Held]) -> None:
+        for held in helds:
+            held.client.leaving.append(held)
+
+    # ---- what the core does
+
+    def left(self, client: Client, count: int, size: int) -> None:
+        """`client` has the credit back of so many deliveries, which have left if they were settled."""
+        self.catch_up()
+        if not self.settled and not self.owed:
+            return
+        rest = self._rest()
+        found = [
+            held
+            for helds in self.settled
+            for held in helds
+            if held.client is client and not held.is_out() and (held.consumer, held.entry) not in rest
+        ][:count]
+        seen = self.world.seen
+        if not found:
+            back = [
+                held
+                for held in self.owed
+                if held.client is client and (held.consumer, held.entry) not in rest
+            ][:count]
+            if back:
+                sizes = sum(held.item.note.size for held in back)
+                check(seen, "S3", (len(back), sizes) == (count, size), f"{count} instead of {len(back)}")
+                self.owed = [held for held in self.owed if held not in back]
+            return
+        sizes = sum(held.item.note.size for held in found)
+        check(seen, "S3", (len(found), sizes) == (count, size), f"{count} instead of {len(found)}")
+        for helds in self.settled:
+            self._check_order(helds, [held for held in helds if held in found])
+        for held in found:
+            client.leaving.remove(held)
+            if held.there:
+                self.world.book.settle(held.shelf, held.item)
+        self.settled = [
+            some for helds in self.settled if (some := [held for held in helds if held not in found])
+        ]
+        if self.settled:
+            seen("slices: settle")
+
+    def _rest(self) -> set[tuple[QueueConsumer, QueueEntry]]:
+        """What has been settled or given back, and has turns to come."""
+        settlements = self.world.life.vhost.settlements
+        return {(consumer, entry) for each in settlements for consumer, some in each.rest() for entry in some}
+
+    def catch_up(self, dying: int = 0) -> None:
+        """The model does what the core has done; but for a message that is dying this very moment."""
+        if not (self.refused or self.returned or self.purges or self.pausing):
+            return
+        self._catch_up_refusals()
+        for helds in list(self.returned):
+            self._catch_up_returns(helds)
+        self._pause()
+        for purging in list(self.purges):
+            if purging.catch_up(self.world, dying):
+                self.purges.remove(purging)
+
+    def _pause(self) -> None:
+        """Nobody is served as long as something of a queue is on its way back, unless it waits there."""
+        for shelf in self.pausing:
+            shelf.service.returning = False
+        rest = self._rest() if self.returned else set()
+        self.pausing = [
+            helds[0].shelf
+            for helds in self.returned
+            if helds[0].shelf.spec.retry is None
+            and any((held.consumer, held.entry) in rest for held in helds)
+        ]
+        for shelf in self.pausing:
+            shelf.service.returning = True
+
+    def _catch_up_refusals(self) -> None:
+        for shelf, helds in list(self.refused.items()):
+            gone = [held for held in helds if held.entry.state == DEQUEUED]
+            self._check_order(helds, gone)
+            for held in gone:
+                held.client.leaving.remove(held)
+                self.world.book.discard(shelf, held.item)
+            left = self.refused[shelf] = [held for held in helds if held not in gone]
+            if not left:
+                del self.refused[shelf]
+            elif gone:
+                self.world.seen("slices: refuse")
+
+    def _catch_up_returns(self, helds: list[Held]) -> None:
+        back = [held for held in helds if not held.is_out()]
+        for held in back:
+            helds.remove(held)
+            held.client.leaving.remove(held)
+        if back:
+            self.world.book.release(back[0].shelf, [held.item for held in back])
+            if helds:
+                self.world.seen("slices: give back")
+        if not helds:
+            self.returned.remove(helds)
+
+    # ---- turns
+
+    def come(self) -> None:
+        """After a step of a client: everything has its turns, unless clients go on before."""
+        world = self.world
+        if not world.haste or self.waits() or world.rng.random() >= world.haste:
+            self.advance(0)
+            return
+        self.catch_up()
+        if self.are_due():
+            world.seen("slices: haste")
+
+    def wait(self) -> None:
+        """What the model does at once is done."""
+        if self.waits():
+            self.advance(0)
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass; whatever has turns to come has them before."""
+        for step in (0, milliseconds) if milliseconds else (0,):
+            self.world.clock.advance(step)
+            self.catch_up()
+            self.check_done()
+
+    def are_due(self) -> bool:
+        """Whether there are turns to come now."""
+        clock = self.world.clock
+        return bool(clock.wakes) and clock.wakes[-1] <= clock.now
+
+    # ---- what holds
+
+    def _check_order(self, helds: list[Held], gone: list[Held]) -> None:
+        """Of one queue, none of `helds` has left before one that comes before it."""
+        left: set[Shelf] = set()
+        for held in helds:
+            if held not in gone and held.there:
+                left.add(held.shelf)
+            elif held in gone and held.there:
+                text = f"{held.item.number} leaves before others that were settled before it"
+                check(self.world.seen, "S1", held.shelf not in left, text)
+
+    def shelves(self) -> set[str]:
+        """The queues of which something is on its way, by their names."""
+        helds = [held for some in (*self.settled, *self.refused.values(), *self.returned) for held in some]
+        return {held.shelf.name for held in helds} | {purging.shelf.name for purging in self.purges}
+
+    def note(self, how: str) -> None:
+        """Something happens; is anything on its way?"""
+        if self.settled or self.refused or self.returned or self.purges:
+            self.world.seen("slices: " + how)
+
+    def deleted(self, shelf: Shelf) -> None:
+        """A queue is gone with what was to be done in it; what was settled or refused has left before."""
+        self._catch_up_refusals()
+        waiting = [
+            held.item.number for helds in self.settled for held in helds if held.shelf is shelf and held.there
+        ]
+        waiting += [held.item.number for held in self.refused.pop(shelf, [])]
+        check(self.world.seen, "S2", not waiting, f"{waiting} have not left before their queue")
+        for helds in [helds for helds in self.returned if helds[0].shelf is shelf]:
+            lost = [held.item.number for held in helds if shelf.is_exhausted(held.item)]
+            check(self.world.seen, "S2", not (lost and shelf.spec.dead_letter), f"{lost} are no dead letters")
+            self.returned.remove(helds)
+            for held in helds:
+                held.client.leaving.remove(held)
+
+    def waits(self) -> bool:
+        """Whether what the model does at once has turns to come: limits, groups, what is remembered."""
+        now = self.world.clock.now
+        for queue in self.world.life.vhost.queues.values():
+            groups = queue.discipline
+            if isinstance(groups, Groups) and groups.later is not None:
+                return True
+            for alarm in (queue.rules, queue.memory):
+                if alarm is not None and 0 < alarm.due <= now:
+                    return True
+        return False
+
+    def check_settled(self) -> None:
+        """The broker has stopped cleanly: what was settled must not come back."""
+        numbers = [held.item.number for helds in self.settled for held in helds]
+        check(self.world.seen, "S2", not numbers, f"{numbers} are settled and have not left")
+
+    def check_done(self) -> None:
+        """All turns have come."""
+        numbers = [
+            held.item.number
+            for helds in (*self.settled, *self.refused.values(), *self.returned)
+            for held in helds
+        ]
+        numbers += [held.item.number for held in self.owed]
+        check(self.world.seen, "S2", not numbers, f"{numbers} have turns to come no more")
+        purges = [purging.shelf.name for purging in self.purges]
+        check(self.world.seen, "S2", not purges, f"the purges of {purges} have no end")
+        for client in self.world.clients:
+            lost = [held.item.number for held in client.held if held.shelf.deleted and held.consumer.acquires]
+            check(self.world.seen, "I3", not lost, f"{lost} of a deleted queue are held")
