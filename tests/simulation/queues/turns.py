@@ -258,8 +258,10 @@ class Turns:
         now = self.world.clock.now
         for queue in self.world.life.vhost.queues.values():
             groups = queue.discipline
-            if isinstance(groups, Groups) and groups.later is not None:
-                return True
+            if isinstance(groups, Groups):
+                refused = queue.manager.discards is not None  # or who knows which group is idle first
+                if groups.later is not None or (groups.sticky and refused):
+                    return True
             for alarm in (queue.rules, queue.memory):
                 if alarm is not None and 0 < alarm.due <= now:
                     return True
