@@ -61,6 +61,10 @@ def _release(settlements: list[HeldSettlement]) -> None:
             consumer.queue.release(entries, consumer, returned)
 
 
+def _nothing() -> None:
+    """Nobody is told."""
+
+
 @final
 class CommittedLater(Later):
     """Deliveries that a transaction has settled, and what it does beside that, in its order.
@@ -111,9 +115,22 @@ class CommittedLater(Later):
         self._go_on()
 
     def deleting(self, queue: Queue) -> None:
-        """All that the transaction does is done before (Later)."""
+        """All that the transaction does is done before (Later).
+
+        Whoever it was for learns that in a turn to come, and goes on then: not while the queue is deleted.
+        """
         if any(run[0].queue is queue for run in self._left):
+            over, self._over = self._over, _nothing
             self.finish(None)
+            self._over = over
+            self._topology.schedule.set(self, self._topology.schedule.now())
+
+    def ring(self) -> None:
+        """Have a slice of them leave, or say that all have (Alarm)."""
+        if self in self._topology.settlements:
+            super().ring()
+        else:
+            self._over()
 
     def _go_on(self) -> None:
         """Do what the transaction does beside settling, up to what it settles next."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pamqp import base
 from pamqp.commands import Basic, Tx
+from pamqp.commands import Queue as Method
 
 from broker.core.consumer import QueueConsumer
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
@@ -15,6 +16,7 @@ from broker.core.queue import Queue
 from broker.core.transaction import Transaction
 from broker.store.restore import close
 from tests.bench.loop import Site
+from tests.frames import method_bytes
 from tests.office import Office
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
@@ -106,6 +108,26 @@ def test_a_queue_is_deleted_meanwhile(which: str) -> None:
     yard.clock.advance(0)
     assert (queue.acked, job.ended, dead.ready) == (MANY - 2, "committed", 2 if which == "q" else 0)
     assert (client.credit.used, client.consumer.inflight) == (0, 0)
+
+
+def test_who_committed_does_not_go_on_in_the_middle_of_a_deletion() -> None:
+    place, queue, client = site()
+    again = [
+        Tx.Commit(),
+        Method.Delete(queue="q"),
+        Method.Declare(queue="q"),
+        Method.Bind(queue="q", exchange="amq.fanout"),
+    ]
+    data = b"".join(method_bytes(command, 1) for command in again)
+    place.loop.turn(lambda: client.connection.receive(data))
+    assert queue.unacked == MANY
+    other = place.open()
+    place.ask(other, Method.Delete(queue="q"))
+    place.loop.run()
+    assert names(other.frames()) == ["Queue.DeleteOk"]
+    assert names(client.frames())[-4:] == ["Tx.CommitOk", "Queue.DeleteOk", "Queue.DeclareOk", "Queue.BindOk"]
+    vhost = place.broker.vhosts["/"]
+    assert [each.destination for each in vhost.exchanges["amq.fanout"].bindings()] == [vhost.queues["q"]]
 
 
 def test_the_client_goes_meanwhile_and_nobody_else_gets_them() -> None:
