@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from broker.core.schedule import Alarm, Schedule
 
 SLICE: Final = 2000  # deliveries that are forgotten in one turn: a millisecond or two
-CONNECTION: Final = 40  # as many deliveries as one that is closed
+CONNECTION: Final = 40  # as many deliveries as one that is closed; each channel is as one more
 
 
 class OpenConnection(Protocol):
@@ -31,6 +31,9 @@ class OpenConnection(Protocol):
 
     def forget_deliveries(self, most: i64) -> i64:
         """Forget up to `most` that are outstanding, of queues that are gone; returns how many those were."""
+
+    def channels_open(self) -> int:
+        """How many channels it has, or what is as much work to close."""
 
     def force_close(self, reason: str) -> None:
         """Close the connection: an operator wants it so, or what it works with is gone."""
@@ -137,16 +140,17 @@ class Farewells(Alarm):
 
     def ring(self) -> None:
         """Close some of them (Alarm)."""
+        self._schedule.set(self, self._schedule.now())  # first: should one fail, the others follow
         room: i64 = SLICE
         while self._due:
             connection, vhost = self._due[0]
             room -= connection.forget_deliveries(room)
             if room <= 0:
-                self._schedule.set(self, self._schedule.now())
                 return
-            room -= CONNECTION
+            room -= CONNECTION + connection.channels_open()
             self._due.popleft()
             connection.force_close(f"vhost '{vhost}' is deleted")
+        self._schedule.cancel(self)
 
 
 def close_all(connections: Iterable[OpenConnection], reason: str) -> None:

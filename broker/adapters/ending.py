@@ -13,7 +13,7 @@ from broker.adapters.server import HELD
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CLOSED, advance
-from protocol.errors import REPLY_NAMES, ProtocolError
+from protocol.errors import CHANNEL_ERROR, REPLY_NAMES, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
@@ -32,6 +32,18 @@ def tell(connection: Connection091, error: ProtocolError) -> None:
         name=REPLY_NAMES[error.code],
         reason=error.text,
     )
+
+
+def tell_lost(connection: Connection091, reason: str) -> None:
+    """Log that an open connection has lost its socket."""
+    why = reason or "closed by the peer"
+    _log.info("connection lost", peer=connection.peer, user=connection.user, reason=why)
+
+
+def not_open(connection: Connection091, channel: i64, method: int) -> ProtocolError:
+    """A channel is used before the connection is open, or after that."""
+    text = f"channel {int(channel)} used on a connection that is {connection.state}"
+    return ProtocolError(CHANNEL_ERROR, text, method)
 
 
 def await_close_ok(connection: Connection091, method: int) -> None:
@@ -72,6 +84,8 @@ def forget_deliveries(connection: Connection091, most: i64) -> i64:
     left = most
     for channel in channels_of(connection):
         left -= channel.unacked.forget(left)
+        if channel.transaction is not None:
+            left -= channel.transaction.forget(left)
     return most - left
 
 

@@ -79,6 +79,17 @@ class Stragglers:
         if closed:
             self._arrange(self._outstanding() | closed)
 
+    def forget(self, most: i64) -> i64:
+        """Forget up to `most`, the latest first, settled ones too; returns how many those were."""
+        count: i64 = min(most, len(self._tags))
+        if count > 0:
+            left = len(self._tags) - count
+            self.count -= count - self._deliveries[left:].count(None)
+            del self._tags[left:]
+            del self._deliveries[left:]
+            self._first = min(self._first, left)
+        return count
+
     def _index(self, tag: i64) -> i64:
         """Where this tag is, with a delivery or a gap; -1 if it is nowhere."""
         index: i64 = bisect_left(self._tags, tag)

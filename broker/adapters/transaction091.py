@@ -10,8 +10,8 @@ from pamqp import commands
 from broker.adapters.publication import Publication
 from broker.adapters.returning import not_taken
 from broker.adapters.server import HELD_FOR_REPLY
-from broker.adapters.stragglers import Delivery
 from broker.adapters.topology091 import Handler
+from broker.core.allowance import ENTRIES
 from broker.core.errors import PreconditionFailed
 from broker.core.held_settlement import HeldSettlement
 from broker.core.message import Message, held_bytes
@@ -88,6 +88,7 @@ class Transaction091(Transaction):
     def settle(self, tags: list[i64], outcome: i64, returned: i64) -> None:
         """Hold the settlements of these outstanding deliveries of the channel; they count as settled."""
         unacked = self.channel.unacked
+        self.channel.virtual_host.schedule.allowance.use(len(tags) // ENTRIES)
         held: HeldSettlement | None = None
         for tag in tags:
             entry = unacked.take(tag)
@@ -98,6 +99,19 @@ class Transaction091(Transaction):
                 held = self.held(consumer, outcome, returned)
             held.tags.append(tag)
             held.entries.append(entry)
+
+    def forget(self, most: i64) -> i64:
+        """Forget up to `most` settlements, of queues that are gone; returns how many those were."""
+        left = most
+        while left > 0 and self.settlements:
+            held = self.settlements[-1]
+            count: i64 = min(left, len(held.tags))
+            del held.tags[len(held.tags) - count :]
+            del held.entries[len(held.entries) - count :]
+            if not held.tags:
+                self.settlements.pop()
+            left -= count
+        return most - left
 
     def tags(self) -> set[int]:
         """Those of the deliveries whose settlement it holds."""
@@ -116,11 +130,9 @@ class Transaction091(Transaction):
         """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]"""
         self.publishes = []
         self.bytes = 0
-        again: dict[int, Delivery] = {}
         for held in self.settlements:
-            for tag, entry in zip(held.tags, held.entries, strict=True):
-                again[tag] = (entry, held.consumer)
-        self.channel.unacked.put_back(again)
+            self.channel.virtual_host.schedule.allowance.use(len(held.tags) // ENTRIES)
+            self.channel.unacked.put_back(held.tags, held.entries, held.consumer)
         self.settlements = []
         self._tags.clear()
         self._run = self._known = 0

@@ -165,16 +165,17 @@ class Unacked:
         forgiven = self._forgiven
         return forgiven is not None and (tag in forgiven or 0 < tag <= self._forgiven_up_to)
 
-    def put_back(self, deliveries: dict[int, Delivery]) -> None:
-        """Have these outstanding again, which had been settled."""
+    def put_back(self, tags: list[int], entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+        """Have these outstanding again, which had been settled, unless they were forgotten."""
         old: dict[int, Delivery] = {}
-        for tag, delivery in deliveries.items():
+        count: i64 = len(self._entries)
+        for tag, entry in zip(tags, entries, strict=True):
             index: i64 = tag - self.base
             if index < 0:
-                old[tag] = delivery
-            else:
-                self._entries[index] = delivery[0]
-                self._consumers[index] = delivery[1]
+                old[tag] = (entry, consumer)
+            elif index < count:
+                self._entries[index] = entry
+                self._consumers[index] = consumer
                 self._first = min(self._first, index)
         if old:
             if self._stragglers is None:
@@ -204,6 +205,9 @@ class Unacked:
         if count > 0:
             del self._entries[-count:]
             del self._consumers[-count:]
+            self._first = min(self._first, len(self._entries))
+        if self._stragglers is not None:
+            count += self._stragglers.forget(most - count)
         return count
 
     def trim(self) -> None:

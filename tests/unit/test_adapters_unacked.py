@@ -98,7 +98,7 @@ def test_what_was_settled_costs_nothing_when_it_is_outstanding_again(consumer: Q
     assert unacked.take(tag) is first
     for number in range(40 * TRIM):
         unacked.take(unacked.add(entry(number), consumer))
-    assert bytes_kept(lambda: unacked.put_back({tag: (first, consumer)})) < 4096
+    assert bytes_kept(lambda: unacked.put_back([int(tag)], [first], consumer)) < 4096
     assert unacked.up_to(0) == [tag]
     assert unacked.take(tag) is first
     assert unacked.holder is consumer
@@ -162,7 +162,7 @@ def test_any_history_is_that_of_a_dictionary(consumer: QueueConsumer, seed: int,
                 settled[tag] = (model.pop(tag), consumer)
         elif what < 0.97 and settled:
             again = dict(chance.sample(sorted(settled.items()), min(len(settled), chance.choice([1, 300]))))
-            unacked.put_back(again)
+            unacked.put_back(list(again), [held[0] for held in again.values()], consumer)
             model = dict(sorted((model | {tag: held[0] for tag, held in again.items()}).items()))
             settled = {tag: held for tag, held in settled.items() if tag not in again}
         elif chance.random() < 0.2:

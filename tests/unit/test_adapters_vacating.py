@@ -1,6 +1,6 @@
 """The connections to a virtual host that is deleted, while what was in it is let go of."""
 
-from pamqp.commands import Basic, Connection, Queue
+from pamqp.commands import Basic, Connection, Queue, Tx
 
 from broker.adapters.connections import CONNECTION, SLICE
 from broker.core import vacating
@@ -135,9 +135,30 @@ def test_what_a_client_has_of_it_is_forgotten_in_slices() -> None:
     assert told(ann) == [FORCED]
 
 
+def test_what_a_transaction_has_of_it_is_forgotten_in_slices() -> None:
+    town = furnished()
+    ann, boss = town.enter("ann", "other"), town.enter("boss", "other")
+    count = SLICE + 1
+    ann.send(Basic.Consume(queue="q0", consumer_tag="c"), 1)
+    ann.send(Tx.Select(), 1)
+    for _ in range(count // 500 + 1):
+        boss.connection.receive(publish_bytes("q0", b"") * 500)
+        town.turns.run()
+    ann.send(Basic.Ack(count, True), 1)
+    for client in (ann, boss):
+        client.frames()
+    channel = ann.connection.wire.channels[1]
+    transaction = channel.transaction  # type: ignore[union-attr]
+    delete(town)
+    town.clock.advance(0)
+    assert (told(ann), told(boss)) == ([FORCED], [FORCED])
+    assert (transaction.settlements, channel.unacked.count()) == ([], 0)  # type: ignore[union-attr]
+
+
 def test_many_connections_are_closed_in_slices() -> None:
     town = furnished()
-    clients = [town.enter("ann", "other") for _ in range(2 * SLICE // CONNECTION + 1)]
+    most = -(-SLICE // (CONNECTION + 1))  # each has a channel
+    clients = [town.enter("ann", "other") for _ in range(2 * most + 1)]
     delete(town)
     closed = [0]
     while closed[-1] < len(clients):
@@ -145,4 +166,4 @@ def test_many_connections_are_closed_in_slices() -> None:
         now = sum(not client.connection.is_open() for client in clients)
         if now != closed[-1]:
             closed.append(now)
-    assert closed == [0, SLICE // CONNECTION, 2 * SLICE // CONNECTION, len(clients)]
+    assert closed == [0, most, 2 * most, len(clients)]
