@@ -10,7 +10,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 CHANGES_MIN: Final = 1024 * 1024  # bytes of changes for which it is not worth describing everything anew
-STEP: Final = 300  # objects described in one step: one or two milliseconds
+STEP: Final = 300  # objects described in one step: half a millisecond or one
+STEPS_MAX: Final = 8  # as many in one turn, when very much has changed
 
 Change = dict[str, object]
 Describe = Callable[[], Iterable[list[Change]]]
@@ -69,8 +70,10 @@ class DefinitionText:
         enough = coming.described + self._changed
         self._changed = 0
         going = coming.describe(self._description, self.objects)
-        while going and coming.described < enough:
+        more = STEPS_MAX
+        while going and coming.described < enough and more > 1:
             going = coming.describe(self._description, self.objects)
+            more -= 1
         if not going:
             self._known = coming
             self._coming = None
