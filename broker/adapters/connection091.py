@@ -1,7 +1,6 @@
 """One AMQP 0-9-1 connection: its states, its channels, its errors. [amqp-0-9-1 1.4]
 
-Methods of its own are in `controlling`, the handshake is in `handshake091`, channels are in `channel091`. A
-peer's mistake ends at most its connection.
+Its methods are in `controlling` and `handshake091`, channels in `channel091`. A mistake ends no more than it.
 """
 
 from __future__ import annotations
@@ -155,16 +154,14 @@ class Connection091(Connection):
 
     def on_method(self, channel: int, method: int, payload: bytes) -> None:
         """Take a method that is not the hot path (MethodSink)."""
+        self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
         if channel == 0:
             control(self, method, payload)
             return
         if self.state != OPEN:
-            text = f"channel {channel} used on a connection that is {self.state}"
-            raise ProtocolError(CHANNEL_ERROR, text, method)
-        self.server.broker.schedule.allowance.use(METHOD + len(payload) // PAYLOAD)
+            raise ending.not_open(self, channel, method)
         incoming = self.wire.channel(channel)
-        if incoming is not None:
-            assert isinstance(incoming, Channel)
+        if isinstance(incoming, Channel):
             incoming.on_method(method, payload)
         elif method == c.CHANNEL_OPEN:
             open_channel(self, channel)
@@ -270,6 +267,10 @@ class Connection091(Connection):
         """Forget up to `most` that are outstanding, of queues that are gone (OpenConnection)."""
         return ending.forget_deliveries(self, most)
 
+    def channels_open(self) -> int:
+        """How many channels it has (OpenConnection)."""
+        return len(ending.channels_of(self))
+
     def force_close(self, reason: str) -> None:
         """Close 320 (OpenConnection). [amqp-0-9-1 connection-forced]"""
         if self.state == OPEN:
@@ -286,15 +287,14 @@ class Connection091(Connection):
 
     def lost(self, reason: str) -> None:
         """The socket is gone."""
-        if not self._dead:
+        if not self._dead and not self._turns.end_later(reason):
             self._dead = True
             if self.state == OPEN:
-                why = reason or "closed by the peer"
-                _log.info("connection lost", peer=self.peer, user=self.user, reason=why)
+                ending.tell_lost(self, reason)
             self.state = CLOSED
             self.wire.stop()
             ending.let_go(self)
             if self.handshake is not None:
                 self.handshake.abandon()
-            self.handshake = None
+                self.handshake = None
             self.out = BytesWriter()  # it may be long until the rest is collected

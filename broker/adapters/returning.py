@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.adapters.publication import Publication
 from broker.adapters.target091 import write_message
+from broker.core.allowance import PROPERTIES
 from broker.core.errors import BrokerError, QueueStopped, StoreFailed
 from broker.core.message import Message
 from broker.core.publishing import DUPLICATE, NOT_NOW
@@ -61,6 +62,7 @@ def refuse_publish(channel: Channel, publication: Publication, message: Message,
 def _give_back(channel: Channel, message: Message, code: int, text: str) -> None:
     assert message.content is not None
     channel.server.counters.returned += 1
+    channel.virtual_host.schedule.allowance.use(PROPERTIES)
     out = channel.connection.out
     out.write(methods.basic_return(channel.number, code, text, message.address.encoded))
     write_message(channel, message, message.content)

@@ -11,9 +11,8 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-TURN: Final[i64] = (
-    2000  # microseconds, as compiled modules on an ordinary machine take them; so are the costs:
-)
+# all in microseconds, as compiled modules on an ordinary machine take them
+TURN: Final[i64] = 2000
 METHOD: Final[i64] = 10  # most of it to decode a small one
 PAYLOAD: Final[i64] = 16  # bytes of it for each of which it is a microsecond more
 PROPERTIES: Final[i64] = 10  # of a message, to decode them and route by them
@@ -21,6 +20,8 @@ RECEIPT: Final[i64] = 10
 LETTER: Final[i64] = 20
 BINDING: Final[i64] = 1  # to let go of one
 ENTRIES: Final[i64] = 4  # that can be let go of in a microsecond
+QUEUES: Final[i64] = 4  # that a message can be put into in one
+FAN_OUT: Final[i64] = 16  # queues of one message that are not worth counting
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

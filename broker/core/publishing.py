@@ -7,6 +7,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from broker.core.admission import is_refused, set_date
+from broker.core.allowance import FAN_OUT, QUEUES
 from broker.core.binding import Binding
 from broker.core.declarations import Declarations
 from broker.core.delaying import delay
@@ -94,6 +95,8 @@ class Publishing(Declarations):
         taken = len(queues)
         if taken == 0:
             self.counters.unroutable += 1
+        elif taken > FAN_OUT:
+            self.schedule.allowance.use(taken // QUEUES)
         return taken
 
     def publish_by_message(
@@ -169,6 +172,8 @@ class Publishing(Declarations):
         else:
             for queue in queues:
                 queue.enqueue(message if queue.logged else twin)
+            if len(queues) > FAN_OUT:
+                self.schedule.allowance.use(len(queues) // QUEUES)
         if identity is not None:
             identity.keep(takers)
         if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL:  # else it is yet to arrive

@@ -1,14 +1,17 @@
 """Thousands of requests in one write: each is answered, in order, and other clients do not wait for all."""
 
 import threading
+import time
 
 import pytest
 from pamqp import base
-from pamqp.commands import Basic, Queue
+from pamqp.commands import Basic, Channel, Queue
 
+from tests.certificates import Certificates, secure_address
 from tests.conformance.conftest import Bystander
-from tests.frames import method_bytes
-from tests.peer import Connector
+from tests.daemon import PATIENCE_S, Address, DaemonStarter
+from tests.frames import method_bytes, publish_bytes
+from tests.peer import Connector, Peer
 from tests.peer_channel import PeerChannel
 
 MANY = 6_000
@@ -71,3 +74,32 @@ def test_what_is_published_between_them_keeps_its_place(channel: PeerChannel) ->
     channel.peer.send((channel.encode_publish(b"x", queue) + get) * 1000)
     for _ in range(1000):
         assert channel.peer.expect_content(channel.expect(Basic.GetOk), channel.number).body == b"x"
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_what_was_sent_is_done_although_the_client_hangs_up(
+    start_daemon: DaemonStarter, certificates: Certificates, secure: bool
+) -> None:
+    daemon = start_daemon(*certificates.options())
+    peer = Peer(secure_address(daemon) if secure else daemon.address)
+    if secure:
+        peer.socket = certificates.trusting().wrap_socket(peer.socket, server_hostname="localhost")
+    peer.open().channel(1)
+    last = f"q{MANY // 2}"
+    commands = [Queue.Declare(queue=f"q{number}", nowait=True) for number in range(MANY // 2)]
+    commands.append(Queue.Declare(queue=last, nowait=True))
+    data = b"".join(method_bytes(command, 1) for command in commands) + publish_bytes(last, b"last")
+    peer.socket.sendall(data)
+    peer.socket.close()
+    end = time.monotonic() + PATIENCE_S
+    while not has_message(daemon.address, last):
+        assert time.monotonic() < end
+
+
+def has_message(address: Address, queue: str) -> bool:
+    """Whether a queue is there, and has a message."""
+    peer = Peer(address).open()
+    peer.channel(1).write(Queue.Declare(queue=queue, passive=True))
+    answer = peer.expect_any((Queue.DeclareOk, Channel.Close), 1)
+    peer.socket.close()
+    return isinstance(answer, Queue.DeclareOk) and answer.message_count == 1
