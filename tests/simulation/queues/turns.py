@@ -259,8 +259,8 @@ class Turns:
         for queue in self.world.life.vhost.queues.values():
             groups = queue.discipline
             if isinstance(groups, Groups):
-                refused = queue.manager.discards is not None  # or who knows which group is idle first
-                if groups.later is not None or (groups.sticky and refused):
+                ambiguous = self.settled or self.refused or self.returned  # which group is idle first
+                if groups.later is not None or (groups.sticky and ambiguous):
                     return True
             for alarm in (queue.rules, queue.memory):
                 if alarm is not None and 0 < alarm.due <= now:
