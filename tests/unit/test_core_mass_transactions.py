@@ -61,6 +61,7 @@ def site() -> tuple[Site, Queue, Wired]:
     site.loop.run()
     site.ask(client, Tx.Select())
     site.ask(client, Basic.Ack(0, True))
+    site.loop.run()
     client.frames()
     return site, queue, client
 
