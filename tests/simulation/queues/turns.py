@@ -60,7 +60,7 @@ class Turns:
 
     def give_back(self, runs: list[list[Held]], *, owed: bool = False) -> None:
         """These, which one consumer each had, go back; `owed`: so does their credit, with them."""
-        few = sum(map(len, runs)) <= AT_ONCE
+        few = len(runs) == 1 and len(runs[0]) <= AT_ONCE  # one may push out what another one needs
         for run in runs:
             helds = [held for held in run if held.there]
             if not helds:
