@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.core import returning
 from broker.core.discarding import discard_all
+from broker.core.groups import Groups
 from broker.core.outcome import NACK
 from broker.core.settling import settle_runs
 from tests.simulation.queues import transacting
@@ -49,10 +50,13 @@ def refuse(world: World) -> None:
     """basic.nack of several that are not to come back. [RabbitMQ negative acknowledgements]"""
     for run in take(world):
         consumer = run[0].consumer
-        if consumer.acquires:
-            world.turns.refuse(run)
-            discard_all(consumer.queue, [held.entry for held in run], consumer)
-            world.turns.catch_up()
+        groups = consumer.queue.discipline
+        alone = isinstance(groups, Groups) and groups.sticky  # or who knows which group is idle first
+        for some in [[held] for held in run] if alone else [run]:
+            if consumer.acquires:
+                world.turns.refuse(some)
+                discard_all(consumer.queue, [held.entry for held in some], consumer)
+                world.turns.catch_up()
         for held in run:
             held.client.restore_credit(held.item.note.size)
 

@@ -259,7 +259,8 @@ class Turns:
         for queue in self.world.life.vhost.queues.values():
             groups = queue.discipline
             if isinstance(groups, Groups):
-                ambiguous = self.settled or self.refused or self.returned  # which group is idle first
+                # or who knows which group is idle first
+                ambiguous = self.settled or self.refused or self.returned or self.purges
                 if groups.later is not None or (groups.sticky and ambiguous):
                     return True
             for alarm in (queue.rules, queue.memory):
