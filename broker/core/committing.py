@@ -120,10 +120,14 @@ class CommittedLater(Later):
         Whoever it was for learns that in a turn to come, and goes on then: not while the queue is deleted.
         """
         if any(run[0].queue is queue for run in self._left):
-            over, self._over = self._over, _nothing
-            self.finish(None)
-            self._over = over
-            self._topology.schedule.set(self, self._topology.schedule.now())
+            self.vacating()
+
+    def vacating(self) -> None:
+        """The same: to the log they have left, and it must not be told so again (Later)."""
+        over, self._over = self._over, _nothing
+        self.finish(None)
+        self._over = over
+        self._topology.schedule.set(self, self._topology.schedule.now())
 
     def ring(self) -> None:
         """Have a slice of them leave, or say that all have (Alarm)."""

@@ -96,6 +96,9 @@ class Later(Alarm):
         """`queue` is about to be deleted."""
         self.finish(queue)
 
+    def vacating(self) -> None:
+        """All queues are about to be deleted, with their virtual host: what they have goes with them."""
+
     def _end(self) -> None:
         topology = self._topology
         if not self._left and self in topology.settlements:

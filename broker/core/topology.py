@@ -248,6 +248,8 @@ class Topology:
     def vacate(self) -> Vacating:
         """Have nothing any more: the virtual host is deleted. What there was is the caller's to let go of."""
         self.policies.stop()
+        for settlement in list(self.settlements):
+            settlement.vacating()
         vacating = Vacating(self, self.queues, self.exchanges)
         self.queues = {}
         self.exchanges = {}

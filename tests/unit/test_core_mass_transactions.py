@@ -1,5 +1,6 @@
 """A transaction settles very many deliveries: its batch has all of it, in memory they leave bit by bit."""
 
+import gc
 from random import Random
 from typing import Any
 
@@ -10,9 +11,10 @@ from pamqp.commands import Queue as Method
 
 from broker.core.consumer import QueueConsumer
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
-from broker.core.later import DEAR, SLICE
-from broker.core.message import TELLS_CONSUMED
+from broker.core.later import DEAR, FEW, SLICE
+from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.queue import Queue
+from broker.core.route import Route
 from broker.core.transaction import Transaction
 from broker.store.restore import close
 from tests.bench.loop import Site
@@ -20,6 +22,7 @@ from tests.frames import method_bytes
 from tests.office import Office
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
+from tests.topology import Taker
 from tests.wired import Wired
 from tests.yard import delivered, numbers
 
@@ -181,6 +184,51 @@ def test_the_log_is_copied_forward_in_between_and_the_broker_dies() -> None:
     disk.crash()
     held = Life(disk).held()
     assert (held["q"], len(held["other"])) == ([], 300)
+
+
+def large(life: Life, route: Route) -> Message:
+    """A message with a body in pieces."""
+    message = Message(route.address, b"head", 4, True, 0)
+    message.body = life.log.new_body()
+    message.body.pieces.append(Message(route.address, b"piece", 5, True, 0))
+    return message
+
+
+def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
+    """What the log was told once is not let go of again: others have messages in the same segments."""
+    disk = SimDisk(Random(1))
+    life = Life(disk)
+    life.declare("kept")
+    other = life.broker.declare_vhost("other")
+    queue = other.declare_queue("q", True, None, False, {})
+    route = other.route("", "q")
+    count = int(FEW) + 10
+    for number in range(count):
+        other.publish(route, large(life, route))
+        life.publish("kept", b"%d" % number)
+    life.commit()
+    taker = Taker()
+    consumer = QueueConsumer(taker, queue)
+    queue.add_consumer(consumer)
+    while queue.deliver_single_message(consumer):
+        pass
+    job = job_of(consumer, {})
+    job.commit()
+    life.commit()
+    life.broker.delete_vhost("other")
+    assert job.ended == ""
+    life.clock.advance(1)
+    assert job.ended == "committed"
+    del taker, consumer, queue, job
+    gc.collect()
+    for _ in range(40):
+        life.publish("kept", b"more" * 100)
+        life.log.tick()
+        life.commit()
+    life.tidy()
+    assert sum(int(segment.live) for segment in life.log.segments.all()) == count + 40
+    disk.crash()
+    assert len(Life(disk).held()["kept"]) == count + 40
 
 
 def test_receipts_are_in_its_batch_and_come_as_they_leave() -> None:
