@@ -25,7 +25,6 @@ from broker.core.ports import MessageStore
 from broker.core.purging import Purge, purge
 from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
-from broker.core.returning import finish_returns
 from broker.core.rules import touch
 from broker.core.schedule import Schedule
 from broker.core.topology import Topology, nobody_told
@@ -206,9 +205,8 @@ class Declarations(Topology):
         if queue is None:
             return 0
         self.check_owner(queue, owner)
-        finish_returns(queue)
         ready = queue.ready
-        if if_empty and ready + queue.held + delayed_in(queue):
+        if if_empty and (ready + queue.held + delayed_in(queue) or queue.manager.returns):
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")

@@ -12,7 +12,6 @@ from broker.core.consumer import BLOCKED_BY_PURGE
 from broker.core.context import QueueContext
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.leaving import drop
-from broker.core.returning import finish_returns
 from broker.core.schedule import Alarm, Schedule
 from broker.core.waiting import clear_blocker, suspend
 
@@ -70,10 +69,15 @@ class Purge(Alarm):
         if last is None:
             self.over = True
             return
+        self.wait()
+        self._stand_on(last)
+
+    def wait(self) -> None:
+        """Have a turn to come, until which no consumer is served."""
+        queue = self.queue
         queue.manager.purges.append(self)
         for consumer in queue.manager.takers():
             suspend(queue, consumer, BLOCKED_BY_PURGE)  # nobody takes over
-        self._stand_on(last)
 
     def ring(self) -> None:
         """Drop another slice (Alarm)."""
@@ -133,10 +137,11 @@ class Purge(Alarm):
 
 def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
     """Drop what is AVAILABLE or HELD: at once if that is soon done, else in turns to come."""
-    finish_returns(queue)
     asked = Purge(queue, schedule, most)
     purges = queue.manager.purges
-    if purges:
+    if queue.manager.returns and not purges:
+        asked.wait()  # for what is on its way back
+    elif purges:
         purges.append(asked)  # each begins when the one before it is over
     else:
         asked.begin()

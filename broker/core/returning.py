@@ -36,9 +36,19 @@ def give_back(runs: list[Run], outcome: i64, session: Session | None, topology: 
 
 
 def finish_returns(queue: Queue) -> None:
-    """Have all be back now that is on its way: somebody is about to look at what `queue` has."""
-    for later in list(queue.manager.returns):
-        later.finish(queue)
+    """Have all be back now that is on its way, unless that is dear: somebody is about to take what is next.
+
+    What is back is in order as far as it is, so that who takes it before the rest has what comes first.
+    """
+    if not _is_dear(queue):
+        for later in list(queue.manager.returns):
+            later.finish(queue)
+
+
+def _is_dear(queue: Queue) -> bool:
+    """Whether what comes back may push something out, which may be dead-lettered."""
+    rules = queue.rules
+    return rules is not None and rules.limited and rules.overflow == DROP_HEAD
 
 
 def _return(entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
@@ -70,11 +80,11 @@ class ReturnedLater(Later):
             restore(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
-        """One that comes back may push another one out (Later)."""
-        rules = consumer.queue.rules
-        if rules is not None and rules.limited and rules.overflow == DROP_HEAD:
+        """What has a time, or rules for what comes back, is a little more (Later)."""
+        queue = consumer.queue
+        if _is_dear(queue):
             return DEAR
-        return 2 if entry.timer is not None or consumer.queue.retry is not None else 1
+        return 2 if entry.timer is not None or queue.retry is not None else 1
 
     def taken_all(self, consumer: QueueConsumer) -> None:
         """Have consumers be served again if that was all of a queue (Later)."""
@@ -87,6 +97,8 @@ class ReturnedLater(Later):
             queue.manager.returns.remove(self)
             if not queue.manager.returns:
                 clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_RETURNS)
+                if queue.manager.purges:
+                    self._topology.schedule.set(queue.manager.purges[0], self._topology.schedule.now())
 
     def deleting(self, queue: Queue) -> None:
         """What has come back too often has a way to go; all else goes with the queue (Later)."""

@@ -1,0 +1,30 @@
+"""Clients that give very much back, and the turns in which it is back."""
+
+from broker.core.outcome import NACK
+from broker.core.queue import Queue
+from broker.core.returning import give_back
+from tests.dispatch import Client
+from tests.yard import Yard
+
+
+def turn(yard: Yard) -> None:
+    """One call of the schedule."""
+    yard.clock.wakes.clear()
+    yard.clock.schedule.run()
+
+
+def lose(queue: Queue, client: Client) -> None:
+    """As `Client.vanish`, which takes long with many."""
+    entries, client.held = client.held, []
+    client.close()
+    queue.remove_consumer(client.consumer, entries)
+
+
+def nack(client: Client) -> None:
+    """One frame."""
+    entries, client.held = client.held, []
+    give_back([(client.consumer, entries)], NACK, client.session, client.queue.topology)
+
+
+def state(queue: Queue) -> tuple[int, int, int]:
+    return queue.ready, queue.unacked, queue.held
