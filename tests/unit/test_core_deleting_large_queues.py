@@ -35,6 +35,8 @@ def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
     last = entry_of(queue, MANY)
     others = client.held[:-1]
     queue.release(others, client.consumer)
+    yard.clock.advance(0)
+    assert (queue.ready, queue.unacked) == (MANY - 1, 1)
     client.held = [last]
     yard.vhost.delete_queue("q", False, False)
     assert (client.removed, len(client.cancelled)) == ([], 1)
