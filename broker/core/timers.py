@@ -44,6 +44,7 @@ class Timers:
         self._heap: list[Timer] = []
         self._lane: Timer | None = None  # the first of it,
         self._lane_end: Timer | None = None  # and the last
+        self._back: Timer | None = None  # the last that came back into it; it may have been stopped since
 
     def start(self, timer: Timer, entry: QueueEntry, in_turn: bool) -> None:
         """Have a stopped timer run for `entry`. `in_turn`: those after it will hardly be due before it."""
@@ -60,10 +61,12 @@ class Timers:
     def start_again(self, entries: list[QueueEntry]) -> None:
         """Have the stopped timers of `entries` run, which have come back, in the order of the queue.
 
-        They are mostly due before all that run, one after the other: so they come first in the lane, and
-        neither they nor those that stop them pay for a heap.
+        They are mostly due before all that run, one after the other: so they come first in the lane, behind
+        those that came back before them, and neither they nor those that stop them pay for a heap.
         """
-        before: Timer | None = None  # what has come into the lane last
+        before = self._back  # what has come into the lane last
+        if before is not None and not self._is_before(before, entries):
+            before = None
         for entry in entries:
             timer = entry.timer
             if timer is None or timer.entry is not None:
@@ -76,7 +79,15 @@ class Timers:
             timer.entry = entry
             self.count += 1
             self._link(timer, before, after)
-            before = timer
+            before = self._back = timer
+
+    def _is_before(self, timer: Timer, entries: list[QueueEntry]) -> bool:
+        """Whether `timer` is in the lane still, and that of the first of `entries` is not to be before it."""
+        entry = timer.entry
+        first = entries[0].timer if entries else None
+        if entry is None or timer.place != _IN_LANE or first is None:
+            return False
+        return entry.precedes(entries[0]) and timer.due <= first.due
 
     def _link(self, timer: Timer, before: Timer | None, after: Timer | None) -> None:
         """Put `timer` into the lane, between these two."""

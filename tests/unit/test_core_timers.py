@@ -54,6 +54,22 @@ def test_what_comes_back_in_order_is_where_it_was_and_in_no_heap() -> None:
         timers.stop(first)
 
 
+@pytest.mark.parametrize("apart", [0, 1], ids=["at one time", "one after the other"])
+def test_what_comes_back_in_slices_is_told_in_order_and_is_in_no_heap(apart: int) -> None:
+    timers = Timers()
+    entries = waiting(timers, *[100 + number * apart for number in range(50)])
+    rest = waiting(timers, 200)
+    stop(timers, entries)
+    for start in range(0, 50, 10):
+        timers.start_again(entries[start : start + 10])
+    assert (timers.count, timers._heap) == (51, [])
+    told = []
+    while (first := timers.first()) is not None:
+        told.append(first.entry)
+        timers.stop(first)
+    assert told == [*entries, *rest]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_comes_back_in_any_order_is_told_in_time(seed: int) -> None:
     choice = random.Random(seed)
