@@ -5,7 +5,7 @@ Single acknowledgements are the hot path, and are in `channel091`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -24,6 +24,8 @@ from protocol.errors import PRECONDITION_FAILED
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
+
+AGAIN_MAX: Final[i64] = 5000  # deliveries that are sent again by one basic.recover
 
 
 def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
@@ -109,27 +111,29 @@ def take_back(unacked: Unacked, tags: list[i64]) -> dict[QueueConsumer, list[Que
 def recover_deliveries(channel: Channel, to_queue: bool) -> None:
     """Requeue everything unacked, or send it again to the consumers that have it.
 
-    What has no consumer any more (basic.get, cancelled) is requeued in either case, and so is what the client
-    does not take now: much can be asked for by few bytes, and must not pile up while nobody reads it.
+    What has no consumer any more (basic.get, cancelled) is requeued in either case. So is what is more than
+    AGAIN_MAX, and what the client does not take now: much can be asked for by few bytes, and must neither
+    take long nor pile up while nobody reads it.
     """
     unacked = channel.unacked
     tags = unacked.up_to(0)
     if to_queue:
         requeue(channel, tags, RECOVER)
         return
-    requeue(channel, [tag for tag in tags if _target(unacked, tag) is None], RECOVER)
     connection = channel.connection
+    left: list[i64] = []
+    sent: i64 = 0
     for tag in tags:
-        target = _target(unacked, tag)
+        target = None if sent == AGAIN_MAX or connection.blocked else _target(unacked, tag)
         if target is None:
+            left.append(tag)
             continue
-        if connection.blocked:
-            requeue(channel, [later for later in tags if later >= tag], RECOVER)
-            return
         _send_again(unacked, tag, target)
+        sent += 1
         if connection.full:
             connection.full = False
             connection.answer()
+    requeue(channel, left, RECOVER)
 
 
 def _target(unacked: Unacked, tag: i64) -> Target091 | None:

@@ -17,47 +17,55 @@ from tests.peer import Peer
 ROUNDS: Final = 7
 BATCHES: Final = 3000  # a round is a hundred of the ticks that CPU time is told in
 BATCH: Final = 200
-BODY: Final = b"x" * 1024
+SIZES: Final = (16, 1024)
 ACK: Final = struct.Struct(">BHIHHQBB")
 
 
 def passing(scale: float) -> list[Figure]:
-    """Broker CPU per message through an empty queue, and through one with 10^6 messages ready."""
+    """Broker CPU per message through an empty queue, and through one with 10^6 messages ready.
+
+    Bodies of 16 B show what the queue costs, those of 1 KiB also what it costs to read them from memory.
+    """
     count = int(1_000_000 * scale)
+    return [figure for size in SIZES for figure in _compare(count, size)]
+
+
+def _compare(count: int, size: int) -> list[Figure]:
+    body = b"x" * size
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder)).wait_until_ready()
-        _fill(daemon.address, "full", count)
-        empty, full = Passage(daemon, "empty"), Passage(daemon, "full")
+        _fill(daemon.address, "full", count, body)
+        empty, full = Passage(daemon, "empty", body), Passage(daemon, "full", body)
         empty.cost(), full.cost()
         rounds = [(empty.cost(), full.cost()) for _ in range(ROUNDS)]
         empty.close()
         full.close()
         daemon.stop()
     return [
-        Figure("broker CPU per message, empty queue", median(one for one, _ in rounds), "us"),
+        Figure(f"broker CPU per message of {size} B, empty queue", median(one for one, _ in rounds), "us"),
         Figure(f"with {count:,} ready", median(other for _, other in rounds), "us"),
         Figure("ratio", median(other / one for one, other in rounds), "", 1.2),
     ]
 
 
-def _fill(address: Address, queue: str, count: int) -> None:
+def _fill(address: Address, queue: str, count: int, body: bytes) -> None:
     peer = Peer(address).open()
     channel = peer.channel(1)
     channel.call(Queue.Declare(queue=queue), Queue.DeclareOk)
     for _ in range(count // BATCH):
-        peer.send(publish_bytes(queue, BODY) * BATCH)
+        peer.send(publish_bytes(queue, body) * BATCH)
     assert channel.counts(queue) == (count, 0)
     peer.close()
 
 
 class Passage:
-    """A publisher and a consumer of `queue` in step: transient messages of 1 KiB, acknowledged one by one."""
+    """A publisher and a consumer of `queue` in step: transient messages, acknowledged one by one."""
 
-    def __init__(self, daemon: Daemon, queue: str) -> None:
+    def __init__(self, daemon: Daemon, queue: str, body: bytes) -> None:
         self._pid = daemon.pid
         self._publisher = Peer(daemon.address).open()
         self._publisher.channel(1).call(Queue.Declare(queue=queue), Queue.DeclareOk)
-        self._data = publish_bytes(queue, BODY) * BATCH
+        self._data = publish_bytes(queue, body) * BATCH
         self._consumer = Peer(daemon.address).open()
         channel = self._consumer.channel(1)
         channel.qos(BATCH)
@@ -65,7 +73,7 @@ class Passage:
         channel.call(Basic.Consume(queue=queue, consumer_tag="t"), Basic.ConsumeOk)
         publish = method_bytes(Basic.Publish(exchange="", routing_key=queue), 1)
         deliver = method_bytes(Basic.Deliver("t", 1, False, "", queue), 1)
-        self._delivered = BATCH * (len(publish_bytes(queue, BODY)) - len(publish) + len(deliver))
+        self._delivered = BATCH * (len(publish_bytes(queue, body)) - len(publish) + len(deliver))
         self._tag = len(channel.deliveries(min(ready, BATCH)))
 
     def cost(self) -> float:

@@ -2,6 +2,7 @@
 
 from pamqp.commands import Basic, Channel, Connection, Queue
 
+from broker.adapters.settling import AGAIN_MAX
 from broker.adapters.target091 import OUTPUT_BYTES_MAX
 from tests.wired import House, Wired
 
@@ -53,6 +54,25 @@ def test_redelivery_to_the_same_consumer_uses_no_more_credit(house: House) -> No
     closed = client.frames()[-1]
     assert isinstance(closed, Channel.Close)
     assert closed.reply_code == 406
+
+
+def test_very_many_come_again_in_their_order_whoever_sends_them_again(house: House) -> None:
+    count = int(AGAIN_MAX) + 300
+    client = house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+    client.send(Basic.Consume(queue="q"), 1)
+    for _ in range(count):
+        client.publish("q")
+    house.turns.run()
+    client.frames()
+    client.send(Basic.Recover(False), 1)
+    queue = house.broker.vhosts["/"].queues["q"]
+    assert (queue.unacked, queue.ready) == (AGAIN_MAX, 300)
+    house.turns.run()
+    again = [frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]
+    assert [frame.delivery_tag for frame in again] == list(range(count + 1, 2 * count + 1))
+    assert all(frame.redelivered for frame in again)
+    assert [entry.delivery_count for entry in queue.entries] == [2] * count
 
 
 def test_what_a_client_that_does_not_read_has_recovered_goes_back_to_the_queue(house: House) -> None:
