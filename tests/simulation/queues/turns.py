@@ -60,6 +60,9 @@ class Turns:
 
     def give_back(self, runs: list[list[Held]], *, owed: bool = False) -> None:
         """These, which one consumer each had, go back; `owed`: so does their credit, with them."""
+        specs = [purging.shelf.spec for purging in self.purges]
+        if any(spec.max_length is not None or spec.max_bytes is not None for spec in specs):
+            self.advance(0)  # or who knows whether what is to be purged is pushed out before
         few = len(runs) == 1 and len(runs[0]) <= AT_ONCE  # one may push out what another one needs
         for run in runs:
             helds = [held for held in run if held.there]
