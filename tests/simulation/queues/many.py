@@ -64,8 +64,15 @@ def refuse(world: World) -> None:
 def give_back(world: World) -> None:
     """basic.nack of several, all of one consumer at once."""
     helds = [held for run in take(world) for held in run]
-    if not helds:
-        return
+    if any(held.shelf.spec.max_bytes is not None for held in helds):
+        for held in helds:  # one may push out more than go in a turn, or who knows which
+            _give_back(world, [held])
+            world.turns.advance(0)
+    elif helds:
+        _give_back(world, helds)
+
+
+def _give_back(world: World, helds: list[Held]) -> None:
     runs = [
         [held for held in helds if held.consumer is consumer]
         for consumer in dict.fromkeys(held.consumer for held in helds)
