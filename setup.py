@@ -34,6 +34,9 @@ HOT = [
     "protocol/amqp091/wire.py",
     "protocol/amqp091/content.py",
     "protocol/amqp091/lookup.py",
+    "protocol/amqp10/decoding.py",
+    "protocol/amqp10/encoding.py",
+    "protocol/amqp10/scalars.py",
 ]
 COLD = {"__init__.py", "sync_helper.py"}
 

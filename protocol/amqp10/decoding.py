@@ -1,0 +1,222 @@
+"""Any AMQP 1.0 value out of bytes, within limits. [amqp-1.0 types 1.1-1.6]
+
+Where a value ends is known from its constructor and its size, so each is bounded by the end of what it lies
+in before it is looked at. Time and memory are in proportion to the bytes, whatever they are: whoever decodes
+decides how many they may be. Nothing is raised but DecodeError.
+"""
+
+from typing import Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.scalars import SCALARS, TYPES
+from protocol.amqp10.types import Array, Char, Described, Map, Symbol, Timestamp
+
+DEPTH_MAX: Final = 32
+COUNT_MAX: Final = 65536
+
+# How wide what stands behind a constructor is by its upper half [types 1.2]; there are no others than these.
+_WIDTHS_BY_KIND: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
+_SIZE8: Final = 17  # a size of 8 bits comes first
+_SIZE32: Final = 18
+_UNKNOWN: Final = 19
+
+_DESCRIBED: Final = 0x00
+_LIST32: Final = 0xD0
+_MAP32: Final = 0xD1
+_ARRAY32: Final = 0xF0
+
+# A dict takes these only. Others have no hash, or one that a peer can choose: a frame of 7,000 UUIDs with the
+# same hash would take seconds.
+_KEYS: Final = frozenset([type(None), bool, int, float, str, bytes, Symbol, Char, Timestamp])
+
+
+def _widths() -> bytes:
+    """What each constructor is followed by: a width in bytes, or one of the three others."""
+    widths = [_UNKNOWN] * 256
+    for code in range(256):
+        if SCALARS[code] is not None and code < 0xA0:
+            widths[code] = _WIDTHS_BY_KIND[code >> 4]
+        elif SCALARS[code] is not None or code | 0x10 in (_LIST32, _MAP32, _ARRAY32):
+            widths[code] = _SIZE32 if code & 0x10 else _SIZE8
+    return bytes(widths)
+
+
+_WIDTHS: Final = _widths()
+
+
+def decode(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[object, int]:
+    """The value at `offset` and the offset behind it; it must lie before `end`, by default that of `data`.
+
+    Integers are ints and maps are dicts; a map is a Map where a dict would not hold all of it.
+    Raises DecodeError.
+    """
+    return _decode(data, offset, end, False)
+
+
+def decode_typed(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[object, int]:
+    """As `decode`, but types are kept for encoding: an integer is a Uint or the like, and a map is a Map."""
+    return _decode(data, offset, end, True)
+
+
+def skip(data: bytes, offset: i64 = 0, end: i64 = -1) -> i64:
+    """The offset behind the value at `offset`, which lies before `end`. Raises DecodeError.
+
+    Of a list, map or array only the size is looked at.
+    """
+    return _behind(data, offset, _limit(data, end), 1)
+
+
+def _decode(data: bytes, offset: i64, end: i64, typed: bool) -> tuple[object, int]:
+    stop = _behind(data, offset, _limit(data, end), 1)
+    return _value(data[offset], data, offset + 1, stop, 0, typed), stop
+
+
+def _limit(data: bytes, end: i64) -> i64:
+    size: i64 = len(data)
+    return size if end < 0 or end > size else end
+
+
+def _behind(data: bytes, p: i64, end: i64, values: i64) -> i64:
+    """The offset behind as many values, the first at `p`. A described one is two more in place of it."""
+    described: i64 = 0
+    while values > 0:
+        if p >= end:
+            raise _truncated(p)
+        code: i64 = data[p]
+        p += 1
+        if code == _DESCRIBED:
+            described += 1
+            if described > DEPTH_MAX:
+                raise _too_deep()
+            values += 1
+        else:
+            p = _stop(code, data, p, end)
+            values -= 1
+    return p
+
+
+def _stop(code: i64, data: bytes, p: i64, end: i64) -> i64:
+    """The offset behind the value of which the constructor stands before `p`; not for described values."""
+    width: i64 = _WIDTHS[code]
+    if width < _SIZE8:
+        p += width
+    elif width == _SIZE8:
+        if p >= end:
+            raise _truncated(p)
+        p += 1 + data[p]
+    elif width == _SIZE32:
+        if p + 4 > end:
+            raise _truncated(p)
+        p += 4 + _u32(data, p)
+    else:
+        raise DecodeError(f"unknown constructor 0x{int(code):02x}")
+    if p > end:
+        raise _truncated(end)
+    return p
+
+
+def _u32(data: bytes, p: i64) -> i64:
+    number: int = read_i32_be(data, p)
+    return number & 0xFFFFFFFF
+
+
+def _value(code: i64, data: bytes, p: i64, stop: i64, depth: i64, typed: bool) -> object:
+    """The value whose constructor stands before `p` and which is known to end at `stop`."""
+    scalar = SCALARS[code]
+    if scalar is not None:
+        value = scalar(data, p, stop)
+        if typed:
+            kind = TYPES[code]
+            return value if kind is None else kind(value)
+        return value
+    if depth >= DEPTH_MAX:
+        raise _too_deep()
+    if code == _DESCRIBED:
+        descriptor_stop = _behind(data, p, stop, 1)
+        descriptor = _value(data[p], data, p + 1, descriptor_stop, depth + 1, typed)
+        value = _value(data[descriptor_stop], data, descriptor_stop + 1, stop, depth + 1, typed)
+        return Described(descriptor, value)
+    wide = code & 0x10 != 0
+    head: i64 = 8 if wide else 2
+    if p + head > stop:
+        raise DecodeError("compound without room for its count")
+    count: i64 = _u32(data, p + 4) if wide else data[p + 1]
+    if count > COUNT_MAX:
+        raise DecodeError(f"compound of {int(count)} values, {COUNT_MAX} are allowed")
+    p += head
+    wider: i64 = code | 0x10
+    if wider == _LIST32:
+        return _values(data, p, stop, count, depth + 1, typed)
+    if wider == _MAP32:
+        return _map(_values(data, p, stop, count, depth + 1, typed), typed)
+    return _array(data, p, stop, count, depth + 1, typed)
+
+
+def _values(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) -> list[object]:
+    """As many values, which fill the bytes from `p` to `stop`."""
+    if count > stop - p:
+        raise DecodeError(f"compound of {int(count)} values in {int(stop - p)} bytes")
+    values: list[object] = []
+    for _ in range(count):
+        behind = _behind(data, p, stop, 1)
+        values.append(_value(data[p], data, p + 1, behind, depth, typed))
+        p = behind
+    _check_full(p, stop)
+    return values
+
+
+def _map(values: list[object], typed: bool) -> object:
+    if len(values) % 2 != 0:
+        raise DecodeError(f"map of {len(values)} values, which are no pairs")
+    keys = values[::2]
+    if not typed and all(type(key) in _KEYS for key in keys):
+        made = dict(zip(keys, values[1::2], strict=True))
+        if len(made) == len(keys):
+            return made
+    return Map(list(zip(keys, values[1::2], strict=True)))
+
+
+def _array(data: bytes, p: i64, stop: i64, count: i64, depth: i64, typed: bool) -> Array:
+    descriptors: list[object] = []
+    while p < stop and data[p] == _DESCRIBED:
+        depth += 1
+        if depth > DEPTH_MAX:
+            raise _too_deep()
+        behind = _behind(data, p + 1, stop, 1)
+        if behind >= stop:
+            raise _truncated(behind)
+        descriptors.append(_value(data[p + 1], data, p + 2, behind, depth, typed))
+        p = behind
+    if p >= stop:
+        raise DecodeError("array without constructor")
+    code: i64 = data[p]
+    p += 1
+    width: i64 = _WIDTHS[code]
+    if width == _UNKNOWN:
+        raise DecodeError(f"unknown constructor 0x{int(code):02x}")
+    items: list[object] = []
+    if width > 0:
+        if count > stop - p:
+            raise DecodeError(f"array of {int(count)} values in {int(stop - p)} bytes")
+        for _ in range(count):
+            behind = _stop(code, data, p, stop)
+            items.append(_value(code, data, p, behind, depth, typed))
+            p = behind
+    _check_full(p, stop)
+    return Array(int(code), items, tuple(descriptors), int(count))
+
+
+def _check_full(p: i64, stop: i64) -> None:
+    if p != stop:
+        raise DecodeError(f"compound with {int(stop - p)} bytes behind its last value")
+
+
+def _truncated(p: i64) -> DecodeError:
+    return DecodeError(f"value goes on behind byte {int(p)}, where its surroundings end")
+
+
+def _too_deep() -> DecodeError:
+    return DecodeError(f"values nested more than {DEPTH_MAX} deep")
