@@ -5,7 +5,7 @@ The others are None, bool, int, float, str, bytes, uuid.UUID, list and dict.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 
 class Symbol(str):
@@ -123,6 +123,13 @@ class Array:
     def __post_init__(self) -> None:
         if self.count < 0:
             self.count = len(self.items)
+
+
+class Composite:
+    """A value whose fields have names, behind a numeric descriptor. [amqp-1.0 types 1.4]"""
+
+    __slots__ = ()
+    DESCRIPTOR: ClassVar[int]
 
 
 def symbols(words: Iterable[str]) -> Array:

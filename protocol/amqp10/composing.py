@@ -1,0 +1,198 @@
+"""Composites out of described lists and back, by the table of definitions. [amqp-1.0 types 1.4]
+
+What is read is taken generously where the meaning is clear: either descriptor, integers of any width, a
+string for a symbol and a symbol for a string, a single value or a list where there may be several. What is
+written has all fields, because some peers look for them by their place without counting.
+"""
+
+from typing import Final, NamedTuple
+
+from mypy_extensions import i64
+
+from protocol.amqp10 import composites, performatives
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.decoding import decode_typed
+from protocol.amqp10.definitions import COMPOSITES, Definition, Field
+from protocol.amqp10.encoding import encode, encode_described, encode_list
+from protocol.amqp10.kinds import WRONG, Kind, kind_of
+from protocol.amqp10.restricted import RESTRICTED
+from protocol.amqp10.types import Array, Composite, Described, Map, Ulong, symbols
+
+
+class _Place(NamedTuple):
+    """A field, the attribute that it is, and what may stand there."""
+
+    name: str
+    attribute: str
+    field: Field
+    kinds: tuple[Kind, ...]
+    composites: frozenset[str]
+    choices: frozenset[object]
+
+
+class _Shape(NamedTuple):
+    definition: Definition
+    made: type[Composite]
+    places: tuple[_Place, ...]
+
+
+def decode_composite(data: bytes, offset: i64 = 0, end: i64 = -1) -> tuple[Composite, int]:
+    """The composite at `offset` and the offset behind it. Raises DecodeError."""
+    value, behind = decode_typed(data, offset, end)
+    return compose(value), behind
+
+
+def encode_composite(composite: Composite) -> bytes:
+    """A composite with all its fields, never the empty list without a size. Raises as `encode`."""
+    described = decompose(composite)
+    fields = described.value
+    assert isinstance(fields, list)
+    return encode_described(composite.DESCRIPTOR, encode_list([encode(field) for field in fields]))
+
+
+def compose(value: object) -> Composite:
+    """The composite that a value is. Raises DecodeError, which names the composite and the field at fault.
+
+    Integers, symbols and maps in fields have Python's types; what a map holds has those of `decode_typed` if
+    the value has.
+    """
+    if not isinstance(value, Described):
+        raise DecodeError(f"{_said(value)} where a composite is expected")
+    descriptor = value.descriptor
+    shape = _SHAPES.get(descriptor) if isinstance(descriptor, int | str) else None
+    if shape is None:
+        raise DecodeError(f"unknown descriptor {_said(descriptor)}")
+    name, fields = shape.definition.name, value.value
+    if not isinstance(fields, list):
+        raise DecodeError(f"{name} is {_said(fields)} instead of a list")
+    if len(fields) > len(shape.places):
+        raise DecodeError(f"{name} has {len(fields)} fields, {len(shape.places)} are defined")
+    missing = [None] * (len(shape.places) - len(fields))
+    arguments = {
+        place.attribute: _read(place, field)
+        for place, field in zip(shape.places, [*fields, *missing], strict=True)
+    }
+    return shape.made(**arguments)
+
+
+def decompose(composite: Composite) -> Described:
+    """A composite as a described list of all its fields. Raises ValueError for what a field cannot be."""
+    places = _SHAPES[composite.DESCRIPTOR].places
+    return Described(
+        Ulong(composite.DESCRIPTOR), [_write(place, getattr(composite, place.attribute)) for place in places]
+    )
+
+
+def _read(place: _Place, value: object) -> object:
+    field = place.field
+    if value is None:
+        if field.mandatory:
+            raise DecodeError(f"{place.name} is missing")
+        return () if field.multiple else field.default
+    if field.multiple:
+        items = _several(place, value)
+        return tuple(_read_one(place, item) for item in items)
+    return _read_one(place, value)
+
+
+def _several(place: _Place, value: object) -> list[object]:
+    if isinstance(value, Array):
+        if value.descriptors or len(value.items) != value.count:
+            raise DecodeError(f"{place.name} is an array of described values or of some without width")
+        return value.items
+    return value if isinstance(value, list) else [value]
+
+
+def _read_one(place: _Place, value: object) -> object:
+    if place.composites and isinstance(value, Described):
+        made = compose(value)
+        name = _SHAPES[made.DESCRIPTOR].definition.name
+        if name not in place.composites:
+            raise DecodeError(f"{place.name} is of type {name}")
+        return made
+    if not place.kinds and not place.composites:
+        return value
+    for kind in place.kinds:
+        read = kind.read(value)
+        if read is not WRONG:
+            if place.choices and read not in place.choices:
+                raise DecodeError(f"{place.name} is {_said(value)}, which is none of its choices")
+            return read
+    raise DecodeError(f"{place.name} is {_said(value)} instead of {_expected(place)}")
+
+
+def _write(place: _Place, value: object) -> object:
+    if place.field.multiple:
+        assert isinstance(value, tuple)
+        if not value and not place.field.mandatory:
+            return None
+        return symbols(str(_write_one(place, item)) for item in value)
+    return None if value is None and not place.field.mandatory else _write_one(place, value)
+
+
+def _write_one(place: _Place, value: object) -> object:
+    if isinstance(value, Composite) and _SHAPES[value.DESCRIPTOR].definition.name in place.composites:
+        return decompose(value)
+    if not place.kinds and not place.composites:
+        return value
+    for kind in place.kinds:
+        if kind.read(value) is not WRONG:
+            written = kind.write(value)
+            if isinstance(written, dict):
+                return {key: _plain(item) for key, item in written.items()}
+            return written
+    raise ValueError(f"{place.name} cannot be {value!r}, but {_expected(place)}")
+
+
+def _plain(value: object) -> object:
+    return decompose(value) if isinstance(value, Composite) else value
+
+
+def _expected(place: _Place) -> str:
+    return " or ".join([kind.name for kind in place.kinds] + sorted(place.composites))
+
+
+def _said(value: object) -> str:
+    """A value in few words, as part of a sentence for the peer."""
+    if isinstance(value, Map | dict | list | Array | Described):
+        return f"a {type(value).__name__.lower()}"
+    text = repr(value)
+    return f"{type(value).__name__.lower()} {text if len(text) < 50 else text[:50] + '...'}"
+
+
+def _place(definition: Definition, field: Field) -> _Place:
+    """Where a type is "*" it is one of those that provide what is required, or any at all if none does."""
+    names = [field.type]
+    if field.type == "*":
+        names = [named.name for named in (*COMPOSITES, *RESTRICTED) if field.requires in named.provides]
+    composed = frozenset(named.name for named in COMPOSITES if named.name in names)
+    choices = [
+        choice for named in RESTRICTED if named.name == field.type for choice in named.choices.values()
+    ]
+    return _Place(
+        f"{definition.name}.{field.name}",
+        field.name.replace("-", "_"),
+        field,
+        tuple(kind_of(name) for name in names if name not in composed),
+        composed,
+        frozenset(choices),
+    )
+
+
+def _shapes() -> dict[int | str, _Shape]:
+    """By either descriptor."""
+    classes = {
+        made.DESCRIPTOR: made
+        for module in (performatives, composites)
+        for made in vars(module).values()
+        if isinstance(made, type) and issubclass(made, Composite) and made is not Composite
+    }
+    shapes: dict[int | str, _Shape] = {}
+    for definition in COMPOSITES:
+        places = tuple(_place(definition, field) for field in definition.fields)
+        shape = _Shape(definition, classes[definition.code], places)
+        shapes[definition.code] = shapes[definition.symbol] = shape
+    return shapes
+
+
+_SHAPES: Final = _shapes()

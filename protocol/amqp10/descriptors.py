@@ -1,0 +1,47 @@
+"""The numbers by which composites and sections are told from each other. [amqp-1.0]
+
+Derived by `python -m tests.amqp10_deriving` and not to be edited.
+"""
+
+from typing import Final
+
+OPEN: Final = 0x10
+BEGIN: Final = 0x11
+ATTACH: Final = 0x12
+FLOW: Final = 0x13
+TRANSFER: Final = 0x14
+DISPOSITION: Final = 0x15
+DETACH: Final = 0x16
+END: Final = 0x17
+CLOSE: Final = 0x18
+ERROR: Final = 0x1D
+RECEIVED: Final = 0x23
+ACCEPTED: Final = 0x24
+REJECTED: Final = 0x25
+RELEASED: Final = 0x26
+MODIFIED: Final = 0x27
+SOURCE: Final = 0x28
+TARGET: Final = 0x29
+DELETE_ON_CLOSE: Final = 0x2B
+DELETE_ON_NO_LINKS: Final = 0x2C
+DELETE_ON_NO_MESSAGES: Final = 0x2D
+DELETE_ON_NO_LINKS_OR_MESSAGES: Final = 0x2E
+COORDINATOR: Final = 0x30
+DECLARE: Final = 0x31
+DISCHARGE: Final = 0x32
+DECLARED: Final = 0x33
+TRANSACTIONAL_STATE: Final = 0x34
+SASL_MECHANISMS: Final = 0x40
+SASL_INIT: Final = 0x41
+SASL_CHALLENGE: Final = 0x42
+SASL_RESPONSE: Final = 0x43
+SASL_OUTCOME: Final = 0x44
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+AMQP_SEQUENCE: Final = 0x76
+AMQP_VALUE: Final = 0x77
+FOOTER: Final = 0x78

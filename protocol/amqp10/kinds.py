@@ -1,0 +1,105 @@
+"""What a field of a composite may be: a primitive type, read generously and written exactly."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from protocol.amqp10.restricted import RESTRICTED
+from protocol.amqp10.types import Char, Map, Symbol, Timestamp, Ubyte, Uint, Ulong, Ushort
+
+WRONG: Final = object()
+"""What `Kind.read` returns for a value of another kind."""
+
+
+class Kind(NamedTuple):
+    """A primitive type: what it is called, how a decoded value is taken and how one is made for encoding."""
+
+    name: str
+    read: Callable[[object], object]
+    write: Callable[[Any], object]
+
+
+def _integers(name: str, bits: int, write: Callable[[Any], object]) -> Kind:
+    def read(value: object) -> object:
+        if not isinstance(value, int) or isinstance(value, bool | Timestamp) or not 0 <= value < 1 << bits:
+            return WRONG
+        return int(value)
+
+    return Kind(name, read, write)
+
+
+def _boolean(value: object) -> object:
+    return value if isinstance(value, bool) else WRONG
+
+
+def _timestamp(value: object) -> object:
+    return value if isinstance(value, Timestamp) else WRONG
+
+
+def _uuid(value: object) -> object:
+    return value if isinstance(value, UUID) else WRONG
+
+
+def _binary(value: object) -> object:
+    return value if isinstance(value, bytes) else WRONG
+
+
+def _string(value: object) -> object:
+    return str(value) if isinstance(value, str) and not isinstance(value, Char) else WRONG
+
+
+def _symbol(value: object) -> object:
+    if not isinstance(value, str) or isinstance(value, Char) or not value.isascii():
+        return WRONG
+    return Symbol(value)
+
+
+def _keyed(value: object, read_key: Callable[[object], object]) -> object:
+    """A dict of what a map holds, if all keys are of one kind and none is there twice."""
+    pairs: Iterable[tuple[object, object]]
+    if isinstance(value, Map):
+        pairs = value.pairs
+    elif isinstance(value, dict):
+        pairs = value.items()
+    else:
+        return WRONG
+    made: dict[object, object] = {}
+    for key, item in pairs:
+        read = read_key(key)
+        if read is WRONG or read in made:
+            return WRONG
+        made[read] = item
+    return made
+
+
+def _fields(value: object) -> object:
+    return _keyed(value, _symbol)
+
+
+def _tags(value: object) -> object:
+    return _keyed(value, _binary)
+
+
+_KINDS: Final = {
+    "boolean": Kind("boolean", _boolean, bool),
+    "ubyte": _integers("ubyte", 8, Ubyte),
+    "ushort": _integers("ushort", 16, Ushort),
+    "uint": _integers("uint", 32, Uint),
+    "ulong": _integers("ulong", 64, Ulong),
+    "timestamp": Kind("timestamp", _timestamp, _timestamp),
+    "uuid": Kind("uuid", _uuid, _uuid),
+    "binary": Kind("binary", _binary, bytes),
+    "string": Kind("string", _string, str),
+    "symbol": Kind("symbol", _symbol, Symbol),
+    "map": Kind("map of binary keys, each once", _tags, _tags),  # the one such field is attach.unsettled
+}
+_FIELDS: Final = Kind("map of symbols, each once", _fields, _fields)
+_SOURCES: Final = {restricted.name: restricted.source for restricted in RESTRICTED}
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of a primitive or restricted type; maps with a name of their own have symbols as keys."""
+    source = name
+    while source in _SOURCES:
+        source = _SOURCES[source]
+    return _FIELDS if source == "map" != name else _KINDS[source]
