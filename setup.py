@@ -34,9 +34,23 @@ HOT = [
     "protocol/amqp091/wire.py",
     "protocol/amqp091/content.py",
     "protocol/amqp091/lookup.py",
+    "protocol/amqp10/annotations.py",
+    "protocol/amqp10/constructors.py",
     "protocol/amqp10/decoding.py",
+    "protocol/amqp10/dispositions.py",
     "protocol/amqp10/encoding.py",
+    "protocol/amqp10/fields.py",
+    "protocol/amqp10/flows.py",
+    "protocol/amqp10/frames.py",
+    "protocol/amqp10/headers.py",
+    "protocol/amqp10/outgoing.py",
+    "protocol/amqp10/properties.py",
     "protocol/amqp10/scalars.py",
+    "protocol/amqp10/sections.py",
+    "protocol/amqp10/serials.py",
+    "protocol/amqp10/states.py",
+    "protocol/amqp10/transfers.py",
+    "protocol/amqp10/writing.py",
 ]
 COLD = {"__init__.py", "sync_helper.py"}
 

@@ -65,10 +65,11 @@ def restricted(specification: Specification) -> str:
 
 def descriptors(specification: Specification) -> str:
     """The module with the numbers, also of the sections that are no composites."""
-    numbers = sorted((named.code, named.name) for named in specification.types if named.code is not None)
-    return "\n".join(
-        [DESCRIPTORS_HEAD, *[f"{constant(name)}: Final = 0x{code:02X}" for code, name in numbers], ""]
-    )
+    described = [named for named in specification.types if named.code is not None]
+    described.sort(key=lambda named: named.code or 0)
+    numbers = [f"{constant(named.name)}: Final = 0x{named.code:02X}" for named in described]
+    names = [f'    b"{named.descriptor}": {constant(named.name)},' for named in described]
+    return "\n".join([DESCRIPTORS_HEAD, *numbers, "", NUMBERS_HEAD, *names, "}", NUMBERS_DOC, ""])
 
 
 def field_text(field: Field) -> str:
@@ -99,6 +100,9 @@ DESCRIPTORS_HEAD = f'''"""The numbers by which composites and sections are told 
 
 from typing import Final
 '''
+
+NUMBERS_HEAD = "NUMBERS: Final[dict[bytes, int]] = {"
+NUMBERS_DOC = '"""By their symbols."""'
 
 DEFINITIONS_HEAD = f'''"""The composites of AMQP 1.0, out of the specification's XML. [amqp-1.0]
 

@@ -1,0 +1,108 @@
+"""The message-annotations of a message: entries are put into them while the others stay as they are.
+
+[amqp-1.0 3.2.10, 3.2.3]
+"""
+
+from typing import Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import (
+    MAP8,
+    MAP32,
+    SMALL_ULONG,
+    SYMBOL8,
+    SYMBOL32,
+    truncated,
+    undefined,
+    value_end,
+)
+from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
+from protocol.amqp10.writing import sized
+
+_WHAT: Final = "message-annotations"
+_START: Final = bytes((0, SMALL_ULONG, MESSAGE_ANNOTATIONS))
+
+
+def check_annotations(data: bytes, value: i64, end: i64) -> None:
+    """Raise DecodeError unless the map from `value` to `end` has whole entries, and symbols for keys."""
+    _kept(data, value, end, [])
+
+
+def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list[bytes]) -> bytes:
+    """A section of the annotations whose map lies from `value` to `end`, and further ones.
+
+    `keys` are the names and `values` encoded; an entry with one of these names is replaced. All others keep
+    their bytes and their order. An empty range is a message that has none. Raises DecodeError.
+    """
+    count: i64 = len(keys)
+    parts: list[bytes] = []
+    if value < end:
+        has_any = False
+        for key in keys:
+            has_any = has_any or data.find(key, value, end) >= 0
+        if has_any:
+            parts = _kept(data, value, end, keys)
+            count += len(parts)
+        else:
+            start = _entries(data, value, end)
+            count += _entry_count(data, value)
+            parts.append(data[start:end])
+    for index, key in enumerate(keys):
+        parts.append(sized(key, SYMBOL8, SYMBOL32))
+        parts.append(values[index])
+    content = b"".join(parts)
+    number: int = 2 * count
+    if number <= 255 and len(content) < 255:
+        return _START + bytes((MAP8, len(content) + 1, number)) + content
+    sizes = (len(content) + 4).to_bytes(4, "big") + number.to_bytes(4, "big")
+    return _START + bytes((MAP32,)) + sizes + content
+
+
+def _entries(data: bytes, value: i64, end: i64) -> i64:
+    """The offset of the map's first key."""
+    if value >= end:
+        raise truncated(_WHAT)
+    constructor: i64 = data[value]
+    if constructor != MAP8 and constructor != MAP32:
+        raise undefined(data[value], _WHAT)
+    start = value + 3 if constructor == MAP8 else value + 9
+    if start > end:
+        raise truncated(_WHAT)
+    return start
+
+
+def _entry_count(data: bytes, value: i64) -> i64:
+    """How many entries a map says that it has."""
+    count: int = data[value + 2] if data[value] == MAP8 else read_i32_be(data, value + 5)
+    if count < 0 or count % 2 != 0:
+        raise DecodeError(f"{_WHAT}: a map of {count} keys and values")
+    return count // 2
+
+
+def _kept(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes]:
+    """The entries of the map, encoded, but those of some names."""
+    p = _entries(data, value, end)
+    left = _entry_count(data, value)
+    kept: list[bytes] = []
+    while left > 0:
+        behind = value_end(data, p, end, _WHAT)
+        constructor: i64 = data[p]
+        if constructor == SYMBOL8:
+            key = data[p + 2 : behind]
+        elif constructor == SYMBOL32:
+            key = data[p + 5 : behind]
+        else:
+            raise DecodeError(f"{_WHAT}: key of constructor 0x{constructor:02x}, expected a symbol")
+        if not key.isascii():
+            raise DecodeError(f"{_WHAT}: key that is no ASCII")
+        behind = value_end(data, behind, end, _WHAT, "value")
+        if key not in without:
+            kept.append(data[p:behind])
+        p = behind
+        left -= 1
+    if p != end:
+        raise DecodeError(f"{_WHAT}: map is longer than its entries")
+    return kept

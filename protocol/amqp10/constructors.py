@@ -1,0 +1,113 @@
+"""Constructors, and how far a value reaches: what is passed without being decoded. [amqp-1.0 1.2, 1.6]"""
+
+from typing import Final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+
+NONE: Final = -1  # instead of an unsigned value or an offset: null, or not there
+
+NULL: Final = 0x40
+TRUE: Final = 0x41
+FALSE: Final = 0x42
+UINT0: Final = 0x43
+ULONG0: Final = 0x44
+LIST0: Final = 0x45
+UBYTE: Final = 0x50
+SMALL_UINT: Final = 0x52
+SMALL_ULONG: Final = 0x53
+BOOLEAN: Final = 0x56
+UINT: Final = 0x70
+ULONG: Final = 0x80
+BINARY8: Final = 0xA0
+STRING8: Final = 0xA1
+SYMBOL8: Final = 0xA3
+BINARY32: Final = 0xB0
+STRING32: Final = 0xB1
+SYMBOL32: Final = 0xB3
+LIST8: Final = 0xC0
+MAP8: Final = 0xC1
+LIST32: Final = 0xD0
+MAP32: Final = 0xD1
+
+DEPTH_MAX: Final = 32  # of descriptors inside each other
+
+_SIZE8: Final = 17  # an octet says how many follow; up to 16: that many follow
+_SIZE32: Final = 18
+_DESCRIBED: Final = 19
+_UNDEFINED: Final = 20
+_KINDS: Final = {
+    0: "40 41 42 43 44 45",
+    1: "50 51 52 53 54 55 56",
+    2: "60 61",
+    4: "70 71 72 73 74",
+    8: "80 81 82 83 84",
+    16: "94 98",
+    _SIZE8: "a0 a1 a3 c0 c1 e0",
+    _SIZE32: "b0 b1 b3 d0 d1 f0",
+    _DESCRIBED: "00",
+}
+
+
+def _kinds_by_constructor() -> bytes:
+    kinds = bytearray([_UNDEFINED] * 256)
+    for kind, constructors in _KINDS.items():
+        for constructor in bytes.fromhex(constructors):
+            kinds[constructor] = kind
+    return bytes(kinds)
+
+
+_KIND: Final = _kinds_by_constructor()
+
+
+def value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
+    """The offset behind the value at `p`, of which only constructor and size are read.
+
+    Raises DecodeError if it does not end by `end`; `what` and `field` say in it whose value this is.
+    """
+    pending: i64 = 1
+    while pending > 0:
+        if p >= end:
+            raise truncated(what, field)
+        kind: i64 = _KIND[data[p]]
+        p += 1
+        if kind < _SIZE8:
+            p += kind
+        elif kind == _SIZE8:
+            if p >= end:
+                raise truncated(what, field)
+            p += 1 + data[p]
+        elif kind == _SIZE32:
+            size: int = read_i32_be(data, p) if end - p >= 4 else -1
+            if size < 0:
+                raise truncated(what, field)
+            p += 4 + size
+        elif kind == _DESCRIBED:
+            pending += 2
+            if pending > DEPTH_MAX:
+                raise DecodeError(
+                    f"{_place(what, field)}: more than {DEPTH_MAX} descriptors inside each other"
+                )
+        else:
+            raise undefined(data[p - 1], what, field)
+        pending -= 1
+    if p > end:
+        raise truncated(what, field)
+    return p
+
+
+def truncated(what: str, field: str = "") -> DecodeError:
+    """The error that a value has fewer bytes than it should."""
+    return DecodeError(f"{_place(what, field)} is truncated")
+
+
+def undefined(constructor: int, what: str, field: str = "") -> DecodeError:
+    """The error that a constructor does not suit; if it does not exist at all, that is said."""
+    fault = "does not exist" if _KIND[constructor] == _UNDEFINED else "does not belong here"
+    return DecodeError(f"{_place(what, field)}: constructor 0x{constructor:02x} {fault}")
+
+
+def _place(what: str, field: str) -> str:
+    return f"{what}.{field}" if field else what

@@ -1,0 +1,66 @@
+"""The header of a message: read, and made anew for each consumer. [amqp-1.0 3.2.1]"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from protocol.amqp10.constructors import LIST8, NONE, NULL, SMALL_ULONG, UBYTE
+from protocol.amqp10.descriptors import HEADER
+from protocol.amqp10.fields import Fields
+from protocol.amqp10.writing import write_boolean, write_uint
+
+PRIORITY_DEFAULT: Final = 4
+
+_FIELDS: Final = 5
+
+
+@final
+class Header:
+    """A header's scalars; those of a message that has none, until one is read. `ttl` is in ms, or NONE."""
+
+    def __init__(self) -> None:
+        self.durable = False
+        self.priority: i64 = PRIORITY_DEFAULT
+        self.ttl: i64 = NONE
+        self.first_acquirer = False
+        self.delivery_count: i64 = 0
+        self._fields = Fields()
+
+    def read(self, data: bytes, value: i64, end: i64) -> None:
+        """Take the header whose value lies from `value` to `end`. Raises DecodeError."""
+        fields = self._fields
+        fields.open_list(data, value, end, "header", _FIELDS)
+        self.durable = fields.boolean("durable")
+        priority = fields.ubyte("priority")
+        self.priority = PRIORITY_DEFAULT if priority == NONE else priority
+        self.ttl = fields.uint("ttl")
+        self.first_acquirer = fields.boolean("first-acquirer")
+        count = fields.uint("delivery-count")
+        self.delivery_count = 0 if count == NONE else count
+        fields.close()
+
+
+def header_section(
+    durable: bool, priority: i64, ttl: i64, first_acquirer: bool, delivery_count: i64
+) -> bytes:
+    """A header section with all its fields; `priority` and `ttl` (ms) are null if they are NONE."""
+    out = BytesWriter()
+    out.append(0)
+    out.append(SMALL_ULONG)
+    out.append(HEADER)
+    out.append(LIST8)
+    out.append(0)  # its size, when that is known
+    out.append(_FIELDS)
+    write_boolean(out, durable)
+    if priority == NONE:
+        out.append(NULL)
+    else:
+        out.append(UBYTE)
+        octet: int = priority
+        out.append(octet)
+    write_uint(out, ttl)
+    write_boolean(out, first_acquirer)
+    write_uint(out, delivery_count)
+    out[4] = len(out) - 5
+    return out.getvalue()

@@ -1,0 +1,222 @@
+"""The sections of a message, found by constructors and sizes alone. [amqp-1.0 3.2]"""
+
+from typing import Final, final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import (
+    BINARY8,
+    BINARY32,
+    LIST0,
+    LIST8,
+    LIST32,
+    MAP8,
+    NONE,
+    SMALL_ULONG,
+    truncated,
+    undefined,
+    value_end,
+)
+from protocol.amqp10.descriptors import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+)
+from protocol.amqp10.fields import Fields
+
+SECTIONS_MAX: Final = 1000  # of one message
+
+NAMES: Final[tuple[str, ...]] = (
+    "header",
+    "delivery-annotations",
+    "message-annotations",
+    "properties",
+    "application-properties",
+    "data",
+    "amqp-sequence",
+    "amqp-value",
+    "footer",
+)
+
+_LIST: Final = 0  # what the value of a section may be
+_MAP: Final = 1
+_BINARY: Final = 2
+_ANY: Final = 3
+_SHAPES: Final = bytes([_LIST, _MAP, _MAP, _LIST, _MAP, _BINARY, _LIST, _ANY, _MAP])
+_BODY: Final = 1 << DATA - HEADER | 1 << AMQP_SEQUENCE - HEADER | 1 << AMQP_VALUE - HEADER
+
+
+@final
+class Sections:
+    """The sections from `start` to `end`, one after the other.
+
+    After each `advance` that returned True `code` is the section's descriptor, `start` its own offset,
+    `value` that of its value, and `end` the one behind it.
+    """
+
+    def __init__(self, data: bytes, start: i64, end: i64, ordered: bool = True) -> None:
+        self.data = data
+        self.code: i64 = 0
+        self.start: i64 = start
+        self.value: i64 = start
+        self.end: i64 = start
+        self._behind: i64 = end
+        self._ordered = ordered
+        self._seen: i64 = 0  # a bit for each kind of section
+        self._left: i64 = SECTIONS_MAX
+
+    def advance(self) -> bool:
+        """Go to the next section; False if there is none.
+
+        Raises DecodeError for what is no section, or one that must not be here: of the wrong shape, a second
+        one, mixed with another kind of body, or, if order matters, behind one that it has to precede.
+        """
+        data = self.data
+        p = self.end
+        behind = self._behind
+        if p >= behind:
+            return False
+        if behind - p > 3 and data[p] == 0 and data[p + 1] == SMALL_ULONG:
+            code: i64 = data[p + 2]
+            value: i64 = p + 3
+        else:
+            fields = Fields()
+            code = fields.descriptor(data, p, behind, "section")
+            value = fields.p
+        if code < HEADER or code > FOOTER:
+            raise DecodeError("section with a descriptor of none")
+        self._admit(code)
+        self.code = code
+        self.start = p
+        self.value = value
+        self.end = _section_end(data, value, behind, code)
+        return True
+
+    def _admit(self, code: i64) -> None:
+        """Raise DecodeError if this section must not follow those before it."""
+        bit: i64 = 1 << (code - HEADER)
+        seen = self._seen
+        self._left -= 1
+        if self._left < 0:
+            raise DecodeError(f"message of more than {SECTIONS_MAX} sections")
+        if seen & bit != 0 and (code < DATA or code > AMQP_SEQUENCE):
+            raise DecodeError(f"second section {NAMES[code - HEADER]}")
+        if bit & _BODY != 0 and seen & _BODY & ~bit != 0:
+            raise DecodeError(f"section {NAMES[code - HEADER]} in a body of other sections")
+        if self._ordered and seen >= bit << 1:
+            raise DecodeError(f"section {NAMES[code - HEADER]} is not where it should be")
+        self._seen = seen | bit
+
+
+def _section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
+    """The offset behind the value at `p` of such a section. Raises DecodeError if it does not suit."""
+    shape: i64 = _SHAPES[code - HEADER]
+    if shape == _ANY:
+        return value_end(data, p, behind, "amqp-value")
+    if p >= behind:
+        raise truncated(NAMES[code - HEADER])
+    constructor: i64 = data[p]
+    if shape == _BINARY:
+        if constructor != BINARY8 and constructor != BINARY32:
+            raise undefined(data[p], "data")
+        return value_end(data, p, behind, "data")
+    if shape == _LIST and constructor == LIST0:
+        return p + 1
+    short: i64 = LIST8 if shape == _LIST else MAP8
+    if constructor == short:
+        size: int = data[p + 1] - 1 if behind - p >= 3 else -1
+        count: int = data[p + 2] if size >= 0 else 0
+        p += 3
+    elif constructor == short + (LIST32 - LIST8):
+        size = read_i32_be(data, p + 1) - 4 if behind - p >= 9 else -1
+        count = read_i32_be(data, p + 5) if size >= 0 else 0
+        p += 9
+    else:
+        raise undefined(data[p], NAMES[code - HEADER])
+    if size < 0 or p + size > behind:
+        raise truncated(NAMES[code - HEADER])
+    if count < 0 or count > size:
+        raise DecodeError(f"{NAMES[code - HEADER]} has {size} bytes for {count} values")
+    if shape == _MAP and count % 2 != 0:
+        raise DecodeError(f"{NAMES[code - HEADER]} has a key without a value")
+    return p + size
+
+
+@final
+class Layout:
+    """Where the sections of one message lie; offsets are NONE if there is no such section.
+
+    Each is the offset of a section's value, and its end the one behind it; `annotations` are the message's.
+    `header_start` and `annotations_start` are where these sections begin. `bare` is where the
+    bare message begins, with the footer behind it, and `body` its first section of the body, of which there
+    are `body_count`; `body_code` is their descriptor, 0 if there is no body.
+    """
+
+    def __init__(self) -> None:
+        self.header_start: i64 = NONE
+        self.header: i64 = NONE
+        self.header_end: i64 = NONE
+        self.annotations_start: i64 = NONE
+        self.annotations: i64 = NONE
+        self.annotations_end: i64 = NONE
+        self.bare: i64 = NONE
+        self.properties: i64 = NONE
+        self.properties_end: i64 = NONE
+        self.application_properties: i64 = NONE
+        self.application_properties_end: i64 = NONE
+        self.body: i64 = NONE
+        self.body_end: i64 = NONE
+        self.body_code: i64 = 0
+        self.body_count: i64 = 0
+        self.footer: i64 = NONE
+        self.footer_end: i64 = NONE
+
+
+def scan(data: bytes, start: i64, end: i64) -> Layout:
+    """The layout of the message that lies from `start` to `end`. Raises DecodeError."""
+    layout = Layout()
+    sections = Sections(data, start, end)
+    while sections.advance():
+        code = sections.code
+        if code == HEADER:
+            layout.header_start = sections.start
+            layout.header = sections.value
+            layout.header_end = sections.end
+        elif code == MESSAGE_ANNOTATIONS:
+            layout.annotations_start = sections.start
+            layout.annotations = sections.value
+            layout.annotations_end = sections.end
+        elif code != DELIVERY_ANNOTATIONS:
+            if layout.bare == NONE:
+                layout.bare = sections.start
+            _place(layout, sections, code)
+    if layout.bare == NONE:
+        layout.bare = end
+    return layout
+
+
+def _place(layout: Layout, sections: Sections, code: i64) -> None:
+    """Take up one section of the bare message or the footer."""
+    if code == PROPERTIES:
+        layout.properties = sections.value
+        layout.properties_end = sections.end
+    elif code == APPLICATION_PROPERTIES:
+        layout.application_properties = sections.value
+        layout.application_properties_end = sections.end
+    elif code == FOOTER:
+        layout.footer = sections.value
+        layout.footer_end = sections.end
+    else:
+        if layout.body_count == 0:
+            layout.body = sections.start
+            layout.body_code = code
+        layout.body_count += 1
+        layout.body_end = sections.end

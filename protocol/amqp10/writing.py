@@ -1,0 +1,81 @@
+"""Fields of performatives and states as bytes, in their one form of those that are allowed. [amqp-1.0 1.6]"""
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.constructors import (
+    BINARY8,
+    BINARY32,
+    FALSE,
+    LIST8,
+    LIST32,
+    NONE,
+    NULL,
+    SMALL_UINT,
+    SMALL_ULONG,
+    TRUE,
+    UINT,
+    UINT0,
+)
+
+NULL_VALUE: Final = b"\x40"
+
+_OCTET_MAX: Final = 255
+
+
+def write_u32(out: BytesWriter, number: i64) -> None:
+    """Write four octets."""
+    signed: int = number if number < 0x80000000 else number - 0x100000000
+    write_i32_be(out, signed)
+
+
+def write_u16(out: BytesWriter, number: i64) -> None:
+    """Write two octets."""
+    high: int = number >> 8 & 0xFF
+    low: int = number & 0xFF
+    out.append(high)
+    out.append(low)
+
+
+def write_uint(out: BytesWriter, number: i64) -> None:
+    """Write a uint in as few bytes as it takes; null for NONE."""
+    if number == 0:
+        out.append(UINT0)
+    elif number == NONE:
+        out.append(NULL)
+    elif number <= _OCTET_MAX:
+        octet: int = number
+        out.append(SMALL_UINT)
+        out.append(octet)
+    else:
+        out.append(UINT)
+        write_u32(out, number)
+
+
+def write_boolean(out: BytesWriter, value: bool) -> None:
+    """Write a boolean, one octet."""
+    out.append(TRUE if value else FALSE)
+
+
+def sized(content: bytes, short: int, long: int) -> bytes:
+    """A binary, string or symbol whose constructor is one of the two."""
+    if len(content) <= _OCTET_MAX:
+        return bytes((short, len(content))) + content
+    return bytes((long,)) + len(content).to_bytes(4, "big") + content
+
+
+def binary(content: bytes) -> bytes:
+    """A binary value."""
+    return sized(content, BINARY8, BINARY32)
+
+
+def composite(code: int, fields: list[bytes]) -> bytes:
+    """A composite of encoded fields."""
+    content = b"".join(fields)
+    head = bytes((0, SMALL_ULONG, code))
+    if len(content) < _OCTET_MAX:
+        return head + bytes((LIST8, len(content) + 1, len(fields))) + content
+    sizes = (len(content) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big")
+    return head + bytes((LIST32,)) + sizes + content
