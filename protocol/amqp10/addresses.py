@@ -1,0 +1,145 @@
+"""What the address of a source or target names. Whether that is there, nothing here knows.
+
+[RabbitMQ AMQP 1.0 addresses, version 2 and 1; Qpid; ActiveMQ]
+"""
+
+from typing import Final, final
+
+QUEUE: Final = "queue"
+EXCHANGE: Final = "exchange"  # with a routing key
+NAME: Final = "name"  # a queue, or else an exchange
+ANONYMOUS: Final = "anonymous"  # each message says where it goes
+MANAGEMENT: Final = "management"
+
+_MANAGEMENT: Final = ("/management", "$management")
+_QUEUES: Final = "/queues/"
+_EXCHANGES: Final = "/exchanges/"
+_DEFAULT_EXCHANGES: Final = ("", "amq.default")
+_HEXADECIMAL: Final = frozenset(b"0123456789abcdefABCDEF")
+_UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+class AddressError(ValueError):
+    """An address that names nothing; the text says why."""
+
+
+@final
+class Node:
+    """What an address names: `kind`, one of the constants above, with the names that go with it.
+
+    `key`: the routing key; None: the subject of each message. `declared`: it may be declared if it is absent.
+    """
+
+    def __init__(
+        self, kind: str, name: str = "", key: str | None = "", declared: bool = False, version: int = 2
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.key = key
+        self.declared = declared
+        self.version = version
+
+
+def node_of(address: str | None) -> Node:
+    """What `address` names, whether of a source or of a target. Raises AddressError."""
+    if not address:
+        return Node(ANONYMOUS)
+    path = _path(address)
+    if path in _MANAGEMENT:
+        return Node(MANAGEMENT)
+    if path.startswith(_QUEUES):
+        return Node(QUEUE, _queue(address, path[len(_QUEUES) :]))
+    if path.startswith(_EXCHANGES):
+        return _exchange(address, path[len(_EXCHANGES) :])
+    if path.startswith("/"):
+        return _first_version(address, path)
+    for scheme, kind in (("queue://", QUEUE), ("topic://", EXCHANGE)):
+        if path.startswith(scheme):
+            name = path[len(scheme) :]
+            if not name:
+                raise AddressError(f"address '{address}' has no name")
+            return (
+                Node(QUEUE, name, version=1)
+                if kind == QUEUE
+                else Node(EXCHANGE, "amq.topic", name, version=1)
+            )
+    name, slash, key = path.partition("/")
+    return Node(EXCHANGE, name, key, version=1) if slash else Node(NAME, path, None, True, 1)
+
+
+def _path(address: str) -> str:
+    """The address without the scheme and authority of a URI. A path of one part is a name."""
+    for scheme in ("amqp://", "amqps://"):
+        if address.startswith(scheme):
+            _, slash, path = address[len(scheme) :].partition("/")
+            if not slash or not path:
+                raise AddressError(f"address '{address}' has no path")
+            return "/" + path if "/" in path else path
+    return address
+
+
+def _queue(address: str, quoted: str) -> str:
+    if "/" in quoted:
+        raise AddressError(f"address '{address}' has a part too many behind the queue")
+    name = unquote(address, quoted)
+    if not name:
+        raise AddressError(f"address '{address}' has no queue name")
+    return name
+
+
+def _exchange(address: str, rest: str) -> Node:
+    parts = rest.split("/")
+    if len(parts) > 2:
+        raise AddressError(f"address '{address}' has a part too many behind the routing key")
+    name = unquote(address, parts[0])
+    if name in _DEFAULT_EXCHANGES:
+        raise AddressError(f"address '{address}' names the default exchange; '/queues/' names a queue")
+    return Node(EXCHANGE, name, unquote(address, parts[1]) if len(parts) == 2 else "")
+
+
+def _first_version(address: str, path: str) -> Node:
+    """The addresses that clients of RabbitMQ used before version 4, which are not quoted."""
+    kind, _, rest = path[1:].partition("/")
+    if kind == "exchange" and rest:
+        name, slash, key = rest.partition("/")
+        return Node(EXCHANGE, "" if name in _DEFAULT_EXCHANGES else name, key if slash else None, version=1)
+    if kind == "topic" and rest:
+        return Node(EXCHANGE, "amq.topic", rest, version=1)
+    if kind == "queue":
+        return Node(QUEUE, rest, declared=True, version=1) if rest else Node(EXCHANGE, "", None, version=1)
+    if kind == "amq" and rest.startswith("queue/") and len(rest) > len("queue/"):
+        return Node(QUEUE, rest[len("queue/") :], version=1)
+    raise AddressError(f"address '{address}' is of no kind that is known")
+
+
+def queue_address(name: str) -> str:
+    """The address of a queue, for replies and dynamic nodes."""
+    return _QUEUES + quote(name)
+
+
+def quote(name: str) -> str:
+    """`name` as a part of an address: all but unreserved characters as %XX. [RFC 3986 2.1]"""
+    return "".join(chr(octet) if octet in _UNRESERVED else f"%{octet:02X}" for octet in name.encode())
+
+
+def unquote(address: str, part: str) -> str:
+    """A part of `address` without its quoting. Raises AddressError."""
+    if "%" not in part:
+        return part
+    octets = bytearray()
+    raw = part.encode()
+    p = 0
+    while p < len(raw):
+        if raw[p] != ord("%"):
+            octets.append(raw[p])
+            p += 1
+            continue
+        digits = raw[p + 1 : p + 3]
+        if len(digits) != 2 or not _HEXADECIMAL.issuperset(digits):
+            raise AddressError(f"address '{address}' has a % without two hexadecimal digits behind it")
+        octets.append(int(digits, 16))
+        p += 3
+    try:
+        return octets.decode()
+    except UnicodeDecodeError as e:
+        raise AddressError(f"address '{address}' is quoted to what is not UTF-8") from e
