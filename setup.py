@@ -27,6 +27,7 @@ HOT = [
     "broker/core/selector/*.py",
     "broker/store/*.py",
     "broker/adapters/*.py",
+    "broker/adapters/amqp10/*.py",
     "broker/net/transport.py",
     "broker/net/pump.py",
     "protocol/amqp091/incoming.py",
@@ -50,6 +51,7 @@ HOT = [
     "protocol/amqp10/serials.py",
     "protocol/amqp10/states.py",
     "protocol/amqp10/transfers.py",
+    "protocol/amqp10/windows.py",
     "protocol/amqp10/writing.py",
 ]
 COLD = {"__init__.py", "sync_helper.py"}

@@ -4,20 +4,27 @@ from typing import Final
 
 HEADER_BYTES: Final = 8
 AMQP_0_9_1: Final = b"AMQP\x00\x00\x09\x01"
+AMQP_1_0: Final = b"AMQP\x00\x01\x00\x00"
+AMQP_1_0_SASL: Final = b"AMQP\x03\x01\x00\x00"
 
 _PREFIX: Final = b"AMQP"
-_ACCEPTED: Final = (AMQP_0_9_1, b"AMQP\x01\x01\x00\x09")  # the second is how 0-9 clients spell it
+_KINDS: Final = {
+    AMQP_0_9_1: "amqp-0-9-1",
+    b"AMQP\x01\x01\x00\x09": "amqp-0-9-1",  # how 0-9 clients spell it
+    AMQP_1_0: "amqp-1.0",
+    AMQP_1_0_SASL: "amqp-1.0-sasl",
+}
 
 
 def sniff(start: bytes) -> str:
     """Name what the first bytes of a connection are.
 
-    Returns "amqp-0-9-1"; "more" while fewer than 8 bytes leave it open; else what it looks like instead:
-    "amqp" (a version that is not spoken here), "tls", "http" or "unknown".
+    Returns "amqp-0-9-1", "amqp-1.0" or "amqp-1.0-sasl"; "more" while fewer than 8 bytes leave it open; else
+    what it looks like instead: "amqp" (a version that is not spoken here), "tls", "http" or "unknown".
     """
     head = start[:HEADER_BYTES]
-    if head in _ACCEPTED:
-        return "amqp-0-9-1"
+    if head in _KINDS:
+        return _KINDS[head]
     if len(head) < HEADER_BYTES and (_PREFIX.startswith(head) or head.startswith(_PREFIX)):
         return "more"
     if head.startswith(_PREFIX):

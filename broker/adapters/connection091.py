@@ -12,7 +12,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.adapters import ending
-from broker.adapters.access import Origin, Rights
+from broker.adapters.access import Origin
 from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.controlling import control
@@ -21,10 +21,11 @@ from broker.adapters.held_publisher import HeldPublisher
 from broker.adapters.large_bodies import LargeBodies, send_on, take_out, unsent_bytes
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.opening import open_channel
+from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD, HELD_FOR_END, HELD_FOR_PEER, Edge, Server
 from broker.adapters.turns import Turns
 from broker.core.allowance import METHOD, PAYLOAD
-from broker.core.connection import Connection, Scheduler
+from broker.core.connection import Scheduler
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.closing import CloseWatch
@@ -43,26 +44,18 @@ _log = structlog.get_logger("amqpd.connection")
 
 
 @final
-class Connection091(Connection):
-    """What one client has open. Created by the transport after the protocol header, gone with the socket."""
+class Connection091(ServedConnection):
+    """One of a client of AMQP 0-9-1."""
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
-        super().__init__(scheduler)
-        self.server = server
-        self.edge = edge
-        self.origin = origin
-        self.peer = origin.peer
+        super().__init__(server, scheduler, edge, origin)
         self.state = STARTING
-        self.mechanism = ""
-        self.user = ""
-        self.rights = Rights(server.access, "", "")
         self.client_name = ""
         self.client_properties: dict[str, object] = {}
         self.client_capabilities: dict[str, object] = {}
         self.virtual_host: VirtualHost | None = None
         self.frame_max: i64 = server.frame_max
         self.channel_max: i64 = server.channel_max
-        self.heartbeat: i64 = 0
         self.channel_count: i64 = 0
         self.out = BytesWriter()
         self.bodies: LargeBodies | None = None  # while there are any on their way: `out` waits behind them

@@ -15,7 +15,9 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin
+from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.connection091 import Connection091
+from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD_FOR_PEER, Server
 from broker.core.connection import Scheduler
 from broker.net.tls import NameIn, origin_of
@@ -70,7 +72,7 @@ class Transport:
         self._name_in = name_in
         self._socket: asyncio.Transport | None = None
         self._head = b""
-        self.connection: Connection091 | None = None
+        self.connection: ServedConnection | None = None
         self._origin = Origin("", 0, False)
         self._pauses: i64 = 0
         self._heard = False
@@ -247,7 +249,7 @@ class Transport:
         kind = sniff(self._head)
         if kind == "more":
             return
-        if kind != "amqp-0-9-1":
+        if not kind.startswith("amqp-"):
             _log.warning(
                 "bad protocol header", peer=self._origin.peer, looks_like=kind, head=self._head[:8].hex()
             )
@@ -257,10 +259,17 @@ class Transport:
             return
         rest = self._head[HEADER_BYTES:]
         self._head = b""
-        self.connection = Connection091(self._server, self._scheduler, self, self._origin)
-        self.connection.start()
+        connection = self._connection_of(kind)
+        self.connection = connection
+        connection.start()
         if rest:
-            self.connection.receive(rest)
+            connection.receive(rest)
+
+    def _connection_of(self, kind: str) -> ServedConnection:
+        server, scheduler, origin = self._server, self._scheduler, self._origin
+        if kind == "amqp-0-9-1":
+            return Connection091(server, scheduler, self, origin)
+        return Connection10(server, scheduler, self, origin, kind == "amqp-1.0-sasl")
 
     def _pause(self, reason: i64) -> None:
         if self._pauses == 0 and self._socket is not None and not self._socket.is_closing():

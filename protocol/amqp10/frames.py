@@ -145,3 +145,9 @@ class Frames:
         self.data = b"".join(chunks)
         self._p = 0
         return True
+
+
+def frame(channel: int, body: bytes, kind: int = AMQP_FRAME) -> bytes:
+    """A frame with this body."""
+    head = (FRAME_HEADER_BYTES + len(body)).to_bytes(4, "big") + bytes((2, kind))
+    return head + channel.to_bytes(2, "big") + body

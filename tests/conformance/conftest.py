@@ -9,6 +9,7 @@ from pamqp.commands import Basic
 
 from tests.daemon import PATIENCE_S, Address, Daemon
 from tests.peer import Peer
+from tests.peer10 import Meet, Peer10
 from tests.peer_channel import PeerChannel
 from tests.topology_commands import delete_exchange
 
@@ -98,3 +99,17 @@ def exchange(channel: PeerChannel, name: str) -> Iterator[str]:
 def queues(channel: PeerChannel) -> list[str]:
     """Four queues."""
     return [channel.declare(exclusive=True) for _ in range(4)]
+
+
+@pytest.fixture
+def meet(address: Address) -> Iterator[Meet]:
+    """Connects peers; they are gone with the test."""
+    peers: list[Peer10] = []
+
+    def meet(to: Address | None = None) -> Peer10:
+        peers.append(Peer10(to or address))
+        return peers[-1]
+
+    yield meet
+    for peer in peers:
+        peer.socket.close()

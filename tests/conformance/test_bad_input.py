@@ -21,12 +21,11 @@ TLS_CLIENT_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(64))
     [
         b"AMQP\x01\x01\x00\x0a",
         b"AMQP\x00\x00\x08\x00",
-        b"AMQP\x00\x01\x00\x00",
         b"AMQP\x00\x00\x09\x02",
         b"GET / HTTP/1.1\r\n\r\n",
         b"XMQP\x00\x00\x09\x01",
     ],
-    ids=["0-10", "0-8", "1-0", "0-9-2", "http", "no-amqp"],
+    ids=["0-10", "0-8", "0-9-2", "http", "no-amqp"],
 )
 def test_a_wrong_protocol_header_is_told_the_right_one(
     dial: Dialler, own: Daemon | None, bystander: Bystander, header: bytes

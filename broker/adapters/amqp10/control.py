@@ -1,0 +1,60 @@
+"""Performatives that concern the connection itself. [amqp-1.0 2.4]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.opening import open_connection
+from broker.adapters.amqp10.states import CLOSING, OPENING
+from protocol.amqp10.composing import decode_composite
+from protocol.amqp10.conditions import (
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    DecodeError,
+    PeerError,
+)
+from protocol.amqp10.performatives import Close, Open
+from protocol.amqp10.types import Composite
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
+
+PERFORMATIVE_BYTES_MAX: Final = 32768  # to decode one takes milliseconds
+
+_log = structlog.get_logger("amqpd.connection")
+
+
+def control(connection: Connection10, channel: i64, data: bytes, start: i64, end: i64) -> None:
+    """Take the performative of one frame. Raises PeerError."""
+    if end - start > PERFORMATIVE_BYTES_MAX:
+        raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
+    performative, behind = decode_composite(data, int(start), int(end))
+    if behind != end:
+        raise DecodeError(f"{_name(performative)}: there are bytes behind it")
+    if connection.state == CLOSING:
+        if isinstance(performative, Close):
+            connection.end()
+    elif connection.state == OPENING:
+        if not isinstance(performative, Open):
+            raise PeerError(ILLEGAL_STATE, f"{_name(performative)} where open is expected")
+        if channel != 0:
+            raise PeerError(FRAMING_ERROR, f"open on channel {channel}")
+        open_connection(connection, performative)
+    elif isinstance(performative, Close):
+        if performative.error is not None:
+            reason = f"{performative.error.condition}: {performative.error.description}"
+            _log.info("connection closed by the peer", peer=connection.peer, reason=reason)
+        connection.closed_by_peer()
+    else:
+        condition = NOT_ALLOWED if isinstance(performative, Open) else NOT_IMPLEMENTED
+        raise PeerError(condition, f"{_name(performative)} on a connection that is open")
+
+
+def _name(performative: Composite) -> str:
+    return type(performative).__name__.lower()

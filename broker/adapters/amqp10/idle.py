@@ -1,0 +1,104 @@
+"""A connection on which nothing happens: heartbeats to the peer, and none from it. [amqp-1.0 2.4.5]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.schedule import Alarm
+from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED
+from protocol.amqp10.frames import EMPTY_FRAME
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
+
+LEAST_MS: Final = 100  # what the peer may ask for
+LOOKS: Final = 4  # in the time that is allowed
+
+
+@final
+class Idle:
+    """What one connection is allowed: `asked` ms by the peer, `allowed` ms to it; 0: as long as it likes."""
+
+    def __init__(self, connection: Connection10) -> None:
+        self._voice = _Voice(connection)
+        self._ear = _Ear(connection)
+
+    def start(self, asked: i64, allowed: i64) -> None:
+        """The connection is open."""
+        if asked > 0:
+            self._voice.start(max(asked // LOOKS, 1))
+        if allowed > 0:
+            self._ear.start(max(allowed // LOOKS, 1), allowed)
+
+    def stop(self) -> None:
+        """It is no longer."""
+        self._voice.stop()
+        self._ear.stop()
+
+
+@final
+class _Voice(Alarm):
+    """Sends an empty frame when half of what the peer asked for went by in silence."""
+
+    def __init__(self, connection: Connection10) -> None:
+        super().__init__()
+        self._connection = connection
+        self._period: i64 = 0
+
+    def start(self, period: i64) -> None:
+        """Look each `period` ms."""
+        self._period = period
+        schedule = self._connection.server.broker.schedule
+        schedule.set(self, schedule.now() + period)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._connection.server.broker.schedule.cancel(self)
+
+    def ring(self) -> None:
+        """Look (Alarm)."""
+        connection = self._connection
+        if not connection.spoke:
+            connection.out.write(EMPTY_FRAME)
+            connection.flush()
+        connection.spoke = False
+        self.start(self._period)
+
+
+@final
+class _Ear(Alarm):
+    """Closes the connection when nothing has come for too long."""
+
+    def __init__(self, connection: Connection10) -> None:
+        super().__init__()
+        self._connection = connection
+        self._period: i64 = 0
+        self._allowed: i64 = 0
+        self._silent: i64 = 0
+
+    def start(self, period: i64, allowed: i64) -> None:
+        """Look each `period` ms; `allowed` of them in silence are too many."""
+        self._period = period
+        self._allowed = allowed
+        self._look_later()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._connection.server.broker.schedule.cancel(self)
+
+    def ring(self) -> None:
+        """Look (Alarm)."""
+        connection = self._connection
+        self._silent = 0 if connection.heard or connection.is_held() else self._silent + self._period
+        connection.heard = False
+        if self._silent >= self._allowed:
+            text = f"nothing has come for {self._silent} ms"
+            connection.fail(RESOURCE_LIMIT_EXCEEDED, text)
+        else:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        schedule = self._connection.server.broker.schedule
+        schedule.set(self, schedule.now() + self._period)

@@ -1,0 +1,48 @@
+"""A client's connection of either protocol, as whoever owns its socket knows it."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from broker.adapters.access import Origin, Rights
+from broker.adapters.server import Edge, Server
+from broker.core.connection import Connection, Scheduler
+
+
+class ServedConnection(Connection):
+    """What one client has open. Created by the transport after the protocol header, gone with the socket.
+
+    `heartbeat`: seconds; the transport sends AMQP 0-9-1 heartbeats and hangs up without them; 0: it does
+    neither.
+    """
+
+    def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
+        super().__init__(scheduler)
+        self.server = server
+        self.edge = edge
+        self.origin = origin
+        self.peer = origin.peer
+        self.mechanism = ""
+        self.user = ""
+        self.rights = Rights(server.access, "", "")
+        self.heartbeat: i64 = 0
+
+    def is_open(self) -> bool:
+        """Whether the handshake is over."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Say what comes first from this side."""
+        raise NotImplementedError
+
+    def receive(self, data: bytes) -> None:
+        """Take the next bytes from the socket; ends the turn with one write."""
+        raise NotImplementedError
+
+    def force_close(self, reason: str) -> None:
+        """Close the connection: an operator wants it so, or the broker stops."""
+        raise NotImplementedError
+
+    def lost(self, reason: str) -> None:
+        """The socket is gone: everything that the connection held goes back."""
+        raise NotImplementedError

@@ -1,0 +1,156 @@
+"""AMQP 1.0: protocol headers and the layer of SASL. [amqp-1.0 2.2, 5.3]"""
+
+import pytest
+
+from protocol.amqp10.performatives import (
+    Close,
+    Open,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslResponse,
+)
+from tests.daemon import DaemonStarter
+from tests.peer10 import AMQP, SASL, Meet, Peer10, amqp, sasl
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
+PLAIN = SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest")
+
+
+def offered(peer: Peer10) -> tuple[str, ...]:
+    """Begin the layer of SASL; what is offered."""
+    peer.send(SASL)
+    assert peer.take(8) == SASL
+    return peer.expect(SaslMechanisms, frame_kind=1).sasl_server_mechanisms
+
+
+def outcome(peer: Peer10) -> SaslOutcome:
+    return peer.expect(SaslOutcome, frame_kind=1)
+
+
+@pytest.mark.spec("amqp-1.0", "2.4.2")
+def test_everything_may_come_in_one_piece(meet: Meet) -> None:
+    peer = meet()
+    peer.send(SASL + sasl(PLAIN) + AMQP + amqp(Open(container_id="c")) + amqp(Close()))
+    assert peer.take(8) == SASL
+    peer.expect(SaslMechanisms, frame_kind=1)
+    assert outcome(peer).code == 0
+    assert peer.take(8) == AMQP
+    peer.expect(Open)
+    peer.expect(Close)
+    peer.expect_end()
+
+
+@pytest.mark.spec("amqp-1.0", "2.3")
+def test_everything_may_come_byte_by_byte(meet: Meet) -> None:
+    peer = meet()
+    for octet in SASL + sasl(PLAIN) + AMQP + amqp(Open(container_id="c")) + amqp(Close()):
+        peer.send(bytes([octet]))
+    assert peer.take(8) == SASL
+    peer.expect(SaslMechanisms, frame_kind=1)
+    assert outcome(peer).code == 0
+    assert peer.take(8) == AMQP
+    peer.expect(Open)
+    peer.expect(Close)
+    peer.expect_end()
+
+
+@pytest.mark.spec("amqp-1.0", "2.2")
+def test_a_peer_that_should_log_in_and_does_not_is_told(meet: Meet) -> None:
+    peer = meet()
+    peer.send(AMQP)
+    assert peer.take(8) == SASL
+    peer.expect_end()
+
+
+@pytest.mark.spec("amqp-1.0", "2.2")
+def test_where_anybody_may_come_in_nobody_needs_to_log_in(start_daemon: DaemonStarter, meet: Meet) -> None:
+    daemon = start_daemon(environment={"AMQPD_ANONYMOUS_USER": "guest"})
+    peer = meet(daemon.address)
+    peer.send(AMQP + amqp(Open(container_id="c")))
+    assert peer.take(8) == AMQP
+    peer.expect(Open)
+    other = meet(daemon.address)
+    assert "ANONYMOUS" in offered(other)
+    other.send(sasl(SaslInit(mechanism="ANONYMOUS")))
+    assert outcome(other).code == 0
+
+
+@pytest.mark.spec("amqp-1.0", "5.3.3.1")
+def test_mechanisms_are_those_that_the_peer_can_use(meet: Meet) -> None:
+    mechanisms = offered(meet())
+    assert "PLAIN" in mechanisms
+    assert not {"AMQPLAIN", "EXTERNAL"} & set(mechanisms)
+
+
+@pytest.mark.spec("amqp-1.0", "5.3.3.6")
+def test_a_wrong_password(meet: Meet) -> None:
+    peer = meet()
+    offered(peer)
+    peer.send(sasl(SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0wrong")))
+    found = outcome(peer)
+    assert (found.code, found.additional_data) == (1, None)
+    peer.expect_end()
+
+
+@pytest.mark.spec("amqp-1.0", "5.3.3.2")
+@pytest.mark.parametrize("mechanism", ["CRAM-MD5", "EXTERNAL", "AMQPLAIN", "", "x" * 1000])
+def test_a_mechanism_that_is_not_offered(meet: Meet, mechanism: str) -> None:
+    peer = meet()
+    offered(peer)
+    peer.send(sasl(SaslInit(mechanism=mechanism, initial_response=b"")))
+    found = outcome(peer)
+    assert (found.code, found.additional_data) == (1, None)
+    peer.expect_end()
+
+
+@pytest.mark.spec("amqp-1.0", "5.3.3.2")
+def test_a_response_that_makes_no_sense(meet: Meet) -> None:
+    peer = meet()
+    offered(peer)
+    peer.send(sasl(SaslInit(mechanism="PLAIN", initial_response=b"guest")))
+    assert outcome(peer).code == 1
+    peer.expect_end()
+
+
+@pytest.mark.spec("amqp-1.0", "5.3.3.3")
+def test_without_an_initial_response_the_peer_is_asked(meet: Meet) -> None:
+    peer = meet()
+    offered(peer)
+    peer.send(sasl(SaslInit(mechanism="PLAIN")))
+    assert peer.expect(SaslChallenge, frame_kind=1).challenge == b""
+    peer.send(sasl(SaslResponse(response=b"\0guest\0guest")))
+    assert outcome(peer).code == 0
+
+
+@pytest.mark.spec("amqp-1.0", "5.3.2")
+@pytest.mark.parametrize(
+    "said",
+    [
+        sasl(SaslMechanisms(sasl_server_mechanisms=("PLAIN",))),
+        sasl(SaslChallenge(challenge=b"")),
+        sasl(SaslOutcome(code=0)),
+        amqp(Open(container_id="c")),
+        b"\x00\x00\x00\x08\x02\x01\x00\x00",
+        b"\x00\x00\x00\x07\x02\x01\x00\x00",
+        AMQP,
+    ],
+    ids=["mechanisms", "challenge", "outcome", "open", "empty", "too small", "header"],
+)
+def test_nobody_gets_in_by_another_way(meet: Meet, said: bytes) -> None:
+    peer = meet()
+    offered(peer)
+    peer.send(said)
+    peer.expect_end()
+
+
+@pytest.mark.spec("amqp-1.0", "5.3.2")
+def test_another_header_behind_the_log_in(meet: Meet) -> None:
+    peer = meet()
+    offered(peer)
+    peer.send(sasl(PLAIN))
+    assert outcome(peer).code == 0
+    peer.send(SASL)
+    peer.expect_end()
