@@ -13,6 +13,7 @@ from broker.adapters.amqp10 import opening
 from broker.adapters.amqp10.control import control
 from broker.adapters.amqp10.idle import Idle
 from broker.adapters.amqp10.login import SaslLogin
+from broker.adapters.amqp10.sessions import Sessions
 from broker.adapters.amqp10.states import (
     AUTHENTICATED,
     AUTHENTICATING,
@@ -62,6 +63,7 @@ class Connection10(ServedConnection):
         self.channel_max: i64 = 0
         self.out = BytesWriter()
         self.login: SaslLogin | None = SaslLogin(self)
+        self.mapped = Sessions(self)
         self.idle = Idle(self)
         self.spoke = False
         self.heard = False
@@ -133,7 +135,8 @@ class Connection10(ServedConnection):
             return
         if start < end:  # else it is there, and has nothing to say
             self.server.broker.schedule.allowance.use(METHOD + (end - start) // PAYLOAD)
-            control(self, frames.channel, data, start, end)
+            if self.state != OPENED or not self.mapped.take(frames.channel, data, start, end):
+                control(self, frames.channel, data, start, end)
 
     def begin_amqp(self) -> None:
         """The peer is let in, and the layer of AMQP begins. [amqp-1.0 2.2]"""
@@ -251,6 +254,7 @@ class Connection10(ServedConnection):
     def _let_go(self) -> None:
         """Everything that the connection holds goes back."""
         self.idle.stop()
+        self.mapped.let_go()
         if self.login is not None:
             self.login.abandon()
         if self.virtual_host is not None:
@@ -283,4 +287,4 @@ class Connection10(ServedConnection):
 
     def channels_open(self) -> int:
         """How many sessions it has (OpenConnection)."""
-        return 0
+        return len(self.mapped.all())

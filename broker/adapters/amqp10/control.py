@@ -14,7 +14,6 @@ from protocol.amqp10.conditions import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
     NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     DecodeError,
     PeerError,
@@ -31,18 +30,14 @@ _log = structlog.get_logger("amqpd.connection")
 
 
 def control(connection: Connection10, channel: i64, data: bytes, start: i64, end: i64) -> None:
-    """Take the performative of one frame. Raises PeerError."""
-    if end - start > PERFORMATIVE_BYTES_MAX:
-        raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
-    performative, behind = decode_composite(data, int(start), int(end))
-    if behind != end:
-        raise DecodeError(f"{_name(performative)}: there are bytes behind it")
+    """Take the performative of one frame that concerns the connection. Raises PeerError."""
+    performative = decode(data, start, end)
     if connection.state == CLOSING:
         if isinstance(performative, Close):
             connection.end()
     elif connection.state == OPENING:
         if not isinstance(performative, Open):
-            raise PeerError(ILLEGAL_STATE, f"{_name(performative)} where open is expected")
+            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} where open is expected")
         if channel != 0:
             raise PeerError(FRAMING_ERROR, f"open on channel {channel}")
         open_connection(connection, performative)
@@ -52,9 +47,19 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
             _log.info("connection closed by the peer", peer=connection.peer, reason=reason)
         connection.closed_by_peer()
     else:
-        condition = NOT_ALLOWED if isinstance(performative, Open) else NOT_IMPLEMENTED
-        raise PeerError(condition, f"{_name(performative)} on a connection that is open")
+        raise PeerError(NOT_ALLOWED, f"{name_of(performative)} on a connection that is open")
 
 
-def _name(performative: Composite) -> str:
+def decode(data: bytes, start: i64, end: i64) -> Composite:
+    """The performative that is all of a frame. Raises PeerError."""
+    if end - start > PERFORMATIVE_BYTES_MAX:
+        raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
+    performative, behind = decode_composite(data, int(start), int(end))
+    if behind != end:
+        raise DecodeError(f"{name_of(performative)}: there are bytes behind it")
+    return performative
+
+
+def name_of(performative: Composite) -> str:
+    """What the specification calls it."""
     return type(performative).__name__.lower()

@@ -1,0 +1,109 @@
+"""The sessions of an AMQP 1.0 connection, by channel, and the frames that are for them. [amqp-1.0 2.5]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.control import decode, name_of
+from broker.adapters.amqp10.session import Session10, begin_session
+from protocol.amqp10.conditions import ILLEGAL_STATE, PeerError
+from protocol.amqp10.descriptors import DISPOSITION, FLOW, TRANSFER
+from protocol.amqp10.dispositions import Disposition
+from protocol.amqp10.fields import Fields
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.performatives import Attach, Begin, Close, Detach, End, Open
+from protocol.amqp10.transfers import Transfer
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
+
+
+@final
+class Sessions:
+    """Those that are mapped; what is read of a frame is used again for the next."""
+
+    def __init__(self, connection: Connection10) -> None:
+        self._connection = connection
+        self._mapped: list[Session10 | None] = []
+        self._fields = Fields()
+        self._transfer = Transfer()
+        self._disposition = Disposition()
+        self._flow = Flow()
+
+    def all(self) -> list[Session10]:
+        """Every one, in the order of their channels."""
+        return [session for session in self._mapped if session is not None]
+
+    def take(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
+        """Take the performative of one frame; False if it is the connection's own. Raises PeerError."""
+        code = self._fields.descriptor(data, start, end, "performative")
+        if code == TRANSFER:
+            session = self._session(channel, "transfer")
+            self._transfer.read(data, start, end)
+            if not session.ending:
+                session.on_transfer(self._transfer)
+        elif code == DISPOSITION:
+            session = self._session(channel, "disposition")
+            self._disposition.read(data, start, end)
+            if not session.ending:
+                session.on_disposition(self._disposition)
+        elif code == FLOW:
+            session = self._session(channel, "flow")
+            self._flow.read(data, start, end)
+            if not session.ending:
+                session.on_flow(self._flow)
+        else:
+            return self._take_other(channel, data, start, end)
+        return True
+
+    def ended(self, channel: i64) -> None:
+        """The channel of a session is free again."""
+        self._mapped[channel] = None
+        connection = self._connection
+        connection.server.counters.channels_closed += 1
+        connection.server.connections.add_channels(connection.user, -1)
+
+    def let_go(self) -> None:
+        """The connection ends: no session catches what another one gives back."""
+        self._connection.close_targets()
+        for session in self.all():
+            session.let_go()
+
+    def _take_other(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
+        performative = decode(data, start, end)
+        if isinstance(performative, Open | Close):
+            return False
+        if isinstance(performative, Begin):
+            self._begin(channel, performative)
+            return True
+        session = self._session(channel, name_of(performative))
+        if isinstance(performative, End):
+            session.on_end()
+        elif session.ending:
+            pass
+        elif isinstance(performative, Attach):
+            session.on_attach(performative)
+        elif isinstance(performative, Detach):
+            session.on_detach(performative)
+        else:
+            raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} is no performative for a session")
+        return True
+
+    def _begin(self, channel: i64, begin: Begin) -> None:
+        mapped = self._mapped
+        while len(mapped) <= channel:
+            mapped.append(None)
+        if mapped[channel] is not None:
+            raise PeerError(ILLEGAL_STATE, f"channel {channel} has a session")
+        mapped[channel] = begin_session(self._connection, channel, begin)
+        connection = self._connection
+        connection.server.counters.channels_opened += 1
+        connection.server.connections.add_channels(connection.user, 1)
+
+    def _session(self, channel: i64, what: str) -> Session10:
+        session = self._mapped[channel] if channel < len(self._mapped) else None
+        if session is None:
+            raise PeerError(ILLEGAL_STATE, f"{what} on channel {channel}, which has no session")
+        return session
