@@ -71,11 +71,15 @@ def binary(content: bytes) -> bytes:
     return sized(content, BINARY8, BINARY32)
 
 
+def compound(short: int, items: list[bytes]) -> bytes:
+    """A list or map of encoded values; `short` is its constructor with a size of one octet."""
+    content = b"".join(items)
+    if len(content) < _OCTET_MAX and len(items) <= _OCTET_MAX:
+        return bytes((short, len(content) + 1, len(items))) + content
+    sizes = (len(content) + 4).to_bytes(4, "big") + len(items).to_bytes(4, "big")
+    return bytes((short + (LIST32 - LIST8),)) + sizes + content
+
+
 def composite(code: int, fields: list[bytes]) -> bytes:
     """A composite of encoded fields."""
-    content = b"".join(fields)
-    head = bytes((0, SMALL_ULONG, code))
-    if len(content) < _OCTET_MAX:
-        return head + bytes((LIST8, len(content) + 1, len(fields))) + content
-    sizes = (len(content) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big")
-    return head + bytes((LIST32,)) + sizes + content
+    return bytes((0, SMALL_ULONG, code)) + compound(LIST8, fields)
