@@ -135,9 +135,10 @@ def test_without_an_initial_response_the_peer_is_asked(meet: Meet) -> None:
         amqp(Open(container_id="c")),
         b"\x00\x00\x00\x08\x02\x01\x00\x00",
         b"\x00\x00\x00\x07\x02\x01\x00\x00",
+        b"\x00\x00\x20\x01\x02\x01\x00\x00",
         AMQP,
     ],
-    ids=["mechanisms", "challenge", "outcome", "open", "empty", "too small", "header"],
+    ids=["mechanisms", "challenge", "outcome", "open", "empty", "too small", "more than 8192", "header"],
 )
 def test_nobody_gets_in_by_another_way(meet: Meet, said: bytes) -> None:
     peer = meet()

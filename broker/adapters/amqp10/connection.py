@@ -22,6 +22,7 @@ from broker.adapters.amqp10.states import (
     OPENED,
     OPENING,
 )
+from broker.adapters.handshake091 import FRAME_BYTES_MAX, STRANGER_BYTES_MAX
 from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD, HELD_FOR_END, Edge, Server
 from broker.core.allowance import METHOD, PAYLOAD
@@ -39,10 +40,7 @@ from protocol.amqp10.performatives import Close
 from protocol.amqp10.types import Composite
 from protocol.sniff import AMQP_1_0
 
-STRANGER_BYTES_MAX: Final = 262144  # in all, from a peer that has not logged in: tokens are long
-SASL_BYTES_MAX: Final = 131072
 CLOSING_SECONDS: Final = 2
-FLUSH_BYTES_MIN: Final = 262144
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -67,7 +65,7 @@ class Connection10(ServedConnection):
         self.idle = Idle(self)
         self.spoke = False
         self.heard = False
-        self._frames = Frames(SASL_FRAME, SASL_BYTES_MAX, 0)
+        self._frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
         self._stranger_bytes: i64 = 0
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._taking = False

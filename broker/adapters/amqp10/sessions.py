@@ -82,7 +82,7 @@ class Sessions:
         if isinstance(performative, End):
             session.on_end()
         elif session.ending:
-            pass
+            return True  # whatever it is
         elif isinstance(performative, Attach):
             session.on_attach(performative)
         elif isinstance(performative, Detach):
