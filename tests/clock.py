@@ -1,5 +1,9 @@
 """Time that is moved by hand."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 from broker.core.schedule import NS_PER_MS, Schedule
 
 RUNS_MAX = 100_000
@@ -28,8 +32,8 @@ class HandClock:
         """Milliseconds since 1970."""
         return self.now + self.offset
 
-    def advance(self, milliseconds: int) -> None:
-        """Let time pass; whatever becomes due happens at its own time.
+    def advance(self, milliseconds: int, after_each: Callable[[], None] | None = None) -> None:
+        """Let time pass; whatever becomes due happens at its own time. `after_each`: run of the schedule.
 
         More than RUNS_MAX runs of the schedule at one time are a live-lock.
         """
@@ -41,4 +45,6 @@ class HandClock:
             self.now = max(self.now, self.wakes[-1])
             self.wakes.clear()
             self.schedule.run()
+            if after_each is not None:
+                after_each()
         self.now = end

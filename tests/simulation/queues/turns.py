@@ -210,7 +210,7 @@ class Turns:
     def advance(self, milliseconds: int) -> None:
         """Let time pass; whatever has turns to come has them before."""
         for step in (0, milliseconds) if milliseconds else (0,):
-            self.world.clock.advance(step)
+            self.world.clock.advance(step, self.catch_up)
             self.catch_up()
             self.check_done()
 
