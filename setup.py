@@ -40,6 +40,7 @@ HOT = [
     "protocol/amqp10/decoding.py",
     "protocol/amqp10/dispositions.py",
     "protocol/amqp10/encoding.py",
+    "protocol/amqp10/entries.py",
     "protocol/amqp10/fields.py",
     "protocol/amqp10/flows.py",
     "protocol/amqp10/frames.py",

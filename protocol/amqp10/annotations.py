@@ -50,6 +50,27 @@ def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list
             start = _entries(data, value, end)
             count += _entry_count(data, value)
             parts.append(data[start:end])
+    return _section(parts, count, keys, values)
+
+
+def reannotated(
+    data: bytes, value: i64, end: i64, without: list[bytes], keys: list[bytes], values: list[bytes]
+) -> bytes:
+    """As `annotated`, and entries whose names are in `without` are left out.
+
+    Annotations of which the entries do not decode are left out altogether.
+    """
+    kept: list[bytes] = []
+    try:
+        if value >= 0 and value < end:
+            kept = _kept(data, value, end, without + keys)
+    except DecodeError:
+        kept = []
+    return _section(kept, len(kept) + len(keys), keys, values)
+
+
+def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[bytes]) -> bytes:
+    """A section of encoded entries and further ones, `count` altogether."""
     for index, key in enumerate(keys):
         parts.append(sized(key, SYMBOL8, SYMBOL32))
         parts.append(values[index])

@@ -41,6 +41,17 @@ class Header:
         fields.close()
 
 
+def read_priority(data: bytes, value: i64, end: i64) -> i64:
+    """The priority in the header whose value lies from `value` to `end`, NONE if it has none of its own.
+
+    Raises DecodeError.
+    """
+    fields = Fields()
+    fields.open_list(data, value, end, "header", _FIELDS)
+    fields.boolean("durable")
+    return fields.ubyte("priority")
+
+
 def header_section(
     durable: bool, priority: i64, ttl: i64, first_acquirer: bool, delivery_count: i64
 ) -> bytes:

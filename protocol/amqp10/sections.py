@@ -185,22 +185,53 @@ def scan(data: bytes, start: i64, end: i64) -> Layout:
     layout = Layout()
     sections = Sections(data, start, end)
     while sections.advance():
-        code = sections.code
-        if code == HEADER:
-            layout.header_start = sections.start
-            layout.header = sections.value
-            layout.header_end = sections.end
-        elif code == MESSAGE_ANNOTATIONS:
-            layout.annotations_start = sections.start
-            layout.annotations = sections.value
-            layout.annotations_end = sections.end
-        elif code != DELIVERY_ANNOTATIONS:
-            if layout.bare == NONE:
-                layout.bare = sections.start
-            _place(layout, sections, code)
+        _take_up(layout, sections)
     if layout.bare == NONE:
         layout.bare = end
     return layout
+
+
+def scan_front(data: bytes) -> Layout:
+    """The layout of what a message has in front of its body, of which nothing is known then.
+
+    What is no section, and whatever is behind it, counts as body.
+    """
+    layout = Layout()
+    sections = Sections(data, 0, len(data))
+    try:
+        while sections.advance() and sections.code < DATA:
+            _take_up(layout, sections)
+        bare = sections.start if sections.code >= DATA else sections.end
+    except DecodeError:
+        bare = sections.end
+    if layout.bare == NONE:
+        layout.bare = bare
+    return layout
+
+
+def is_sections(content: bytes) -> bool:
+    """Whether content as it is kept is a message of AMQP 1.0, which begins with a described value.
+
+    That of AMQP 0-9-1 begins with the type of a frame.
+    """
+    return len(content) > 0 and content[0] == 0
+
+
+def _take_up(layout: Layout, sections: Sections) -> None:
+    """Note where the section lies at which `sections` is."""
+    code = sections.code
+    if code == HEADER:
+        layout.header_start = sections.start
+        layout.header = sections.value
+        layout.header_end = sections.end
+    elif code == MESSAGE_ANNOTATIONS:
+        layout.annotations_start = sections.start
+        layout.annotations = sections.value
+        layout.annotations_end = sections.end
+    elif code != DELIVERY_ANNOTATIONS:
+        if layout.bare == NONE:
+            layout.bare = sections.start
+        _place(layout, sections, code)
 
 
 def _place(layout: Layout, sections: Sections, code: i64) -> None:

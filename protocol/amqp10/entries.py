@@ -1,0 +1,64 @@
+"""The entries of a map, found where they lie without decoding the others. [amqp-1.0 types 1.6.23]"""
+
+from typing import final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import MAP8, MAP32, value_end
+
+
+@final
+class Entries:
+    """The entries with a key of one type in the map from `value` to `end`, as far as they are sound.
+
+    `kind` is the short constructor of that type, STRING8 or SYMBOL8. After each `advance` that returned True
+    what is in the key lies from `key` to `key_end`, and the value, encoded, from there to `end`. A map that
+    is not there, its offset is NONE, has no entries, and one that is malformed those in front of the fault.
+    """
+
+    def __init__(self, data: bytes, value: i64, end: i64, kind: i64) -> None:
+        self.data = data
+        self.key: i64 = 0
+        self.key_end: i64 = 0
+        self.end: i64 = 0
+        self._kind = kind
+        self._behind = end
+        self._left: i64 = 0
+        if value < 0 or value >= end:
+            return
+        constructor: i64 = data[value]
+        count: int = 0
+        if constructor == MAP8 and end - value >= 3:
+            count = data[value + 2]
+            self.end = value + 3
+        elif constructor == MAP32 and end - value >= 9:
+            count = read_i32_be(data, value + 5)
+            self.end = value + 9
+        self._left = count // 2
+
+    def advance(self) -> bool:
+        """Go to the next entry; False if there is none."""
+        data = self.data
+        while self._left > 0:
+            self._left -= 1
+            start = self.end
+            try:
+                self.key_end = value_end(data, start, self._behind, "map")
+                self.end = value_end(data, self.key_end, self._behind, "map")
+            except DecodeError:
+                self._left = 0
+                return False
+            constructor: i64 = data[start]
+            if constructor == self._kind:
+                self.key = start + 2
+                return True
+            if constructor == self._kind | 0x10:
+                self.key = start + 5
+                return True
+        return False
+
+    def is_for(self, name: bytes) -> bool:
+        """Whether the key of the entry is this one."""
+        return self.key_end - self.key == len(name) and self.data.startswith(name, self.key)
