@@ -22,10 +22,10 @@ import structlog
 import uvloop
 
 from broker import __version__, logs
-from broker.adapters.letter091 import write_letter
+from broker.adapters.letters import write_letter
 from broker.adapters.receipt091 import write_receipt
 from broker.adapters.server import Server
-from broker.adapters.view091 import view_of
+from broker.adapters.views import view_of
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from broker import __version__
-from broker.adapters.view091 import view_of
+from broker.adapters.views import view_of
 from broker.auth.passwords import make_password
 from broker.auth.users import Users
 from broker.core.broker import Broker

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from pamqp.commands import Basic
 
-from broker.adapters.letter091 import write_letter
+from broker.adapters.letters import write_letter
 from broker.adapters.view091 import View091
-from broker.adapters.view091 import view_of as view_of_message
+from broker.adapters.views import view_of as view_of_message
 from broker.core.broker import Broker
 from broker.core.connection import Connection, Scheduler
 from broker.core.consumer import QueueConsumer

@@ -12,9 +12,9 @@ from pamqp.common import FieldTable
 
 from broker.adapters.access import Access, Origin
 from broker.adapters.connection091 import Connection091
-from broker.adapters.letter091 import write_letter
+from broker.adapters.letters import write_letter
 from broker.adapters.server import Server
-from broker.adapters.view091 import view_of
+from broker.adapters.views import view_of
 from broker.core.broker import Broker
 from broker.core.connection import Connection as CoreConnection
 from broker.core.connection import Scheduler

@@ -10,7 +10,7 @@ from broker.adapters import direct_reply
 from broker.adapters.access import QUEUE
 from broker.adapters.activity091 import check_notified
 from broker.adapters.leases import Leases
-from broker.adapters.selecting091 import SelectorFilter
+from broker.adapters.selecting import SelectorFilter
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import queue_named
 from broker.auth.terms import READ

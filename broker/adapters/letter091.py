@@ -8,7 +8,6 @@ from broker.adapters.redelivery import counted_fields
 from broker.adapters.view091 import View091
 from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Message
-from broker.core.ports import MessageStore
 from broker.core.view import MessageView
 from protocol.amqp091.deaths import X_DEATH, Death, add_death, decode_deaths, long_string, write_headers
 from protocol.amqp091.fields import Reader
@@ -21,15 +20,14 @@ _EXPIRED_WHILE: Final = b"x-expired-while"
 _EXPIRED: Final[tuple[bytes, ...]] = (_EXPIRED_BY, _EXPIRED_WHILE)
 
 
-def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadLetter:
-    """The dead letter of a message (LetterWriter).
+def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
+    """The dead letter of a message with this content (LetterWriter).
 
     The expiration goes, so that it does not die of that again, and so do the further routing keys if they are
     void. What a publisher wrote of deaths is not believed. Headers that do not decode are of no use to
-    anybody, and go too. Raises what MessageStore.load raises.
+    anybody, and go too.
     """
-    content = message.content
-    properties = Properties(store.load(message) if content is None else content)
+    properties = Properties(content)
     fields = _fields(properties)
     deaths = _deaths(fields) if message.died else []
     copies = _keys(fields)

@@ -6,8 +6,6 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.message import Message
-from broker.core.ports import MessageStore
 from broker.core.view import JMS_DELIVERY_MODE, JMS_FIELDS, PREFIX, MessageView, delivery_mode_name, plain
 from protocol.amqp091 import properties as p
 from protocol.amqp091.lookup import header_at, header_value, number, property_at, short_string
@@ -165,9 +163,3 @@ def marks(name: str, value: object) -> bytes:
     if name in _INDEXES:  # a property or a header: both have, as the last octet of the length, the same
         return bytes([len(raw) & 0xFF]) + raw if isinstance(value, str) else b""
     return named + b"S" + len(raw).to_bytes(4, "big") + raw if isinstance(value, str) else named
-
-
-def view_of(message: Message, store: MessageStore) -> ContentView:
-    """The view of a message that was published before. Raises what MessageStore.load raises."""
-    content = message.content
-    return ContentView(store.load(message) if content is None else content)

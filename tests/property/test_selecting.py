@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp.commands import Basic
 
-from broker.adapters.selecting091 import SelectorFilter
+from broker.adapters.selecting import SelectorFilter
 from broker.adapters.view091 import ContentView, View091
 from broker.core.entry import QueueEntry
 from broker.core.message import NOWHERE, Message

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from broker.adapters.selecting091 import SelectorFilter
+from broker.adapters.selecting import SelectorFilter
 from broker.admin.api import slices
 from broker.admin.api.messages import BYTES_MAX, look, take
 from broker.core.context import SCAN_BUDGET

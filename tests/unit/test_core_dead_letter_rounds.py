@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.view091 import view_of
+from broker.adapters.views import view_of
 from broker.core.delivery_limit import give_up_exhausted
 from broker.core.entry import AVAILABLE
 from broker.core.queue import Queue

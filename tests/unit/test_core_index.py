@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.selecting091 import SelectorFilter
+from broker.adapters.selecting import SelectorFilter
 from broker.core.consumer import QueueConsumer
 from broker.core.contexts import FILTERS_MAX
 from broker.core.entry import QueueEntry

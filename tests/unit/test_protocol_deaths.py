@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.letter091 import write_letter
+from broker.adapters.letters import write_letter
 from broker.core.letter import DeadLetter, Notice
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore

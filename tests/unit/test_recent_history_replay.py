@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.view091 import view_of
+from broker.adapters.views import view_of
 from broker.core.delaying import delayed_in
 from broker.core.message import DELAYED, TELLS_ARRIVAL, Message
 from broker.core.vhost import VirtualHost

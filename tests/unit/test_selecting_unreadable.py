@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from broker.adapters.selecting091 import SelectorFilter
+from broker.adapters.selecting import SelectorFilter
 from broker.core.message import Address, Message
 from broker.core.queue import Queue
 from broker.core.selector.selector import Selector

@@ -9,8 +9,8 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
-from broker.adapters.selecting091 import SelectorFilter
-from broker.adapters.view091 import view_of
+from broker.adapters.selecting import SelectorFilter
+from broker.adapters.views import view_of
 from broker.admin.api.body import Body
 from broker.admin.api.clientless import taker_of
 from broker.admin.api.durable import durable

@@ -1,0 +1,97 @@
+"""Writes into a message of AMQP 1.0 where and why it died. [RabbitMQ dead lettering]"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.adapters.amqp10.headers import raw_annotation
+from broker.adapters.amqp10.view import COPIES, View10
+from broker.core.letter import DeadLetter, Notice, Past
+from broker.core.message import Message
+from protocol.amqp10.annotations import reannotated
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.deaths import DEATHS, FIRST, LAST, Death, add_death, decode_deaths, encode_deaths
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.headers import header_section
+
+_ACQUIRED: Final = b"x-acquired-count"
+_RETURNED: Final = b"x-delivery-count"
+_EXPIRED_BY: Final = b"x-expired-by"
+_EXPIRED_WHILE: Final = b"x-expired-while"
+
+
+def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
+    """The dead letter of a message with this content (LetterWriter).
+
+    All that is told stands in the annotations, by the names of AMQP 0-9-1's headers but for x-opt-deaths. The
+    ttl leaves the header, so that it does not die of that again, and so do the further routing keys the
+    annotations if they are void. What a publisher wrote of deaths is not believed. Annotations that do not
+    decode are of no use to anybody, and go too. The bare message stays as it is.
+    """
+    view = View10(content)
+    copies = view.further_keys()
+    exchange = message.address.exchange
+    death = Death(
+        notice.queue,
+        notice.reason,
+        notice.date,
+        notice.date,
+        exchange,
+        [message.address.routing_key, *copies],
+        _ttl(message, view),
+    )
+    known = decode_deaths(raw_annotation(content, view.layout, DEATHS)) if message.died else []
+    deaths = add_death(known, death)
+    told: dict[bytes, object] = {}
+    for prefix in (LAST,) if message.died else (FIRST, LAST):
+        told[prefix + b"reason"] = death.reason
+        told[prefix + b"queue"] = death.queue
+        told[prefix + b"exchange"] = exchange
+    _add_past(told, notice.past)
+    without = [name for name in (_EXPIRED_BY, _EXPIRED_WHILE) if name not in told]
+    if not notice.keeps_keys:
+        copies = []
+        without.append(COPIES)
+    written = _written(message, view, without, deaths, told)
+    return DeadLetter(written, copies, [(each.queue, each.reason) for each in deaths], View10(written))
+
+
+def _add_past(told: dict[bytes, object], past: Past | None) -> None:
+    """How often the queue gave it out, and whose time was over."""
+    if past is None:
+        return
+    if past.deliveries > 0:
+        told[_ACQUIRED] = int(past.deliveries)
+        told[_RETURNED] = int(past.returns)
+    if past.expired_by:
+        told[_EXPIRED_BY] = past.expired_by
+        told[_EXPIRED_WHILE] = past.expired_while
+
+
+def _written(
+    message: Message, view: View10, without: list[bytes], deaths: list[Death], told: dict[bytes, object]
+) -> bytes:
+    """The content with a header that has no ttl, and with what is told in its annotations."""
+    layout = view.layout
+    header = view.header()
+    durable = message.persistent if layout.header == NONE else header.durable
+    section = reannotated(
+        view.content,
+        layout.annotations,
+        layout.annotations_end,
+        without,
+        [DEATHS, *told],
+        [encode_deaths(deaths), *[encode(value) for value in told.values()]],
+    )
+    return b"".join(
+        (
+            header_section(durable, view.priority(), NONE, header.first_acquirer, header.delivery_count),
+            section,
+            view.content[layout.bare :],
+        )
+    )
+
+
+def _ttl(message: Message, view: View10) -> int:
+    """Milliseconds, NONE if the message had none."""
+    return int(message.expiration if message.expiration >= 0 else view.header().ttl)

@@ -1,0 +1,64 @@
+"""What a selector lets pass, asked of content as it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from broker.adapters.amqp10.view import View10
+from broker.adapters.selecting091 import Sieve091
+from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter
+from broker.core.message import Message
+from broker.core.ports import MessageStore
+from broker.core.selector.selector import Selector
+from protocol.amqp10.sections import is_sections
+
+
+@final
+class SelectorFilter(EntryFilter):
+    """The entries whose messages a selector is true for.
+
+    `trouble`: who is told, once, that content cannot be read. That is unknown then, and does not pass: the
+    look may be on behalf of somebody else, whose connection it must not close. None: who asks gets an error.
+    """
+
+    def __init__(
+        self, selector: Selector, store: MessageStore, trouble: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(selector.canonical)
+        self.selector = selector
+        self.demands = selector.demands
+        self._sieve = Sieve091(selector)
+        self._store = store
+        self._trouble = trouble
+        self._told = False
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether the selector is true for the message (EntryFilter).
+
+        Raises what the store raises, if nobody else is told of trouble.
+        """
+        content = entry.message.content
+        if content is None:
+            content = self._load(entry.message)
+            if content is None:
+                return False
+        if is_sections(content):
+            return self.selector.matches(View10(content))
+        return self._sieve.passes(content)
+
+    def _load(self, message: Message) -> bytes | None:
+        trouble = self._trouble
+        if trouble is None:
+            return self._store.load(message)
+        try:
+            return self._store.load(message)
+        except Exception as error:  # the disk does not give it back, or not now
+            if not self._told:
+                self._told = True
+                trouble(
+                    f"a selector passes by what cannot be read: '{self.key}', message {message.sequence}: "
+                    f"{type(error).__name__}: {error}"
+                )
+            return None
