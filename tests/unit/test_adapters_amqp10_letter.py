@@ -10,8 +10,10 @@ from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.vhost import VirtualHost
+from protocol.amqp10.constructors import NONE
 from protocol.amqp10.deaths import Death, decode_deaths, encode_deaths
 from protocol.amqp10.decoding import decode, decode_typed
+from protocol.amqp10.headers import header_section
 from protocol.amqp10.types import Array, Map, Symbol, Timestamp, Uint, Ulong
 from tests.amqp10_values import described
 from tests.clock import HandClock
@@ -153,6 +155,13 @@ def test_the_expiration_that_counted_is_told() -> None:
     new.expiration = 50
     assert deaths(die(new))[0].ttl == 50
     assert deaths(die(message(content10())))[0].ttl == -1
+
+
+def test_the_rest_of_the_header_stays() -> None:
+    content = header_section(True, 3, 60, True, 2) + bare10(**BARE)
+    letter = die(message(content))
+    assert letter.content.startswith(header_section(True, 3, NONE, True, 2) + b"\0\x53\x72")
+    assert View10(die(message(content10(**BARE))).content).priority() == NONE
 
 
 def test_further_keys_are_told_and_go_if_they_are_void() -> None:
