@@ -53,7 +53,7 @@ _JMS_PLACES: Final = {
 class View10(MessageView):
     """What stands in front of the body of a message that is kept. What is malformed is not there.
 
-    Headers are as `headers` has them.
+    Which headers it has is said in the module `headers`. Nothing is raised whatever the content is.
     """
 
     def __init__(self, content: bytes) -> None:
