@@ -62,10 +62,7 @@ class Connection091(ServedConnection):
         self.wire = Wire(self, FRAME_BYTES_MAX)
         self.owing: list[Confirms] = []  # channels that owe their publisher an answer at the turn's end
         self.handshake: Handshake | None = Handshake(self)
-        self.publishes = False
-        self.braked = False
         self.held: HeldPublisher | None = None
-        self.leaving = False  # its virtual host is gone: it is about to be closed
         self._turns = Turns(self)
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
@@ -127,6 +124,14 @@ class Connection091(ServedConnection):
         """Take no more frames, but read on."""
         self._holds |= reason
         self.wire.suspend()
+
+    def kept_bytes(self) -> i64:
+        """How much of what was read is kept back (ServedConnection)."""
+        return len(self.wire.kept())
+
+    def is_deaf(self) -> bool:
+        """Whether nothing is listened to any more (ServedConnection)."""
+        return self.wire.stopped
 
     def release(self, reason: i64) -> None:
         """Go on, unless there is another reason not to."""

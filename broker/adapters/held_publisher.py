@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from broker.adapters.server import HELD_FOR_SHORTAGE
+from broker.adapters.shortage import Held
 from protocol.amqp091 import methods
 from protocol.amqp091.closing import asks_to_close
 
@@ -20,7 +21,7 @@ _log = structlog.get_logger("amqpd.connection")
 
 
 @final
-class HeldPublisher:
+class HeldPublisher(Held):
     """A connection of AMQP 0-9-1 that has published during a shortage.
 
     Its frames are kept back. It is still read from until that is KEPT_BYTES_MAX, so that its heartbeats are
@@ -50,7 +51,7 @@ class HeldPublisher:
             connection.edge.hold(HELD_FOR_SHORTAGE)
 
     def end(self) -> None:
-        """There is enough again."""
+        """There is enough again (Held)."""
         connection = self.connection
         self.forget()
         if self._told and connection.is_open():

@@ -12,6 +12,7 @@ from protocol.errors import RESOURCE_ERROR, ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
+    from broker.adapters.served import ServedConnection
 
 UNSYNCED_BYTES_MAX: Final = 8388608  # appended and not on disk yet: beyond it who publishes is read no more
 FAR_BEHIND_BYTES: Final = 67108864  # beyond it all publishers wait, also those who have sent nothing lately
@@ -43,7 +44,7 @@ def await_durable(connection: Connection091, reply: bytes) -> None:
     connection.server.store.wait(DurableReply(connection, reply))
 
 
-def brake(connection: Connection091) -> None:
+def brake(connection: ServedConnection) -> None:
     """The log is behind: have the publisher wait, or all of them.
 
     However many there are, a batch stays far below the 4 GiB that its header can tell.
@@ -59,7 +60,7 @@ def brake(connection: Connection091) -> None:
 class LogBrake(DurableWaiter):
     """Holds a publisher back while the log is behind: its batches stay small, and so do memory and stalls."""
 
-    def __init__(self, connection: Connection091) -> None:
+    def __init__(self, connection: ServedConnection) -> None:
         self.connection = connection
 
     def on_durable(self, batch: i64) -> None:
@@ -75,7 +76,7 @@ class LogBrake(DurableWaiter):
         self.connection.edge.release(HELD_FOR_LOG)
 
 
-def wait_for_log(connection: Connection091) -> None:
+def wait_for_log(connection: ServedConnection) -> None:
     """Read nothing from a connection until what has been appended is on disk."""
     connection.braked = True
     connection.edge.hold(HELD_FOR_LOG)

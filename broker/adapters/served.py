@@ -13,7 +13,7 @@ class ServedConnection(Connection):
     """What one client has open. Created by the transport after the protocol header, gone with the socket.
 
     `heartbeat`: seconds; the transport sends AMQP 0-9-1 heartbeats and hangs up without them; 0: it does
-    neither.
+    neither. `publishes`: it may be ahead of the log; `braked`: it was, and is not read from.
     """
 
     def __init__(self, server: Server, scheduler: Scheduler, edge: Edge, origin: Origin) -> None:
@@ -26,6 +26,9 @@ class ServedConnection(Connection):
         self.user = ""
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0
+        self.publishes = False
+        self.braked = False
+        self.leaving = False  # its virtual host is gone: it is about to be closed
 
     def is_open(self) -> bool:
         """Whether the handshake is over."""
@@ -37,6 +40,26 @@ class ServedConnection(Connection):
 
     def receive(self, data: bytes) -> None:
         """Take the next bytes from the socket; ends the turn with one write."""
+        raise NotImplementedError
+
+    def keep_back(self, reason: i64) -> None:
+        """Take no more frames, but read on, until every reason for it has been released."""
+        raise NotImplementedError
+
+    def release(self, reason: i64) -> None:
+        """Go on, unless there is another reason not to."""
+        raise NotImplementedError
+
+    def kept_bytes(self) -> i64:
+        """How much has been read that no frame has been taken from."""
+        raise NotImplementedError
+
+    def is_deaf(self) -> bool:
+        """Whether it takes no frames any more."""
+        raise NotImplementedError
+
+    def log_is_behind(self) -> None:
+        """Read nothing more from whoever publishes until what has been appended is on disk."""
         raise NotImplementedError
 
     def force_close(self, reason: str) -> None:

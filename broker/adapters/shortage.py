@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from broker.adapters.connections import Connections
 
-if TYPE_CHECKING:
-    from broker.adapters.held_publisher import HeldPublisher
+
+class Held:
+    """Somebody who publishes and is held."""
+
+    def end(self) -> None:
+        """There is enough again."""
+        raise NotImplementedError
 
 
 @final
@@ -22,7 +27,7 @@ class Shortage:
         self.memory = False
         self.disk = False
         self.reason = ""
-        self.held: dict[HeldPublisher, None] = {}
+        self.held: dict[Held, None] = {}
         self._connections = connections
 
     def update(self, memory: bool, disk: bool) -> None:

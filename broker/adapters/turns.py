@@ -9,7 +9,7 @@ from broker.core.allowance import Worker
 from broker.core.schedule import Alarm
 
 if TYPE_CHECKING:
-    from broker.adapters.connection091 import Connection091
+    from broker.adapters.served import ServedConnection
 
 KEPT_BYTES_MAX: Final = 1048576  # with more, no more is read before the next turn
 
@@ -23,7 +23,7 @@ class Turns(Worker):
     before all is done, that is done first; if the connection is closed, the rest is dropped.
     """
 
-    def __init__(self, connection: Connection091) -> None:
+    def __init__(self, connection: ServedConnection) -> None:
         self._connection = connection
         self._next = _NextTurn(self)
         self._ended: str | None = None  # why the socket has gone, if it has
@@ -31,14 +31,14 @@ class Turns(Worker):
     def give_way(self) -> None:
         """Take no more frames in this turn (Worker)."""
         connection = self._connection
-        if not connection.wire.stopped:
+        if not connection.is_deaf():
             connection.keep_back(HELD_FOR_TURN)
             schedule = connection.server.broker.schedule
             schedule.set(self._next, schedule.now())
 
     def end_later(self, reason: str) -> bool:
         """The socket has gone: whether the connection ends when what was received is done."""
-        if self._next.due == 0 or self._connection.wire.stopped:
+        if self._next.due == 0 or self._connection.is_deaf():
             return False
         self._ended = reason
         return True
@@ -48,7 +48,7 @@ class Turns(Worker):
         connection = self._connection
         connection.release(HELD_FOR_TURN)
         if self._next.due != 0:
-            if len(connection.wire.kept()) > KEPT_BYTES_MAX:
+            if connection.kept_bytes() > KEPT_BYTES_MAX:
                 connection.edge.hold(HELD_FOR_TURN)
         elif self._ended is not None:
             reason, self._ended = self._ended, None

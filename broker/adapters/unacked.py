@@ -199,6 +199,19 @@ class Unacked:
             i += 1
         return found
 
+    def between(self, first: i64, last: i64) -> list[i64]:
+        """Tags of what is outstanding from `first` to `last`, oldest first; looks at each slot between."""
+        found: list[i64] = []
+        if self._stragglers is not None and last > 0 and first < self.base:
+            found = [tag for tag in self._stragglers.up_to(last) if first <= tag <= last]
+        i = max(first - self.base, 0)
+        end: i64 = min(last - self.base + 1, len(self._entries))
+        while i < end:
+            if self._entries[i] is not None:
+                found.append(self.base + i)
+            i += 1
+        return found
+
     def forget(self, most: i64) -> i64:
         """Forget up to `most` deliveries, the latest first, settled ones too; returns how many those were."""
         count: i64 = min(most, len(self._entries))

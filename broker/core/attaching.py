@@ -29,7 +29,6 @@ from broker.core.entry import QueueEntry
 from broker.core.errors import AccessRefused
 from broker.core.exclusive import Election
 from broker.core.notifying import notify_consumer, pass_baton
-from broker.core.outcome import CRASH
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -92,7 +91,7 @@ def _what_holds_all(queue: Queue) -> i64:
     return blockers
 
 
-def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
+def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64) -> None:
     """Let `consumer` go, then release `held`, which is lost with it, then have somebody be relied upon."""
     if consumer.state != REMOVED:
         forget(queue, consumer)
@@ -105,7 +104,7 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry]) -> Non
         if queue.rules is not None:
             queue.rules.touch()
     if held:
-        queue.release(held, consumer, CRASH)
+        queue.release(held, consumer, outcome)
     if queue.discipline is not None:
         queue.discipline.detached(consumer)
     if queue.election is not None:

@@ -22,7 +22,7 @@ from broker.core.exclusive import Election
 from broker.core.expiry import is_late_for
 from broker.core.message import Message
 from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one
-from broker.core.outcome import NACK
+from broker.core.outcome import CRASH, NACK
 from broker.core.ports import MessageStore
 from broker.core.replacing import placed
 from broker.core.returning import give_back
@@ -157,13 +157,13 @@ class Queue:
         """
         attach(self, consumer)
 
-    def remove_consumer(self, consumer: QueueConsumer, held: list[QueueEntry]) -> None:
+    def remove_consumer(self, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64 = CRASH) -> None:
         """Detach `consumer` and release `held`, which it had acquired: [] for basic.cancel, which keeps them.
 
         When a session or connection goes, call its `close_targets` first, or one of its consumers catches
         what another one returns. Detaching a detached consumer only releases.
         """
-        detach(self, consumer, held)
+        detach(self, consumer, held, outcome)
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer's target wants work, or wants none. Called by targets only."""

@@ -8,11 +8,11 @@ from mypy_extensions import i64
 
 from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import DELIVERY_LIMIT
-from broker.core.delivery_limit import give_up, is_exhausted, note_delivery
+from broker.core.delivery_limit import append_count, give_up, is_exhausted, note_delivery
 from broker.core.discarding import discard_all
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.offering import offer_again
-from broker.core.outcome import RECOVER
+from broker.core.outcome import RECOVER, RELEASED
 from broker.core.replacing import replace_outdated
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
     back = entries
     outdated: list[QueueEntry] = []
     exhausted: list[QueueEntry] = []
+    if outcome == RELEASED and retry is None:
+        _do_not_count(queue, entries, consumer)
     if retry is not None or queue.delivery_limit >= 0 or queue.entries.latest is not None:
         back = [entry for entry in entries if entry.is_with(consumer)]
         back = _sort_out(queue, back, outcome, outdated, exhausted)
@@ -52,6 +54,15 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         discipline.wake()
     if outdated or exhausted:
         _let_go(queue, consumer, outdated, exhausted)
+
+
+def _do_not_count(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+    """The deliveries of `entries` were not even tried. [amqp-1.0 3.4.4]"""
+    for entry in entries:
+        if entry.is_with(consumer):
+            entry.uncounted += 1
+            if queue.counts:
+                append_count(queue, entry)
 
 
 def _sort_out(

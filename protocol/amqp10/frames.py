@@ -72,6 +72,10 @@ class Frames:
             if not self._reach(have, need):
                 return False
 
+    def kept(self) -> i64:
+        """Bytes that are in no frame which has been taken."""
+        return len(self.data) - self._p + self._later_bytes
+
     def protocol_header(self) -> bytes | None:
         """Take the next eight bytes, which are no frame; None if they have not all arrived."""
         while True:

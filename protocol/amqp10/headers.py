@@ -17,15 +17,26 @@ _FIELDS: Final = 5
 
 @final
 class Header:
-    """A header's scalars; those of a message that has none, until one is read. `ttl` is in ms, or NONE."""
+    """A header's scalars; those of a message that has none, until one is read. `ttl` is in ms, or NONE.
+
+    `has_priority`: it has one of its own.
+    """
 
     def __init__(self) -> None:
         self.durable = False
         self.priority: i64 = PRIORITY_DEFAULT
+        self.has_priority = False
         self.ttl: i64 = NONE
         self.first_acquirer = False
         self.delivery_count: i64 = 0
         self._fields = Fields()
+
+    def clear(self) -> None:
+        """There is none."""
+        self.durable = self.has_priority = self.first_acquirer = False
+        self.priority = PRIORITY_DEFAULT
+        self.ttl = NONE
+        self.delivery_count = 0
 
     def read(self, data: bytes, value: i64, end: i64) -> None:
         """Take the header whose value lies from `value` to `end`. Raises DecodeError."""
@@ -33,7 +44,8 @@ class Header:
         fields.open_list(data, value, end, "header", _FIELDS)
         self.durable = fields.boolean("durable")
         priority = fields.ubyte("priority")
-        self.priority = PRIORITY_DEFAULT if priority == NONE else priority
+        self.has_priority = priority != NONE
+        self.priority = priority if self.has_priority else PRIORITY_DEFAULT
         self.ttl = fields.uint("ttl")
         self.first_acquirer = fields.boolean("first-acquirer")
         count = fields.uint("delivery-count")

@@ -9,10 +9,13 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.adapters.access import Origin
-from broker.adapters.amqp10 import opening
-from broker.adapters.amqp10.control import control
+from broker.adapters.amqp10 import ending
+from broker.adapters.amqp10.hearing import Hearing
+from broker.adapters.amqp10.held_credit import HeldCredit
 from broker.adapters.amqp10.idle import Idle
 from broker.adapters.amqp10.login import SaslLogin
+from broker.adapters.amqp10.owed import Owed
+from broker.adapters.amqp10.routes import Routes
 from broker.adapters.amqp10.sessions import Sessions
 from broker.adapters.amqp10.states import (
     AUTHENTICATED,
@@ -22,21 +25,19 @@ from broker.adapters.amqp10.states import (
     OPENED,
     OPENING,
 )
-from broker.adapters.handshake091 import FRAME_BYTES_MAX, STRANGER_BYTES_MAX
+from broker.adapters.connection091 import FLUSH_BYTES_MIN, UNREAD_BYTES_MAX
+from broker.adapters.large_bodies import OUTPUT_KEPT_MAX
+from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.served import ServedConnection
-from broker.adapters.server import HELD, HELD_FOR_END, Edge, Server
-from broker.core.allowance import METHOD, PAYLOAD
+from broker.adapters.server import HELD_FOR_END, HELD_FOR_PEER, Edge, Server
 from broker.core.connection import Scheduler
 from broker.core.vhost import VirtualHost
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.conditions import (
     CONNECTION_FORCED,
-    FRAMING_ERROR,
     INTERNAL_ERROR,
-    PeerError,
 )
-from protocol.amqp10.frames import AMQP_FRAME, FRAME_MAX_MIN, SASL_FRAME, Frames, frame
-from protocol.amqp10.performatives import Close
+from protocol.amqp10.frames import FRAME_MAX_MIN, frame
 from protocol.amqp10.types import Composite
 from protocol.sniff import AMQP_1_0
 
@@ -57,18 +58,19 @@ class Connection10(ServedConnection):
         self.secured = secured
         self.container = ""  # the name that the peer has
         self.virtual_host: VirtualHost | None = None
+        self._routes: Routes | None = None
         self.frame_max: i64 = FRAME_MAX_MIN  # of frames that the peer takes
         self.channel_max: i64 = 0
         self.out = BytesWriter()
         self.login: SaslLogin | None = SaslLogin(self)
         self.mapped = Sessions(self)
         self.idle = Idle(self)
+        self.owing: list[Owed] = []  # sessions that have something to say at the turn's end
         self.spoke = False
         self.heard = False
-        self._frames = Frames(SASL_FRAME, FRAME_BYTES_MAX, 0)
-        self._stranger_bytes: i64 = 0
-        self._holds: i64 = 0  # reasons for which frames are kept back
-        self._taking = False
+        self.hearing = Hearing(self)
+        self._unread: i64 = 0  # bytes of answers since the peer stopped reading
+        self._held: HeldCredit | None = None
 
     def is_open(self) -> bool:
         """Whether both sides have said open, and neither has said close."""
@@ -80,6 +82,12 @@ class Connection10(ServedConnection):
             self.login.start()
         self.flush()
 
+    @property
+    def routes(self) -> Routes:
+        """Where its messages go, once it is open."""
+        assert self._routes is not None, "what is sent before it is open is refused"
+        return self._routes
+
     # -- in
 
     def receive(self, data: bytes) -> None:
@@ -87,61 +95,15 @@ class Connection10(ServedConnection):
         if self.state == CLOSED:
             return
         self.heard = True
-        if self.login is not None:
-            self._stranger_bytes += len(data)
-        self._frames.append(data)
-        self._take()
-
-    def _take(self) -> None:
-        """Handle the frames that have arrived, until there is a reason not to. No error leaves here."""
-        if self._taking:
-            return
-        self._taking = True
-        try:
-            if self.login is not None and self._stranger_bytes > STRANGER_BYTES_MAX:
-                raise PeerError(FRAMING_ERROR, f"more than {STRANGER_BYTES_MAX} bytes before the log-in")
-            while self._holds == 0 and self.state != CLOSED:
-                if self.state == AUTHENTICATED:
-                    if not self._take_header():
-                        break
-                elif self._frames.advance():
-                    self._take_frame()
-                else:
-                    break
-        except PeerError as error:
-            self.fail(error.condition, error.text)
-        except Exception:
-            self.internal_error()
-        self._taking = False
-        self.flush()
-
-    def _take_header(self) -> bool:
-        """The header of AMQP behind the layer of SASL; False if it has not arrived. [amqp-1.0 5.3.2]"""
-        header = self._frames.protocol_header()
-        if header is None:
-            return False
-        if header != AMQP_1_0:
-            raise PeerError(FRAMING_ERROR, f"protocol header {header.hex()} behind the log-in")
-        self.begin_amqp()
-        return True
-
-    def _take_frame(self) -> None:
-        frames = self._frames
-        data, start, end = frames.data, frames.start, frames.end
-        if self.login is not None:
-            self.login.on_frame(data, start, end)
-            return
-        if start < end:  # else it is there, and has nothing to say
-            self.server.broker.schedule.allowance.use(METHOD + (end - start) // PAYLOAD)
-            if self.state != OPENED or not self.mapped.take(frames.channel, data, start, end):
-                control(self, frames.channel, data, start, end)
+        self.hearing.hear(data)
+        if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
+            brake(self)
 
     def begin_amqp(self) -> None:
         """The peer is let in, and the layer of AMQP begins. [amqp-1.0 2.2]"""
         self.login = None
         self.state = OPENING
-        self._frames.kind = AMQP_FRAME
-        self._frames.size_max = max(self.server.frame_max, FRAME_MAX_MIN)
+        self.hearing.begin_amqp(self.server.frame_max)
         self.out.write(AMQP_1_0)
 
     def logged_in(self) -> None:
@@ -152,31 +114,42 @@ class Connection10(ServedConnection):
         else:
             self.begin_amqp()
 
-    def opened(self) -> None:
+    def opened(self, virtual_host: VirtualHost) -> None:
         """Both sides have said open."""
+        self.virtual_host = virtual_host
+        self._routes = Routes(self, virtual_host)
         self.state = OPENED
-
-    def is_held(self) -> bool:
-        """Whether this side reads nothing at the moment."""
-        return self._holds != 0
 
     def set_channel_max(self, channel_max: i64) -> None:
         """Take no frames on channels above this one. [amqp-1.0 2.7.1]"""
         self.channel_max = channel_max
-        self._frames.channel_max = channel_max
+        self.hearing.frames.channel_max = channel_max
 
     def hold(self, reason: i64) -> None:
         """Take no more frames, and read no more, until every reason for it has been released."""
-        self._holds |= reason
+        self.keep_back(reason)
         self.edge.hold(reason)
 
+    def keep_back(self, reason: i64) -> None:
+        """Take no more frames, but read on (ServedConnection)."""
+        self.hearing.holds |= reason
+
+    def kept_bytes(self) -> i64:
+        """How much of what was read is in no frame that has been taken (ServedConnection)."""
+        return self.hearing.frames.kept()
+
+    def is_deaf(self) -> bool:
+        """Whether nothing is listened to any more (ServedConnection)."""
+        return self.state == CLOSED
+
     def release(self, reason: i64) -> None:
-        """Go on, unless there is another reason not to."""
-        if self._holds & reason:
-            self._holds &= ~reason
+        """Go on, unless there is another reason not to (ServedConnection)."""
+        hearing = self.hearing
+        if hearing.holds & reason:
+            hearing.holds &= ~reason
             self.edge.release(reason)
-            if self._holds == 0:
-                self._take()
+            if hearing.holds == 0:
+                hearing.take()
 
     # -- out
 
@@ -184,12 +157,83 @@ class Connection10(ServedConnection):
         """Say something, at the end of the turn."""
         self.out.write(frame(channel, encode_composite(performative)))
 
+    def end_turn(self) -> None:
+        """Have the sessions say what they owe, and write it.
+
+        A peer that asks on and reads nothing has to wait. Deliveries do not count: they stop by themselves.
+        """
+        if self.owing:
+            self.say_owed()
+        size: i64 = len(self.out)
+        self.flush()
+        if self.blocked:
+            self._unread += size
+            if self._unread > UNREAD_BYTES_MAX and self.state == OPENED:
+                self.hold(HELD_FOR_PEER)
+
+    def say_owed(self) -> None:
+        """Have the sessions say what they owe."""
+        owing, self.owing = self.owing, []
+        for owed in owing:
+            owed.end_turn()
+
     def flush(self) -> None:
         """Write what the turn has produced, once."""
-        if len(self.out) > 0:
+        out = self.out
+        if len(out) > 0:
             self.spoke = True
-            self.edge.write(self.out.getvalue())
-            self.out = BytesWriter()
+            self.edge.write(out.getvalue())
+            if len(out) > OUTPUT_KEPT_MAX:
+                self.out = BytesWriter()
+            else:
+                out.truncate(0)
+
+    def pump(self, budget: i64) -> None:
+        """Deliver to this client, and write what that produced (Connection)."""
+        if self.leaving:
+            self.scheduled = False
+            return
+        if self.state != OPENED or self.edge.is_closing():
+            self.set_blocked(True)  # what is written to a dying socket only comes back redelivered
+        self.full = False
+        try:
+            more = self.mapped.send_on()
+            super().pump(budget)
+        except Exception:  # a message that cannot be read back, say
+            self.internal_error()
+            more = False
+        self.full = False
+        if more:
+            self.schedule()
+        if self.owing or not self.scheduled or len(self.out) >= FLUSH_BYTES_MIN:
+            self.end_turn()  # else another turn follows at once, and one write will do for both
+
+    def set_blocked(self, blocked: bool) -> None:
+        """The transport is full (True), or takes data again (False)."""
+        super().set_blocked(blocked)
+        if not blocked:
+            self._unread = 0
+            self.flush()  # what was written meanwhile and got no turn
+            if not self.blocked:
+                self.schedule()
+                self.release(HELD_FOR_PEER)
+
+    def hold_credit(self) -> None:
+        """The machine is short of something: allow publishers no more until it is not."""
+        if self._held is None:
+            self._held = HeldCredit(self)
+
+    def forget_held(self) -> None:
+        """It is held no longer, as it ends."""
+        if self._held is not None:
+            self._held.forget()
+            self._held = None
+
+    def give_credit(self) -> None:
+        """Allow them more again."""
+        self._held = None
+        self.mapped.top_up()
+        self.end_turn()
 
     # -- the end
 
@@ -204,84 +248,49 @@ class Connection10(ServedConnection):
             return
         _log.warning("connection error", peer=self.peer, user=self.user, condition=condition, reason=text)
         if self.state in (AUTHENTICATING, AUTHENTICATED):  # the peer cannot be told
-            self.drop()
+            ending.drop(self)
             return
-        self.close(condition, text)
-
-    def close(self, condition: str, text: str) -> None:
-        """Send close with an error, and open before it if that has not been said."""
-        if self.state == OPENING:
-            opening.refuse(self)
-        self._let_go()
-        self.state = CLOSING
-        self.write(opening.close_with(condition, text))
-        self._holds = 0
-        self.edge.release(HELD)
-        self.edge.closing(CLOSING_SECONDS)
-        self.flush()
-
-    def closed_by_peer(self) -> None:
-        """Answer the peer's close. [amqp-1.0 2.4.3]"""
-        self._let_go()
-        self.write(Close())
-        self.end()
-
-    def end(self) -> None:
-        """Nothing more is to be said: the output ends, and the peer closes."""
-        self.state = CLOSED
-        self.flush()
-        self.edge.release(HELD)
-        self.edge.end_output()
-
-    def drop(self) -> None:
-        """Close the socket without a word. What was written before is still sent."""
-        self._let_go()
-        self.state = CLOSED
-        self.flush()
-        self.edge.close()
+        ending.close(self, condition, text)
 
     def lost(self, reason: str) -> None:
         """The socket is gone."""
-        if self.state == OPENED:
-            why = reason or "closed by the peer"
-            _log.info("connection lost", peer=self.peer, user=self.user, reason=why)
-        self._let_go()
-        self.state = CLOSED
-        self.out = BytesWriter()
-
-    def _let_go(self) -> None:
-        """Everything that the connection holds goes back."""
-        self.idle.stop()
-        self.mapped.let_go()
-        if self.login is not None:
-            self.login.abandon()
-        if self.virtual_host is not None:
-            self.server.connections.remove(self, self.user, self.virtual_host.name)
-            self.virtual_host.delete_exclusive_queues(self)
+        if not self.hearing.turns.end_later(reason):
+            ending.lost(self, reason)
 
     def force_close(self, reason: str) -> None:
         """Close the connection (OpenConnection)."""
         if self.state == OPENED:
-            self.close(CONNECTION_FORCED, reason)
+            ending.close(self, CONNECTION_FORCED, reason)
         else:
             self.edge.close()
 
     def rights_changed(self) -> None:
         """What the user may do has changed (OpenConnection)."""
+        if self._routes is not None:
+            self._routes.forget()
+        for session in self.mapped.all():
+            session.rights_changed()
+        self.end_turn()
 
     def shortage_began(self) -> None:
-        """Whatever publishes has to be held (OpenConnection)."""
+        """Publishers have what they were allowed, and get no more (OpenConnection)."""
 
     def log_is_behind(self) -> None:
-        """Publish nothing more until the log has caught up (OpenConnection)."""
+        """Read nothing more from a publisher until it has caught up (OpenConnection)."""
+        if self.publishes and not self.braked:
+            wait_for_log(self)
 
     def vhost_deleted(self) -> None:
-        """Hear nothing more until `force_close` follows (OpenConnection)."""
+        """Hear nothing more, and be sent nothing, until `force_close` follows (OpenConnection)."""
+        self.leaving = True
         self.hold(HELD_FOR_END)
 
     def forget_deliveries(self, most: i64) -> i64:
         """Forget up to `most` that are outstanding, of queues that are gone (OpenConnection)."""
-        return 0
+        left = most
+        for session in self.mapped.all():
+            left -= session.unsettled.forget(left)
+        return most - left
 
     def channels_open(self) -> int:
         """How many sessions it has (OpenConnection)."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.ending import closed_by_peer, end_output
 from broker.adapters.amqp10.opening import open_connection
 from broker.adapters.amqp10.states import CLOSING, OPENING
 from protocol.amqp10.composing import decode_composite
@@ -34,7 +35,7 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
     performative = decode(data, start, end)
     if connection.state == CLOSING:
         if isinstance(performative, Close):
-            connection.end()
+            end_output(connection)
     elif connection.state == OPENING:
         if not isinstance(performative, Open):
             raise PeerError(ILLEGAL_STATE, f"{name_of(performative)} where open is expected")
@@ -45,7 +46,7 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
         if performative.error is not None:
             reason = f"{performative.error.condition}: {performative.error.description}"
             _log.info("connection closed by the peer", peer=connection.peer, reason=reason)
-        connection.closed_by_peer()
+        closed_by_peer(connection)
     else:
         raise PeerError(NOT_ALLOWED, f"{name_of(performative)} on a connection that is open")
 

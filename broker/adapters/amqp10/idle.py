@@ -91,7 +91,7 @@ class _Ear(Alarm):
     def ring(self) -> None:
         """Look (Alarm)."""
         connection = self._connection
-        self._silent = 0 if connection.heard or connection.is_held() else self._silent + self._period
+        self._silent = 0 if connection.heard or connection.hearing.holds != 0 else self._silent + self._period
         connection.heard = False
         if self._silent >= self._allowed:
             text = f"nothing has come for {self._silent} ms"

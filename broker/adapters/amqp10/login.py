@@ -8,6 +8,7 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.access import Login
+from broker.adapters.amqp10.ending import end_output
 from broker.adapters.server import HELD_FOR_REPLY
 from protocol.amqp10.composing import decode_composite, encode_composite
 from protocol.amqp10.conditions import FRAMING_ERROR, ILLEGAL_STATE, PeerError
@@ -55,7 +56,7 @@ class SaslLogin:
             self._begin(ANONYMOUS, b"")
         else:
             connection.out.write(AMQP_1_0_SASL)
-            connection.end()
+            end_output(connection)
 
     def on_frame(self, data: bytes, start: i64, end: i64) -> None:
         """Take one frame. Raises PeerError, for which the connection is dropped."""
@@ -140,7 +141,7 @@ class SaslLogin:
         )
         if connection.secured:
             self._say(SaslOutcome(code=REFUSED))
-        connection.end()
+        end_output(connection)
 
     def _say(self, performative: Composite) -> None:
         self.connection.out.write(frame(0, encode_composite(performative), SASL_FRAME))

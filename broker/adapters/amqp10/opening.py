@@ -45,12 +45,11 @@ def open_connection(connection: Connection10, peer: Open) -> None:
     connection.frame_max = peer.max_frame_size
     connection.container = peer.container_id
     virtual_host = _vhost(connection, peer.hostname)
-    connection.virtual_host = virtual_host
     connection.rights = Rights(server.access, connection.user, virtual_host.name)
     connection.set_channel_max(min(peer.channel_max, SESSIONS_MAX))
     server.connections.add(connection, connection.user, virtual_host.name)
     say_open(connection, {})
-    connection.opened()
+    connection.opened(virtual_host)
     allowed: int = server.heartbeat * 2000
     connection.idle.start(asked, allowed)
     _log.info(
@@ -88,8 +87,12 @@ def say_open(connection: Connection10, properties: dict[str, object]) -> None:
 
 def close_with(condition: str, text: str) -> Close:
     """A close that says why, in a frame that every peer takes."""
-    short = text.encode()[:DESCRIPTION_BYTES_MAX].decode(errors="ignore")
-    return Close(error=Error(condition=condition, description=short))
+    return Close(error=Error(condition=condition, description=shortened(text)))
+
+
+def shortened(text: str) -> str:
+    """As much of a description as the frames of every peer hold."""
+    return text.encode()[:DESCRIPTION_BYTES_MAX].decode(errors="ignore")
 
 
 def _vhost(connection: Connection10, hostname: str | None) -> VirtualHost:

@@ -1,4 +1,4 @@
-"""One session of an AMQP 1.0 connection: its windows and the handles of its links. [amqp-1.0 2.5]"""
+"""One session of an AMQP 1.0 connection: its windows, its links and what is unsettled. [amqp-1.0 2.5]"""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.halves import Halves
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.linking import attach_link
+from broker.adapters.amqp10.opening import shortened
+from broker.adapters.amqp10.owed import Owed
+from broker.adapters.amqp10.settling import settle
+from broker.adapters.amqp10.target import Target10
+from broker.adapters.unacked import Unacked
 from broker.core.session import Session
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import (
     FRAMING_ERROR,
+    HANDLE_IN_USE,
+    INVALID_FIELD,
     NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     UNATTACHED_HANDLE,
     PeerError,
 )
@@ -21,11 +30,15 @@ from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.flows import Flow
 from protocol.amqp10.outgoing import flow as flow_frame
 from protocol.amqp10.performatives import Attach, Begin, Detach, End
+from protocol.amqp10.serials import distance
 from protocol.amqp10.transfers import Transfer
+from protocol.amqp10.types import Composite
 from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
+    from broker.adapters.amqp10.outgoing import OutgoingLink
+    from broker.core.vhost import VirtualHost
 
 LINKS_MAX: Final = 255  # the highest handle
 WINDOW_BYTES: Final[i64] = 16777216  # of transfers that the peer may send before it hears of more
@@ -37,18 +50,29 @@ _log = structlog.get_logger("amqpd.session")
 
 @final
 class Session10(Session):
-    """A session that the peer has begun. Its channel and its handles are the peer's, in both directions."""
+    """A session that the peer has begun. Its channel and its handles are the peer's, in both directions.
 
-    def __init__(self, connection: Connection10, channel: i64, begin: Begin) -> None:
+    `unsettled`: what it has been sent, by the numbers 1, 2, ... of which delivery-ids are the lowest 32 bits
+    less one. `sending`: links of which a delivery is on its way in parts.
+    """
+
+    def __init__(self, connection: Connection10, vhost: VirtualHost, channel: i64, begin: Begin) -> None:
         super().__init__(connection)
         self.peer = connection
+        self.vhost = vhost
         self.channel = channel
         window = max(WINDOW_BYTES // max(connection.server.frame_max, 512), WINDOW_MIN)
         self.incoming = IncomingWindow(begin.next_outgoing_id, window)
         self.outgoing = OutgoingWindow(begin.incoming_window)
         self.handle_max: i64 = min(begin.handle_max, LINKS_MAX)
-        self.refused: set[int] = set()  # handles of links whose end has not been answered
+        self.links: dict[int, Link10] = {}
+        self.unsettled = Unacked()
+        self.owed = Owed(self)
+        self.halves = Halves()
+        self.sending: dict[OutgoingLink, None] = {}
         self.ending = False  # the peer has been told, and its own end is to come
+        if self.outgoing.left == 0:
+            self.set_flow(False)
 
     def begin(self) -> None:
         """Answer the peer's begin. [amqp-1.0 2.5.1]"""
@@ -69,7 +93,9 @@ class Session10(Session):
         """A link. Raises PeerError for what ends the connection. [amqp-1.0 2.6.3]"""
         if attach.handle > self.handle_max:
             raise PeerError(FRAMING_ERROR, f"handle {attach.handle} of at most {self.handle_max}")
-        refuse_link(self, attach, NOT_IMPLEMENTED, "there are no links yet")
+        if attach.handle in self.links:
+            raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
+        attach_link(self, attach)
 
     def on_flow(self, flow: Flow) -> None:
         """What the peer has received, and how much more it takes. [amqp-1.0 2.5.6]"""
@@ -79,44 +105,90 @@ class Session10(Session):
         except PeerError as error:
             self.fail(error.condition, error.text)
             return
-        if flow.handle != NONE:
-            if flow.handle not in self.refused:
-                self._unattached(flow.handle)
-        elif flow.echo:
-            self.say_flow()
+        if self.outgoing.left > 0 and not self.flow:
+            self.set_flow(True)
+            if self.sending:
+                self.peer.schedule()
+            self._drain_on()
+        if flow.handle == NONE:
+            if flow.echo:
+                self.say_flow()
+            return
+        link = self.links.get(flow.handle)
+        if link is None:
+            self._unattached(flow.handle)
+        elif not link.leaving:
+            link.on_flow(flow)
 
-    def on_transfer(self, transfer: Transfer) -> None:
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """A part of a delivery. [amqp-1.0 2.6.12]"""
+        link = self.links.get(transfer.handle)
         try:
             if self.incoming.received():
                 self.say_flow()
         except PeerError as error:
             self.fail(error.condition, error.text)
             return
-        if transfer.handle not in self.refused:  # else it was sent before the peer knew
+        if link is None:
             self._unattached(transfer.handle)
+        else:
+            link.on_transfer(transfer, data, end)
+
+    def blame(self, handle: i64, error: PeerError) -> None:
+        """A transfer that is wrong in a way that concerns its link only."""
+        link = self.links.get(handle)
+        if link is None:
+            self._unattached(handle)
+        elif not link.leaving:
+            link.detach(error.condition, error.text)
 
     def on_disposition(self, disposition: Disposition) -> None:
         """What becomes of deliveries; of those that are not known nothing does. [amqp-1.0 2.7.6]"""
+        if distance(disposition.first, disposition.last) < 0:
+            text = f"disposition of deliveries {disposition.first} to {disposition.last}"
+            self.fail(INVALID_FIELD, text)
+        elif disposition.receiver:
+            settle(self, disposition)
+        elif disposition.settled:
+            self.halves.settle(disposition.first, disposition.last)
 
     def on_detach(self, detach: Detach) -> None:
-        """The end of a link; of one that has been refused it is the answer. [amqp-1.0 2.6.5]"""
-        if detach.handle in self.refused:
-            self.refused.remove(detach.handle)
-        else:
+        """The end of a link; of one that this side has detached it is the answer. [amqp-1.0 2.6.5]"""
+        link = self.links.pop(detach.handle, None)
+        if link is None:
             self._unattached(detach.handle)
+            return
+        if link.leaving:
+            return
+        link.leaving = True
+        link.silence()
+        self.owed.answers.end_turn()  # what was published before is published
+        link.let_go()
+        self.say(Detach(handle=detach.handle, closed=detach.closed))
 
     def on_end(self) -> None:
         """The end of the session; answered, unless that was the answer. [amqp-1.0 2.5.7]"""
         if not self.ending:
+            self.owed.answers.end_turn()
             channel: int = self.channel
+            self.silence()
+            self.let_go()
             self.peer.write(End(), channel)
-        self.let_go()
+        self.peer.mapped.ended(self.channel)
 
     # -- what is said to it
 
+    def say(self, performative: Composite) -> None:
+        """Say something about one of its links."""
+        channel: int = self.channel
+        self.peer.write(performative, channel)
+
     def say_flow(self) -> None:
         """Say how much is taken from now on."""
+        self.write_flow(NONE, NONE, NONE, NONE, False)
+
+    def write_flow(self, handle: i64, count: i64, credit: i64, available: i64, drain: bool) -> None:
+        """Say the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
         incoming, outgoing = self.incoming, self.outgoing
         incoming.open(incoming.size)
         self.peer.out.write(
@@ -126,14 +198,35 @@ class Session10(Session):
                 incoming.left,
                 outgoing.next_id,
                 BOUNDLESS,
-                NONE,
-                NONE,
-                NONE,
-                NONE,
-                False,
+                handle,
+                count,
+                credit,
+                available,
+                drain,
                 False,
             )
         )
+
+    def sent(self) -> None:
+        """A transfer has been written: one less that the peer takes."""
+        self.outgoing.sent()
+        if self.outgoing.left <= 0:
+            self.set_flow(False)
+
+    def _drain_on(self) -> None:
+        """The window is open again: find out whether there is something for those who drain."""
+        for target in list(self.targets):
+            if isinstance(target, Target10) and target.draining:
+                target.notify_work()
+
+    # -- settling
+
+    def number_of(self, delivery_id: i64) -> i64:
+        """The number of the delivery with this id, the nearest to the next one that there is."""
+        following = self.unsettled.next_tag()
+        return following + distance(following - 1 & 0xFFFFFFFF, delivery_id)
+
+    # -- the end
 
     def fail(self, condition: str, text: str) -> None:
         """A session error: say why; whatever else comes before the peer's end is ignored. [amqp-1.0 2.5.8]"""
@@ -148,15 +241,31 @@ class Session10(Session):
             condition=condition,
             reason=text,
         )
+        self.owed.answers.end_turn()
         self.ending = True
-        self.close_targets()
+        self.silence()
+        self.let_go()
         channel: int = self.channel
-        connection.write(End(error=Error(condition=condition, description=text)), channel)
+        connection.write(End(error=Error(condition=condition, description=shortened(text))), channel)
+
+    def silence(self) -> None:
+        """Want nothing any more, before anything is given back."""
+        self.close_targets()
 
     def let_go(self) -> None:
-        """Nothing of it is left: its channel is free again."""
-        self.close_targets()
-        self.peer.mapped.ended(self.channel)
+        """Everything that its links hold goes back."""
+        links, self.links = self.links, {}
+        for link in links.values():
+            if not link.leaving:
+                link.leaving = True
+                link.let_go()
+        self.owed.clear()
+
+    def rights_changed(self) -> None:
+        """What the user may do has changed."""
+        for link in list(self.links.values()):
+            if not link.leaving:
+                link.rights_changed()
 
     def _unattached(self, handle: i64) -> None:
         self.fail(UNATTACHED_HANDLE, f"there is no link with handle {handle}")
@@ -166,26 +275,8 @@ def begin_session(connection: Connection10, channel: i64, begin: Begin) -> Sessi
     """Take the peer's begin. Raises PeerError."""
     if begin.remote_channel is not None:
         raise PeerError(NOT_ALLOWED, "begin.remote-channel answers a session that nobody has begun")
-    session = Session10(connection, channel, begin)
+    virtual_host = connection.virtual_host
+    assert virtual_host is not None, "an open connection has one"
+    session = Session10(connection, virtual_host, channel, begin)
     session.begin()
     return session
-
-
-def refuse_link(session: Session10, attach: Attach, condition: str, text: str) -> None:
-    """Answer an attach, without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]"""
-    receives = not attach.role  # this side is what the peer is not
-    answer = Attach(
-        name=attach.name,
-        handle=attach.handle,
-        role=receives,
-        snd_settle_mode=attach.snd_settle_mode,
-        rcv_settle_mode=attach.rcv_settle_mode,
-        source=attach.source if receives else None,
-        target=None if receives else attach.target,
-        initial_delivery_count=None if receives else 0,
-    )
-    channel: int = session.channel
-    session.refused.add(attach.handle)
-    session.peer.write(answer, channel)
-    error = Error(condition=condition, description=text)
-    session.peer.write(Detach(handle=attach.handle, closed=True, error=error), channel)

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.control import decode, name_of
+from broker.adapters.amqp10.incoming import IncomingLink
+from broker.adapters.amqp10.sending import send_all_on
 from broker.adapters.amqp10.session import Session10, begin_session
-from protocol.amqp10.conditions import ILLEGAL_STATE, PeerError
+from broker.core.allowance import METHOD, PAYLOAD
+from protocol.amqp10.conditions import ILLEGAL_STATE, DecodeError, PeerError
 from protocol.amqp10.descriptors import DISPOSITION, FLOW, TRANSFER
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.fields import Fields
@@ -41,9 +44,15 @@ class Sessions:
         code = self._fields.descriptor(data, start, end, "performative")
         if code == TRANSFER:
             session = self._session(channel, "transfer")
-            self._transfer.read(data, start, end)
+            try:
+                self._transfer.read(data, start, end)
+            except DecodeError:
+                raise
+            except PeerError as error:  # its link alone is to blame
+                session.blame(self._transfer.handle, error)
+                return True
             if not session.ending:
-                session.on_transfer(self._transfer)
+                session.on_transfer(self._transfer, data, end)
         elif code == DISPOSITION:
             session = self._session(channel, "disposition")
             self._disposition.read(data, start, end)
@@ -65,13 +74,32 @@ class Sessions:
         connection.server.counters.channels_closed += 1
         connection.server.connections.add_channels(connection.user, -1)
 
+    def send_on(self) -> bool:
+        """Send more of deliveries that are on their way in parts; whether there is yet more to be sent."""
+        more = False
+        for session in self.all():
+            if session.sending:
+                send_all_on(session)
+                more = more or (len(session.sending) > 0 and session.outgoing.left > 0)
+        return more
+
+    def top_up(self) -> None:
+        """Allow senders more."""
+        for session in self.all():
+            for link in session.links.values():
+                if isinstance(link, IncomingLink):
+                    session.owed.touch(link)
+
     def let_go(self) -> None:
         """The connection ends: no session catches what another one gives back."""
         self._connection.close_targets()
         for session in self.all():
             session.let_go()
+            self.ended(session.channel)
 
     def _take_other(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
+        allowance = self._connection.server.broker.schedule.allowance
+        allowance.use(METHOD + (end - start) // PAYLOAD)
         performative = decode(data, start, end)
         if isinstance(performative, Open | Close):
             return False

@@ -1,0 +1,128 @@
+"""What becomes of deliveries is said once it is safe, and of many in a row at once. [amqp-1.0 2.6.12]
+
+What went to the log waits for the sync of its batch, and what came after it waits with it: at most the time
+of a sync, and the answers stay in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.core.ports import DurableWaiter
+from protocol.amqp10.conditions import INTERNAL_ERROR
+from protocol.amqp10.outcomes import ACCEPTED_VALUE
+from protocol.amqp10.outgoing import disposition
+from protocol.amqp10.serials import forward
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.incoming import IncomingLink
+    from broker.adapters.amqp10.session import Session10
+
+
+@final
+class _Run:
+    """Deliveries with consecutive ids of one outcome. `link`: theirs; None: the peer has received them.
+
+    They are safe when the log has synced `batch`.
+    """
+
+    def __init__(self, link: IncomingLink | None, first: i64, count: i64, state: bytes, batch: i64) -> None:
+        self.link = link
+        self.first = first
+        self.count = count
+        self.state = state
+        self.batch = batch
+
+
+@final
+class Answers(DurableWaiter):
+    """Those that one session owes its peer, in the order of what they answer."""
+
+    def __init__(self, session: Session10) -> None:
+        self._session = session
+        self._store = session.peer.server.store
+        self._runs: deque[_Run] = deque()
+        self._last: _Run | None = None  # of them
+        self._waited: i64 = 0  # the latest batch that is waited for
+        self._next: i64 = 0  # the id that would make the last run longer
+
+    def add(
+        self, link: IncomingLink | None, delivery_id: i64, count: i64, state: bytes, logged: bool
+    ) -> None:
+        """Owe the answer to `count` deliveries; `logged`: something for them has been appended."""
+        last = self._last
+        batch: i64 = self._store.batch if logged else 0
+        if last is not None:
+            batch = max(batch, last.batch)  # it waits behind those before it
+            if (
+                last.batch == batch
+                and last.link is link
+                and self._next == delivery_id
+                and last.state == state
+            ):
+                last.count += count
+                self._next = forward(delivery_id, count)
+                return
+        else:
+            self._session.owed.owe()
+        self._last = last = _Run(link, delivery_id, count, state, batch)
+        self._runs.append(last)
+        self._next = forward(delivery_id, count)
+
+    def end_turn(self) -> None:
+        """Give the answers that can be given, and have the others wait for the log."""
+        self._give(self._store.durable)
+        last = self._last
+        if last is None:
+            return
+        if self._store.failure:
+            self.on_store_failed(self._store.failure)
+        elif last.batch > self._waited:
+            self._waited = last.batch
+            self._store.wait(self)
+
+    def on_durable(self, batch: i64) -> None:
+        """The log has synced `batch`."""
+        self._give(batch)
+        if self._runs:
+            self._session.owed.owe()
+        self._session.peer.end_turn()
+
+    def on_store_failed(self, reason: str) -> None:
+        """The log failed before its sync: what has no answer yet will never have one."""
+        if self._runs:
+            self.clear()
+            self._session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
+            self._session.peer.flush()
+
+    def clear(self) -> None:
+        """Nobody is left to be told."""
+        self._runs.clear()
+        self._last = None
+
+    def _give(self, durable: i64) -> None:
+        runs = self._runs
+        while runs and runs[0].batch <= durable:
+            run = runs.popleft()
+            if not runs:
+                self._last = None
+            self._say(run)
+
+    def _say(self, run: _Run) -> None:
+        session = self._session
+        link = run.link
+        last = forward(run.first, run.count - 1)
+        settled = link is None or not link.second
+        out = session.peer.out
+        out.write(disposition(session.channel, link is not None, run.first, last, settled, run.state))
+        if link is None:
+            return
+        if run.state == ACCEPTED_VALUE:
+            session.peer.server.counters.confirmed += run.count
+        if settled:
+            link.answered(run.count)
+        else:
+            session.halves.add(link, run.first, run.count)

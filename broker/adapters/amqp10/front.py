@@ -1,0 +1,91 @@
+"""What stands before the bare message that goes to one consumer: a header and annotations of its own.
+
+[amqp-1.0 3.2.1, 3.2.3]
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.converted import content_for10
+from broker.core.entry import QueueEntry
+from broker.core.message import NEVER, Address, Message
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.schedule import Schedule
+from broker.core.vhost import VirtualHost
+from protocol.amqp10.annotations import annotated
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.headers import Header, header_section
+from protocol.amqp10.sections import is_sections, scan_front
+
+EXCHANGE: Final = b"x-exchange"
+ROUTING_KEY: Final = b"x-routing-key"
+ACQUIRED: Final = b"x-acquired-count"
+
+_HEADER_START: Final = 5  # of a header that is kept: descriptor, constructor and size are before it
+
+
+@final
+class Front:
+    """Of one message after the other. `size`: bytes of all three parts; `rest` is the bare message.
+
+    The annotations say where the message was published to. Of one address after the other they are made once.
+    """
+
+    def __init__(self, virtual_host: VirtualHost) -> None:
+        self.header = b""
+        self.annotations = b""
+        self.rest = b""
+        self.size: i64 = 0
+        self._schedule: Schedule = virtual_host.schedule
+        self._address: Address | None = None
+        self._told: list[bytes] = []  # exchange and routing key, encoded
+        self._alone = b""  # annotations that say nothing else
+        self._header = Header()
+
+    def read(self, message: Message, entry: QueueEntry, store: MessageStore, queue: Queue) -> None:
+        """Take up a message that is about to go out. Raises what MessageStore.load raises."""
+        content = message.content
+        if content is None:
+            content = store.load(message)
+        if not is_sections(content):
+            content = content_for10(message, content)
+        if message.address is not self._address:
+            self._tell(message.address)
+        end: i64 = _HEADER_START + content[4]
+        if content[end + 2] == MESSAGE_ANNOTATIONS:
+            layout = scan_front(content)
+            names = [EXCHANGE, ROUTING_KEY]
+            self.annotations = annotated(
+                content, layout.annotations, layout.annotations_end, names, self._told
+            )
+            self.rest = content[layout.annotations_end :]
+        else:
+            self.annotations = self._alone
+            self.rest = content[end:]
+        if message.expiration != NEVER or entry.redelivered or entry.delivery_count > 1:
+            self.header = self._changed(content, end, message, entry)
+        else:
+            self.header = content[:end]
+        self.size = len(self.header) + len(self.annotations) + len(self.rest)
+
+    def _tell(self, address: Address) -> None:
+        self._address = address
+        self._told = [encode(address.exchange), encode(address.routing_key)]
+        self._alone = annotated(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._told)
+
+    def _changed(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
+        """The header of a message that was given out before, or of which some time has passed."""
+        header = self._header
+        header.read(content, 3, end)
+        ttl = header.ttl
+        if entry.timer is not None and ttl != NONE:
+            ttl = max(entry.timer.due - self._schedule.now(), 0)
+        priority = header.priority if header.has_priority else NONE
+        failed: i64 = max(entry.counted - 1, 0) if entry.delivery_count > 1 else 0
+        return header_section(header.durable, priority, ttl, not entry.redelivered, failed)

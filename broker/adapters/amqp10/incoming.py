@@ -1,0 +1,228 @@
+"""A link on which the peer sends: deliveries put together, published, and answered. [amqp-1.0 2.6]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import EXCHANGE
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.publishing import publish
+from broker.adapters.amqp10.refusing import condition_of
+from broker.auth.terms import WRITE
+from broker.core.errors import BrokerError
+from protocol.amqp10.conditions import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_IMPLEMENTED,
+    TRANSFER_LIMIT_EXCEEDED,
+    PeerError,
+)
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.headers import Header
+from protocol.amqp10.outcomes import rejected
+from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+CREDIT: Final[i64] = 1000  # deliveries that a peer may send and that have no answer yet
+PARTS_MAX: Final = 100_000  # transfers of one delivery
+
+# negotiated settlement [amqp-1.0 2.8.2]
+UNSETTLED: Final = 0
+SETTLED: Final = 1
+MIXED: Final = 2
+
+
+@final
+class IncomingLink(Link10):
+    """The receiving end of a link.
+
+    Messages go to `exchange` with `key`; None: the key is each message's subject; an exchange that is None:
+    each message says where to. `mode`: how the sender settles. `second`: it settles after this side.
+    `outcomes`: what it understands, by their descriptors' names; none: all.
+    """
+
+    def __init__(
+        self,
+        session: Session10,
+        name: str,
+        handle: i64,
+        count: i64,
+        exchange: str | None,
+        key: str | None,
+        mode: i64,
+        second: bool,
+        size_max: i64,
+    ) -> None:
+        super().__init__(session, name, handle, True, count)
+        self.exchange = exchange
+        self.key = key
+        self.mode = mode
+        self.second = second
+        self.size_max = size_max
+        self.outcomes: tuple[str, ...] = ()
+        self.header = Header()
+        self.unanswered: i64 = 0
+        self.delivery_id: i64 = NONE  # of the delivery that is under way
+        self.tag = b""
+        self.settled = False
+        self._format: i64 = MESSAGE_FORMAT
+        self._parts: list[bytes] = []
+        self._size: i64 = 0
+
+    # -- what the peer says
+
+    def on_flow(self, flow: Flow) -> None:
+        """The sender says how far it is. [amqp-1.0 2.6.7]"""
+        if flow.delivery_count != NONE:
+            self.credit.follow(flow.delivery_count)
+        if flow.echo:
+            self.say_flow()
+        self.session.owed.touch(self)
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """A part of a delivery. [amqp-1.0 2.6.14]"""
+        first = self.delivery_id == NONE
+        if self.leaving:
+            if first:
+                self.swallow()
+            self.delivery_id = transfer.delivery_id if transfer.more and not transfer.aborted else NONE
+            return
+        try:
+            if first:
+                self._begin(transfer)
+            else:
+                self._check(transfer)
+            if transfer.aborted:
+                self._forget()
+                self.session.owed.touch(self)
+                return
+            if transfer.settled:
+                self._settle()
+            self._take(transfer, data, end)
+        except PeerError as error:
+            more = transfer.more and not transfer.aborted
+            self.detach(error.condition, error.text)
+            self.delivery_id = 0 if more else NONE
+
+    def _begin(self, transfer: Transfer) -> None:
+        """The first transfer of a delivery. Raises PeerError."""
+        if transfer.delivery_id == NONE or transfer.delivery_tag is None:
+            what = "delivery-id" if transfer.delivery_id == NONE else "delivery-tag"
+            raise PeerError(INVALID_FIELD, f"the first transfer of a delivery has no {what}")
+        if transfer.resume:
+            raise PeerError(NOT_IMPLEMENTED, "a delivery is resumed, and there is nothing to resume")
+        self.credit.use()
+        self.delivery_id = transfer.delivery_id
+        self.tag = transfer.delivery_tag
+        self.settled = self.mode == SETTLED
+        self._format = MESSAGE_FORMAT if transfer.message_format == NONE else transfer.message_format
+
+    def _check(self, transfer: Transfer) -> None:
+        """A further transfer says the same as the first one, or nothing. Raises PeerError."""
+        if transfer.delivery_id != NONE and transfer.delivery_id != self.delivery_id:
+            text = f"transfer of delivery {transfer.delivery_id} within delivery {self.delivery_id}"
+            raise PeerError(INVALID_FIELD, text)
+        tag = transfer.delivery_tag
+        if tag is not None and tag != self.tag:
+            raise PeerError(INVALID_FIELD, f"the delivery-tag of delivery {self.delivery_id} has changed")
+        if transfer.message_format != NONE and transfer.message_format != self._format:
+            raise PeerError(INVALID_FIELD, f"the message-format of delivery {self.delivery_id} has changed")
+
+    def _settle(self) -> None:
+        """The sender says that it is settled. Raises PeerError."""
+        if self.mode == UNSETTLED:
+            raise PeerError(INVALID_FIELD, "a settled delivery on a link that has only unsettled ones")
+        self.settled = True
+
+    def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """Keep the payload of a transfer, and publish the message if it is the last. Raises PeerError."""
+        start = transfer.payload
+        self._size += end - start
+        if self._size > self.size_max:
+            text = f"message of more than {self.size_max} bytes, which is the link's max-message-size"
+            raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
+        parts = self._parts
+        if transfer.more:
+            if len(parts) >= PARTS_MAX:
+                raise PeerError(TRANSFER_LIMIT_EXCEEDED, f"a delivery of more than {PARTS_MAX} transfers")
+            parts.append(data[start:end])
+            return
+        payload = data[start:end]
+        if parts:
+            parts.append(payload)
+            payload = b"".join(parts)
+        if self._format != MESSAGE_FORMAT:
+            raise PeerError(NOT_IMPLEMENTED, f"message-format {self._format}, only 0 is known")
+        delivery_id = self.delivery_id
+        settled = self.settled
+        self._forget()
+        publish(self, payload, delivery_id, settled)
+        self.session.owed.touch(self)
+
+    def _forget(self) -> None:
+        self.delivery_id = NONE
+        if self._size > 0:
+            self._size = 0
+            if self._parts:
+                self._parts = []
+
+    # -- answers
+
+    def owe(self, delivery_id: i64, state: bytes, logged: bool) -> None:
+        """The delivery has this outcome, once the log has what was appended for it."""
+        self.unanswered += 1
+        self.session.owed.answers.add(self, delivery_id, 1, state, logged)
+
+    def refuse(self, delivery_id: i64, settled: bool, fault: bytes, condition: str, text: str) -> None:
+        """The message was not taken: say so with this error, as far as the sender wants to hear it."""
+        if not settled and self.understands("amqp:rejected:list"):
+            self.owe(delivery_id, rejected(fault), False)
+        else:
+            self.detach(condition, text)
+
+    def understands(self, outcome: str) -> bool:
+        """Whether the sender has an outcome of this name."""
+        return not self.outcomes or outcome in self.outcomes
+
+    def answered(self, count: i64) -> None:
+        """So many deliveries have been settled."""
+        self.unanswered -= count
+        self.session.owed.touch(self)
+
+    # -- credit
+
+    def top_up(self) -> None:
+        """Allow more, if it is time for that and there is room for it."""
+        if self.leaving or self.credit.left > CREDIT // 2 or self.unanswered > CREDIT // 2:
+            return
+        if self.session.peer.server.shortage.reason:
+            self.session.peer.hold_credit()
+            return
+        self.credit.left = CREDIT - self.unanswered
+        self.say_flow()
+
+    def say_flow(self) -> None:
+        """Say how much the sender may send. [amqp-1.0 2.7.4]"""
+        self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
+
+    def rights_changed(self) -> None:
+        """The user may no longer publish there, perhaps (Link10)."""
+        exchange, key = self.exchange, self.key
+        if exchange is None:
+            return  # each message is looked at
+        try:
+            self.session.peer.rights.require(WRITE, EXCHANGE, exchange)
+            if key is not None:
+                self.session.peer.routes.find(exchange, key)
+        except BrokerError as error:
+            self.detach(condition_of(error), error.text)
+
+    def let_go(self) -> None:
+        """What has not arrived as a whole never will (Link10)."""
+        self._forget()
+        self.session.halves.forget(self)

@@ -1,0 +1,90 @@
+"""A message out of the transfers that brought it, in the form in which it is kept. [amqp-1.0 3.2]
+
+Kept are a header with all its fields, the message annotations as they came, and the bare message with its
+footer, no byte of which is changed. Delivery annotations were for this hop, and end here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from protocol.amqp10.annotations import check_annotations
+from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED, PeerError
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.headers import Header, header_section
+from protocol.amqp10.properties import check_properties
+from protocol.amqp10.sections import Layout, scan
+
+FRONT_BYTES_MAX: Final = 131072  # of all sections before the body: looks at a message decode them
+
+_HEADERS: Final[dict[int, bytes]] = {}
+_MARKED: Final = b"x-"  # what the names of headers that the broker heeds begin with
+
+
+@final
+class Arrival:
+    """One message that has arrived.
+
+    `size`: bytes of its body; `priority` and `ttl` (ms) are NONE if it does not say. `layout` is that
+    of `data`, in which the message lies up to its end. `heeded`: annotations or properties may ask for more
+    than to be routed by a key.
+    """
+
+    def __init__(self, data: bytes, layout: Layout, header: Header, has_priority: bool) -> None:
+        self.data = data
+        self.layout = layout
+        self.durable = header.durable
+        self.priority: i64 = header.priority if has_priority else NONE
+        self.ttl: i64 = header.ttl
+        self.size: i64 = 0 if layout.body == NONE else layout.body_end - layout.body
+        self.heeded = layout.annotations != NONE or _may_be_heeded(data, layout)
+        self.content = self._kept()
+
+    def _kept(self) -> bytes:
+        layout = self.layout
+        start = layout.bare if layout.annotations_start == NONE else layout.annotations_start
+        return kept_header(self.durable, self.priority, self.ttl) + self.data[start:]
+
+
+def arrival(data: bytes, header: Header) -> Arrival:
+    """The message that lies in `data`, whole. `header` is used to read its own.
+
+    Raises:
+        DecodeError: these are not the sections of a message.
+        PeerError: RESOURCE_LIMIT_EXCEEDED, there is too much before its body.
+    """
+    end: i64 = len(data)
+    layout = scan(data, 0, end)
+    front = layout.body if layout.body != NONE else layout.footer if layout.footer != NONE else end
+    if front > FRONT_BYTES_MAX:
+        text = f"{front} bytes of sections before the body, at most {FRONT_BYTES_MAX} are allowed"
+        raise PeerError(RESOURCE_LIMIT_EXCEEDED, text)
+    has_priority = False
+    if layout.header == NONE:
+        header.clear()
+    else:
+        header.read(data, layout.header, layout.header_end)
+        has_priority = header.has_priority
+    if layout.annotations != NONE:
+        check_annotations(data, layout.annotations, layout.annotations_end)
+    if layout.properties != NONE:
+        check_properties(data, layout.properties, layout.properties_end)
+    return Arrival(data, layout, header, has_priority)
+
+
+def kept_header(durable: bool, priority: i64, ttl: i64) -> bytes:
+    """The header of a message that is kept: nobody has had it yet."""
+    if ttl != NONE:
+        return header_section(durable, priority, ttl, True, 0)
+    key = priority * 2 + (1 if durable else 0)
+    section = _HEADERS.get(key)
+    if section is None:
+        section = _HEADERS[key] = header_section(durable, priority, NONE, True, 0)
+    return section
+
+
+def _may_be_heeded(data: bytes, layout: Layout) -> bool:
+    start = layout.application_properties
+    return start != NONE and data.find(_MARKED, start, layout.application_properties_end) >= 0

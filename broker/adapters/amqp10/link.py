@@ -1,0 +1,85 @@
+"""What all links have: a name, a handle, and an end. [amqp-1.0 2.6]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.opening import shortened
+from protocol.amqp10.composites import Error
+from protocol.amqp10.conditions import ERRANT_LINK
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.performatives import Detach
+from protocol.amqp10.transfers import Transfer
+from protocol.amqp10.windows import LinkCredit
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+_log = structlog.get_logger("amqpd.link")
+
+
+class Link10:
+    """An attached link, or one that this side has detached and the peer not yet.
+
+    `receives`: this side is the receiver. `credit`: what its sender may send. `leaving`: this side has
+    detached it; what the peer sends on it, before it knows, is dropped.
+    """
+
+    def __init__(self, session: Session10, name: str, handle: i64, receives: bool, count: i64) -> None:
+        self.session = session
+        self.name = name
+        self.handle = handle
+        self.receives = receives
+        self.credit = LinkCredit(count)
+        self.leaving = False
+
+    # -- what a subclass does; a link that was refused at once does nothing
+
+    def on_flow(self, flow: Flow) -> None:
+        """The peer says the state of the link. [amqp-1.0 2.6.7]"""
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """A part of a delivery, whose frame ends at `end` of `data`. [amqp-1.0 2.6.12]"""
+
+    def silence(self) -> None:
+        """Want nothing any more, before anything is given back."""
+
+    def let_go(self) -> None:
+        """The link ends: everything that it holds goes back."""
+
+    def rights_changed(self) -> None:
+        """What the user may do has changed."""
+
+    # -- the end
+
+    def detach(self, condition: str, text: str) -> None:
+        """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
+        if self.leaving:
+            return
+        session = self.session
+        connection = session.peer
+        _log.warning(
+            "link error",
+            peer=connection.peer,
+            user=connection.user,
+            channel=session.channel,
+            link=self.name,
+            condition=condition,
+            reason=text,
+        )
+        session.owed.answers.end_turn()
+        self.leaving = True
+        self.silence()
+        self.let_go()
+        error = Error(condition=condition, description=shortened(text))
+        session.say(Detach(handle=self.handle, closed=True, error=error))
+
+    def swallow(self) -> None:
+        """Drop a delivery that was sent before the peer knew; more than its credit allowed is an error."""
+        if self.credit.left <= 0:
+            self.session.fail(ERRANT_LINK, f"transfer on link '{self.name}', which is detached")
+            return
+        self.credit.use()

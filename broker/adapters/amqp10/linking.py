@@ -1,0 +1,237 @@
+"""Links that begin: what their termini name, and what of all that is asked for is given.
+
+[amqp-1.0 2.6.3, 3.5]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from broker.adapters.access import QUEUE
+from broker.adapters.amqp10.incoming import SETTLED, UNSETTLED, IncomingLink
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.opening import shortened
+from broker.adapters.amqp10.outgoing import OutgoingLink
+from broker.adapters.amqp10.refusing import condition_of
+from broker.adapters.amqp10.routes import place
+from broker.adapters.selecting import SelectorFilter
+from broker.auth.terms import READ
+from broker.core.consumer import QueueConsumer
+from broker.core.errors import BrokerError
+from broker.core.outcome import RELEASED
+from broker.core.queue import Queue
+from broker.core.queue_kinds import is_non_destructive
+from broker.core.selector.selector import Selector
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
+from protocol.amqp10 import addresses
+from protocol.amqp10.addresses import AddressError, Node, node_of
+from protocol.amqp10.composites import Coordinator, Error, Modified, Released, Source, Target
+from protocol.amqp10.conditions import (
+    INVALID_FIELD,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    PeerError,
+)
+from protocol.amqp10.performatives import Attach, Detach
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+NAME_CHARACTERS_MAX: Final = 512
+OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+MOVE: Final = "move"
+COPY: Final = "copy"
+PRIORITY: Final = ("rabbitmq:priority", "priority")
+NEVER_EXPIRES: Final = "never"
+
+
+def attach_link(session: Session10, attach: Attach) -> None:
+    """Take the peer's attach: answer it, or refuse the link."""
+    try:
+        if len(attach.name) > NAME_CHARACTERS_MAX:
+            text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
+            raise PeerError(INVALID_FIELD, text)
+        if attach.role:
+            _send_to(session, attach)
+        else:
+            _receive_from(session, attach)
+    except PeerError as error:
+        _refuse(session, attach, error.condition, error.text)
+    except AddressError as error:
+        _refuse(session, attach, INVALID_FIELD, str(error))
+    except BrokerError as error:
+        _refuse(session, attach, condition_of(error), error.text)
+
+
+# ---- the peer sends
+
+
+def _receive_from(session: Session10, attach: Attach) -> None:
+    """Answer the attach of a sender. Raises PeerError, AddressError and BrokerError."""
+    target = attach.target
+    if isinstance(target, Coordinator):
+        raise PeerError(NOT_IMPLEMENTED, "there are no transactions yet")
+    if attach.initial_delivery_count is None:
+        raise PeerError(INVALID_FIELD, "a sender's attach has no initial-delivery-count")
+    if target is not None and target.dynamic:
+        raise PeerError(NOT_IMPLEMENTED, "there are no dynamic nodes yet")
+    node = node_of(None if target is None else target.address)
+    exchange, key = None, None
+    if node.kind == addresses.MANAGEMENT:
+        raise PeerError(NOT_IMPLEMENTED, "there is no management node yet")
+    if node.kind != addresses.ANONYMOUS:
+        exchange, key = place(session.vhost, node, () if target is None else target.capabilities)
+        session.peer.routes.find(exchange, key or "")
+    link = IncomingLink(
+        session,
+        attach.name,
+        attach.handle,
+        attach.initial_delivery_count,
+        exchange,
+        key,
+        attach.snd_settle_mode,
+        attach.rcv_settle_mode == 1,
+        min(session.peer.server.body_bytes_max, WHOLE_BYTES_MAX),
+    )
+    source = attach.source
+    if source is not None:
+        link.outcomes = _outcomes(source)
+    size_max: int = link.size_max
+    answer = _answer(attach)
+    answer.source = source if source is not None else Source()
+    answer.target = target if target is not None else Target()
+    answer.target.durable = 0
+    answer.max_message_size = size_max
+    _establish(session, link, answer)
+    session.owed.touch(link)
+
+
+def _outcomes(source: Source) -> tuple[str, ...]:
+    """What the sender understands, with its default outcome."""
+    if not source.outcomes:
+        return ()
+    default = source.default_outcome
+    if isinstance(default, Released):
+        return (*source.outcomes, "amqp:released:list")
+    return source.outcomes
+
+
+# ---- the peer receives
+
+
+def _send_to(session: Session10, attach: Attach) -> None:
+    """Answer the attach of a receiver. Raises PeerError, AddressError and BrokerError."""
+    source = attach.source
+    if source is None:
+        raise PeerError(NOT_FOUND, f"there is no link '{attach.name}' to go on with")
+    _check_source(source)
+    queue = _queue(session, node_of(source.address))
+    settled = attach.snd_settle_mode == SETTLED
+    size_max = attach.max_message_size or 0
+    link = OutgoingLink(
+        session, attach.name, attach.handle, settled, attach.rcv_settle_mode == 1, min(size_max, 2**62)
+    )
+    if isinstance(source.default_outcome, Released):
+        link.target.abandoned = RELEASED
+    selector: Selector | None = None
+    sieve = None if selector is None else SelectorFilter(selector, queue.store, session.vhost.trouble)
+    copies = source.distribution_mode == COPY or is_non_destructive(queue.arguments)
+    consumer = QueueConsumer(
+        link.target, queue, not copies, _priority(attach), False, attach.name, settled, sieve
+    )
+    answer = _answer(attach)
+    answer.snd_settle_mode = SETTLED if settled else UNSETTLED
+    answer.source = _given(source, queue, copies)
+    answer.target = attach.target if isinstance(attach.target, Target) else Target()
+    answer.initial_delivery_count = 0
+    try:
+        queue.add_consumer(consumer)
+    except BrokerError:
+        link.target.close()
+        raise
+    _establish(session, link, answer)
+
+
+def _check_source(source: Source) -> None:
+    """Refuse what is not there yet. Raises PeerError."""
+    if source.dynamic:
+        raise PeerError(NOT_IMPLEMENTED, "there are no dynamic nodes yet")
+    mode = source.distribution_mode
+    if mode is not None and mode not in (MOVE, COPY):
+        raise PeerError(INVALID_FIELD, f"distribution-mode '{mode}' is neither move nor copy")
+
+
+def _queue(session: Session10, node: Node) -> Queue:
+    """The queue that a source names. Raises PeerError, NotFound, ResourceLocked, AccessRefused."""
+    if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
+        raise PeerError(NOT_IMPLEMENTED, f"there is no source of kind {node.kind} yet")
+    if node.kind == addresses.EXCHANGE or (
+        node.kind == addresses.NAME
+        and node.name not in session.vhost.queues
+        and node.name in session.vhost.exchanges
+    ):
+        raise PeerError(NOT_IMPLEMENTED, "there are no subscriptions yet")
+    session.peer.rights.require(READ, QUEUE, node.name)
+    return session.vhost.queue(node.name, session.peer)
+
+
+def _given(source: Source, queue: Queue, copies: bool) -> Source:
+    """The source as it is in force. [amqp-1.0 3.5.3]"""
+    return Source(
+        address=source.address,
+        expiry_policy=source.expiry_policy,
+        timeout=0,
+        distribution_mode=COPY if copies else MOVE,
+        default_outcome=source.default_outcome
+        if isinstance(source.default_outcome, Released)
+        else Modified(delivery_failed=True),
+        outcomes=OUTCOMES,
+        capabilities=("queue",) if "queue" in source.capabilities else (),
+    )
+
+
+def _priority(attach: Attach) -> i64:
+    """How much the receiver comes before others. Raises PeerError. [RabbitMQ x-priority]"""
+    for name in PRIORITY:
+        value = None if attach.properties is None else attach.properties.get(name)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+            raise PeerError(INVALID_FIELD, f"property '{name}' of the link is no number of 32 bits")
+        return value
+    return 0
+
+
+# ---- both
+
+
+def _answer(attach: Attach) -> Attach:
+    """An attach that says the same, from the other side, but for the termini."""
+    return Attach(
+        name=attach.name,
+        handle=attach.handle,
+        role=not attach.role,
+        snd_settle_mode=attach.snd_settle_mode,
+        rcv_settle_mode=attach.rcv_settle_mode,
+    )
+
+
+def _establish(session: Session10, link: Link10, answer: Attach) -> None:
+    session.links[link.handle] = link
+    session.say(answer)
+
+
+def _refuse(session: Session10, attach: Attach, condition: str, text: str) -> None:
+    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]"""
+    answer = _answer(attach)
+    answer.name = attach.name[:NAME_CHARACTERS_MAX]
+    if attach.role:
+        answer.initial_delivery_count = 0
+    session.say(answer)
+    link = Link10(session, answer.name, attach.handle, not attach.role, attach.initial_delivery_count or 0)
+    link.leaving = True
+    session.links[attach.handle] = link
+    error = Error(condition=condition, description=shortened(text))
+    session.say(Detach(handle=attach.handle, closed=True, error=error))

@@ -1,0 +1,114 @@
+"""A link on which the broker sends: its credit, and what is on its way in parts. [amqp-1.0 2.6]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.sending import cut
+from broker.adapters.amqp10.settling import held_by
+from broker.adapters.amqp10.target import Target10
+from broker.auth.terms import READ
+from broker.core.queue import Queue
+from protocol.amqp10.conditions import NOT_ALLOWED, UNAUTHORIZED_ACCESS
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.outgoing import SplitTransfer, TransferTemplate
+from protocol.amqp10.transfers import Transfer
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+
+@final
+class OutgoingLink(Link10):
+    """The sending end of a link, from one queue.
+
+    `settled`: deliveries are sent settled. `second`: the receiver settles after this side. `default`: the
+    outcome of what the receiver has not settled. `size_max`: bytes that a message may have, 0: any number.
+    `sending`: the delivery of which the peer has some frames, and not all.
+    """
+
+    def __init__(
+        self, session: Session10, name: str, handle: i64, settled: bool, second: bool, size_max: i64
+    ) -> None:
+        super().__init__(session, name, handle, False, 0)
+        self.settled = settled
+        self.second = second
+        self.size_max = size_max
+        self.template = TransferTemplate(session.channel, handle, session.peer.frame_max)
+        self.sending: SplitTransfer | None = None
+        self.target = Target10(self)
+
+    # -- what the peer says
+
+    def on_flow(self, flow: Flow) -> None:
+        """The receiver says how much it takes. [amqp-1.0 2.6.7]"""
+        if flow.link_credit != NONE:
+            self.credit.grant(flow.delivery_count, flow.link_credit)
+        self.target.draining = flow.drain
+        self.target.allow(self.credit.left)
+        if flow.drain:
+            self.target.notify_work()  # which finds out what there is
+            if self.credit.left == 0:
+                self.drained()
+        elif flow.echo:
+            self.say_flow(False)
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """It is not for the receiver to send. [amqp-1.0 2.6.12]"""
+        if not self.leaving:
+            self.detach(NOT_ALLOWED, f"transfer on link '{self.name}', of which the peer is the receiver")
+
+    # -- what is said to it
+
+    def drained(self) -> None:
+        """There is nothing more to send for the credit that is left: it is used up. [amqp-1.0 2.6.7]"""
+        self.target.draining = False
+        self.credit.drain()
+        self.target.allow(0)
+        self.say_flow(True)
+
+    def say_flow(self, drain: bool) -> None:
+        """Say how far this side is, and how much there is to send. [amqp-1.0 2.7.4]"""
+        credit = self.credit
+        available: i64 = 0
+        for consumer in self.target.consumers:
+            available += consumer.queue.ready
+        self.session.write_flow(self.handle, credit.delivery_count, credit.left, available, drain)
+
+    # -- the end
+
+    def consumed(self) -> list[Queue]:
+        """The queues that it is attached to."""
+        return [consumer.queue for consumer in self.target.consumers]
+
+    def silence(self) -> None:
+        """Want nothing any more (Link10)."""
+        self.target.close()
+
+    def let_go(self) -> None:
+        """What the peer has not settled goes back, and the consumers go (Link10)."""
+        session = self.session
+        self.target.close()
+        if self.sending is not None:
+            cut(session, self)
+        held = held_by(session, self.target)
+        for consumer in list(self.target.consumers):
+            entries = held.pop(consumer, []) if consumer.acquires else []
+            consumer.queue.remove_consumer(consumer, entries, self.target.abandoned)
+            session.vhost.consumer_gone(consumer.queue)
+        for consumer, entries in held.items():
+            if consumer.acquires:
+                consumer.queue.release(entries, consumer, self.target.abandoned)
+
+    def rights_changed(self) -> None:
+        """The user may no longer read there, perhaps (Link10)."""
+        rights = self.session.peer.rights
+        for queue in self.consumed():
+            if not rights.allow(READ, queue.name):
+                text = f"read access to queue '{queue.name}' in vhost '{queue.vhost}' refused for user"
+                self.detach(UNAUTHORIZED_ACCESS, f"{text} '{rights.user}'")
+                return

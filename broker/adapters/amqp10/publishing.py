@@ -1,0 +1,171 @@
+"""From a message that has arrived to the outcome that its sender is told. [amqp-1.0 3.4]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.ingest import Arrival, arrival
+from broker.adapters.amqp10.refusing import condition_of
+from broker.adapters.amqp10.routes import place
+from broker.adapters.amqp10.view import COPIES, View10
+from broker.adapters.receipt091 import mark_receipts
+from broker.auth.terms import WRITE
+from broker.core.allowance import METHOD, PROPERTIES
+from broker.core.delivery_time import due_date
+from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, PreconditionFailed
+from broker.core.message import DELAYED, KNOWN, Message
+from broker.core.publishing import BY_MESSAGE, DUPLICATE, REFUSED
+from broker.core.route import Route
+from protocol.amqp10 import addresses
+from protocol.amqp10.addresses import AddressError, node_of
+from protocol.amqp10.conditions import (
+    INVALID_FIELD,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+)
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE
+from protocol.amqp10.outcomes import error as fault
+from protocol.amqp10.properties import SUBJECT, TO, read_text, read_user_id
+from protocol.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.incoming import IncomingLink
+
+_RELEASED: Final = "amqp:released:list"
+
+
+def publish(link: IncomingLink, payload: bytes, delivery_id: i64, settled: bool) -> None:
+    """Take the message of a delivery, and owe its sender the outcome. Raises PeerError to end the link."""
+    arrived = arrival(payload, link.header)
+    message = None
+    try:
+        route = _route(link, arrived)
+        message = _message(route, arrived)
+        taken = _publish(link, route, message, arrived)
+        if taken == BY_MESSAGE:  # its route was found wanting, and will be another one now
+            taken = _publish(link, route, message, arrived)
+    except ExchangeReplaced:
+        link.session.peer.routes.forget()
+        publish(link, payload, delivery_id, settled)
+        return
+    except AddressError as error:
+        _refuse(link, delivery_id, settled, INVALID_FIELD, str(error))
+        return
+    except BrokerError as error:
+        _refuse(link, delivery_id, settled, condition_of(error), error.text)
+        return
+    if taken > 0 or taken == DUPLICATE:
+        if not settled:
+            logged = message.sequence != 0 or message.marks & KNOWN != 0
+            link.owe(delivery_id, ACCEPTED_VALUE, logged)
+    elif taken == REFUSED:
+        if not settled:
+            text = f"a queue that '{route.address.routing_key}' leads to is full"
+            link.refuse(
+                delivery_id, False, fault(RESOURCE_LIMIT_EXCEEDED, text), RESOURCE_LIMIT_EXCEEDED, text
+            )
+    else:
+        _unroutable(link, route, delivery_id, settled)
+
+
+def _message(route: Route, arrived: Arrival) -> Message:
+    priority = 0 if arrived.priority == NONE else arrived.priority
+    return Message(route.address, arrived.content, arrived.size, arrived.durable, priority)
+
+
+def _route(link: IncomingLink, arrived: Arrival) -> Route:
+    """Where the message goes. Raises AddressError, and what Routes.find raises."""
+    exchange, key = link.exchange, link.key
+    routes = link.session.peer.routes
+    layout = arrived.layout
+    if exchange is None:
+        to = None
+        if layout.properties != NONE:
+            to = read_text(arrived.data, layout.properties, layout.properties_end, TO)
+        node = node_of(to)
+        if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
+            raise AddressError(f"a message to '{to or ''}', which is no place for one")
+        exchange, key = place(link.session.vhost, node, ())
+    if key is None:
+        key = ""
+        if layout.properties != NONE:
+            key = read_text(arrived.data, layout.properties, layout.properties_end, SUBJECT) or ""
+    return routes.find(exchange, key)
+
+
+def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arrival) -> i64:
+    """Put the message where it goes; returns what VirtualHost.publish does, and raises what that raises."""
+    virtual_host = link.session.vhost
+    layout = arrived.layout
+    if layout.properties != NONE:
+        user = read_user_id(arrived.data, layout.properties, layout.properties_end)
+        if user is not None:
+            _check_user(link, user)
+    if not arrived.heeded and arrived.ttl == NONE and not route.by_message:
+        return virtual_host.publish(route, message)
+    virtual_host.schedule.allowance.use(PROPERTIES)
+    view = View10(arrived.content)
+    rights = link.session.peer.rights
+    keys: list[str] = []
+    if arrived.ttl != NONE:
+        message.expiration = arrived.ttl
+    if arrived.heeded:
+        _check_copies(view)
+        keys = view.further_keys()
+        for key in keys:
+            rights.require_topic(WRITE, route.exchange, key)
+        date = due_date(view, virtual_host.schedule)
+        if date != 0:
+            message.date = date
+            message.marks |= DELAYED
+        mark_receipts(message, view.headers(), rights)
+    if not keys and not route.by_message:
+        return virtual_host.publish_carefully(route, message)
+    return virtual_host.publish_by_message(route, message, [route.address.routing_key, *keys], view)
+
+
+def _check_user(link: IncomingLink, name: bytes) -> None:
+    """A sender names itself or nobody, unless it is an impersonator. Raises AccessRefused."""
+    connection = link.session.peer
+    if name != connection.user.encode() and not connection.rights.may_impersonate():
+        shown = name[:64].decode(errors="replace")
+        raise AccessRefused(f"user-id is '{shown}' but the authenticated user is '{connection.user}'")
+
+
+def _check_copies(view: View10) -> None:
+    """The annotation that adds routing keys is a list of strings. Raises PreconditionFailed."""
+    name = COPIES.decode()
+    copies = view.headers().get(name)
+    if copies is None:
+        return
+    if not isinstance(copies, list) or not all(isinstance(copy, str) for copy in copies):
+        raise PreconditionFailed(f"annotation '{name}' is no list of strings")
+
+
+def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
+    """No queue is where the message goes. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
+    if link.exchange is None:
+        address = route.address
+        text = f"no queue takes messages to exchange '{address.exchange}' with key '{address.routing_key}'"
+        _refuse(link, delivery_id, settled, NOT_FOUND, text)
+    elif not settled:
+        if link.understands(_RELEASED):
+            link.owe(delivery_id, RELEASED_VALUE, False)
+        else:
+            link.detach(NOT_FOUND, f"no queue takes messages with key '{route.address.routing_key}'")
+
+
+def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
+    """The message cannot be taken. On a link for any address the error says which delivery it was."""
+    link.session.vhost.schedule.allowance.use(METHOD)
+    link.session.peer.server.counters.refused += 1
+    info = {Symbol("delivery-tag"): link.tag} if link.exchange is None else None
+    details = encode(info) if info is not None else encode(None)
+    if link.exchange is not None and condition == NOT_FOUND:  # its target is gone
+        link.detach(condition, text)
+        return
+    link.refuse(delivery_id, settled, fault(condition, text, details), condition, text)

@@ -1,0 +1,31 @@
+"""Which error condition each refusal of the core becomes. [amqp-1.0 2.8.15]"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.core import errors
+from protocol.amqp10.conditions import (
+    INTERNAL_ERROR,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    PRECONDITION_FAILED,
+    RESOURCE_LOCKED,
+    UNAUTHORIZED_ACCESS,
+)
+
+CONDITIONS: Final[dict[type[errors.BrokerError], str]] = {
+    errors.NotFound: NOT_FOUND,
+    errors.PreconditionFailed: PRECONDITION_FAILED,
+    errors.ResourceLocked: RESOURCE_LOCKED,
+    errors.QueueStopped: PRECONDITION_FAILED,
+    errors.AccessRefused: UNAUTHORIZED_ACCESS,
+    errors.NotAllowed: NOT_ALLOWED,
+    errors.ExchangeReplaced: PRECONDITION_FAILED,
+    errors.StoreFailed: PRECONDITION_FAILED,
+}
+
+
+def condition_of(error: errors.BrokerError) -> str:
+    """The condition of a refusal."""
+    return CONDITIONS.get(type(error), INTERNAL_ERROR)

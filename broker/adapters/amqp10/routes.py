@@ -1,0 +1,72 @@
+"""Where the messages of a connection go, found out once for each exchange and key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from broker.adapters.access import EXCHANGE
+from broker.auth.terms import WRITE
+from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.route import Route
+from protocol.amqp10 import addresses
+from protocol.amqp10.addresses import Node
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
+    from broker.core.vhost import VirtualHost
+
+REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up each
+TOPIC_CAPABILITY: Final = "topic"
+
+
+@final
+class Routes:
+    """The routes of one connection. They are forgotten when its user's rights change."""
+
+    def __init__(self, connection: Connection10, virtual_host: VirtualHost) -> None:
+        self._connection = connection
+        self._virtual_host = virtual_host
+        self._known: dict[str, dict[str, Route]] = {}
+        self._count = 0
+
+    def find(self, exchange: str, key: str) -> Route:
+        """The route of an exchange and a key. Raises what VirtualHost.route raises, and AccessRefused."""
+        keys = self._known.get(exchange)
+        route = None if keys is None else keys.get(key)
+        return self._resolve(exchange, key) if route is None else route
+
+    def forget(self) -> None:
+        """Nothing holds that was found out before."""
+        self._known = {}
+        self._count = 0
+
+    def _resolve(self, exchange: str, key: str) -> Route:
+        rights = self._connection.rights
+        rights.require(WRITE, EXCHANGE, exchange)
+        route = self._virtual_host.route(exchange, key)
+        rights.require_topic(WRITE, route.exchange, key)
+        route.pinned = True
+        if self._count >= REMEMBERED_MAX:
+            self.forget()
+        self._count += 1
+        self._known.setdefault(exchange, {})[key] = route
+        return route
+
+
+def place(virtual_host: VirtualHost, node: Node, capabilities: tuple[str, ...]) -> tuple[str, str | None]:
+    """The exchange and routing key that a target's node stands for; a key that is None is each subject.
+
+    A bare name is a queue if there is one, else an exchange, or the other way round if `topic` is asked for.
+    Raises NotFound.
+    """
+    name = node.name
+    if node.kind == addresses.EXCHANGE:
+        virtual_host.existing_exchange(name)
+        return name, node.key
+    is_queue = name in virtual_host.queues
+    prefers_exchange = TOPIC_CAPABILITY in capabilities or not is_queue
+    if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.exchanges:
+        return name, None
+    if not is_queue:
+        virtual_host.queue(name)  # which says so; whose it is does not matter to who sends
+    return DEFAULT_EXCHANGE, name

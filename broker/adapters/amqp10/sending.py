@@ -1,0 +1,52 @@
+"""Deliveries on their way in parts, as far as the session's window and the socket go. [amqp-1.0 2.6.14]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.outgoing import OutgoingLink
+    from broker.adapters.amqp10.session import Session10
+
+STEP_BYTES: Final[i64] = 2097152  # then others have their turn
+
+
+def send_on(session: Session10, link: OutgoingLink) -> None:
+    """Send of a delivery what the peer takes now; the rest follows when it takes more."""
+    connection = session.peer
+    sending = link.sending
+    step: i64 = 0
+    while sending is not None and session.outgoing.left > 0 and step < STEP_BYTES and not connection.blocked:
+        parts: list[bytes] = []
+        if sending.write(parts):
+            link.sending = sending = None
+        data = b"".join(parts)
+        connection.out.write(data)
+        step += len(data)
+        session.sent()
+    if sending is None:
+        session.sending.pop(link, None)
+    else:
+        session.sending[link] = None
+        if session.outgoing.left > 0:
+            connection.full = True
+            connection.schedule()
+    link.target.update()
+
+
+def send_all_on(session: Session10) -> None:
+    """The same for all links of a session."""
+    for link in list(session.sending):
+        send_on(session, link)
+
+
+def cut(session: Session10, link: OutgoingLink) -> None:
+    """Take back the delivery that is on its way, as its link ends."""
+    sending = link.sending
+    link.sending = None
+    session.sending.pop(link, None)
+    if sending is not None and session.outgoing.left > 0 and not session.ending:
+        session.peer.out.write(sending.abort())
+        session.outgoing.sent()

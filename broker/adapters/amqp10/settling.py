@@ -1,0 +1,122 @@
+"""What the receiver of deliveries says of them, and what their queues do. [amqp-1.0 2.6.12, 3.4]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.target import Target10
+from broker.core import returning
+from broker.core.allowance import ENTRIES
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.discarding import discard_all
+from broker.core.entry import QueueEntry
+from broker.core.outcome import CRASH, NACK, RELEASED
+from broker.core.settling import settle_runs
+from protocol.amqp10 import descriptors as d
+from protocol.amqp10.dispositions import Disposition
+from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE, modified, rejected
+from protocol.amqp10.states import DeliveryState
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+
+def settle(session: Session10, said: Disposition) -> None:
+    """Take the disposition of a receiver; deliveries that are not known are none of its business."""
+    state = said.state
+    unsettled = session.unsettled
+    first = session.number_of(said.first)
+    last = session.number_of(said.last)
+    code: i64 = d.RECEIVED if state is None else state.code
+    if code == d.RECEIVED and not said.settled:
+        return  # not the end of it
+    if code == d.ACCEPTED and first == last:  # the hot path
+        entry = unsettled.take(first)
+        consumer = unsettled.holder
+        if entry is None or consumer is None:
+            return
+        if consumer.acquires:
+            consumer.queue.settle(entry)
+    else:
+        runs = taken(session, first, last)
+        if not runs:
+            return
+        _apply(session, runs, code, state)
+    if not said.settled:
+        session.owed.answers.add(None, said.first, last - first + 1, _echoed(code), True)
+
+
+def taken(session: Session10, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
+    """The deliveries of these numbers that are not settled, oldest first, in runs that one consumer had."""
+    unsettled = session.unsettled
+    runs: list[tuple[QueueConsumer, list[QueueEntry]]] = []
+    holder: QueueConsumer | None = None
+    run: list[QueueEntry] = []
+    numbers = unsettled.between(first, last)
+    for number in numbers:
+        entry = unsettled.take(number)
+        consumer = unsettled.holder
+        if entry is None or consumer is None:
+            continue
+        if consumer is not holder:
+            holder = consumer
+            run = []
+            runs.append((consumer, run))
+        run.append(entry)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    return runs
+
+
+def _apply(
+    session: Session10,
+    runs: list[tuple[QueueConsumer, list[QueueEntry]]],
+    code: i64,
+    state: DeliveryState | None,
+) -> None:
+    """Have the queues do what the outcome says; none at all is each link's own."""
+    virtual_host = session.vhost
+    if code == d.ACCEPTED:
+        settle_runs(runs, session, virtual_host)
+    elif code == d.REJECTED:
+        for consumer, entries in runs:
+            if consumer.acquires:
+                discard_all(consumer.queue, entries, consumer)
+    elif code == d.RELEASED:
+        returning.give_back(runs, RELEASED, session, virtual_host)
+    elif code == d.MODIFIED and state is not None:
+        outcome = NACK if state.delivery_failed else RELEASED
+        returning.give_back(runs, outcome, session, virtual_host)
+    else:
+        for run in runs:
+            returning.give_back([run], _abandoned(run[0]), session, virtual_host)
+
+
+def held_by(session: Session10, target: ConsumerTarget) -> dict[QueueConsumer, list[QueueEntry]]:
+    """What a link's receiver has not settled, oldest first, which nobody can settle from now on."""
+    unsettled = session.unsettled
+    held: dict[QueueConsumer, list[QueueEntry]] = {}
+    for number in unsettled.up_to(0):
+        entry = unsettled.find(number)
+        consumer = unsettled.holder
+        if entry is not None and consumer is not None and consumer.target is target:
+            unsettled.take(number)
+            held.setdefault(consumer, []).append(entry)
+    return held
+
+
+def _abandoned(consumer: QueueConsumer) -> i64:
+    """How deliveries come back whose receiver does not say how."""
+    target = consumer.target
+    return target.abandoned if isinstance(target, Target10) else CRASH
+
+
+def _echoed(code: i64) -> bytes:
+    """The outcome that this side has come to as well."""
+    if code == d.REJECTED:
+        return rejected()
+    if code == d.RELEASED:
+        return RELEASED_VALUE
+    return ACCEPTED_VALUE if code == d.ACCEPTED else modified(True, False)

@@ -1,0 +1,115 @@
+"""Where one link's messages go: transfers in the connection's output. [amqp-1.0 2.6.12]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.front import Front
+from broker.adapters.amqp10.sending import send_on
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.message import Message
+from broker.core.outcome import CRASH
+from protocol.amqp10.conditions import RESOURCE_DELETED
+from protocol.amqp10.outgoing import SplitTransfer
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.outgoing import OutgoingLink
+
+OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
+
+
+@final
+class Target10(ConsumerTarget):
+    """Writes deliveries. The receiver says how many it takes, and settling them allows no more.
+
+    `draining`: it wants to hear when there is nothing to send. `abandoned`: how what it has not settled comes
+    back when the link ends, one of `broker.core.outcome`.
+    """
+
+    def __init__(self, link: OutgoingLink) -> None:
+        credit = Credit(1)  # which is used up: there is none before the first flow
+        credit.used = 1
+        self.link = link
+        super().__init__(link.session, credit)
+        self.draining = False
+        self.abandoned: i64 = CRASH
+        self._front = Front(link.session.vhost)
+
+    # -- credit
+
+    def allow(self, credit: i64) -> None:
+        """So many more may be sent."""
+        self.credit.resize(self.credit.used + credit, 0)
+
+    def wants_work(self) -> bool:
+        """Not while a delivery is on its way (ConsumerTarget)."""
+        return self.link.sending is None and super().wants_work()
+
+    def restore_credit(self, size: i64) -> None:
+        """Nothing: it is for the receiver to say (ConsumerTarget)."""
+
+    def restore_all(self, count: i64, size: i64) -> None:
+        """Nothing: it is for the receiver to say (ConsumerTarget)."""
+
+    # -- deliveries
+
+    def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
+        """Write one delivery, or its first frame."""
+        link = self.link
+        session = link.session
+        message = entry.message
+        front = self._front
+        front.read(message, entry, session.peer.server.store, consumer.queue)
+        settled = link.settled
+        unsettled = session.unsettled
+        number = unsettled.skip() if settled else unsettled.add(entry, consumer)
+        delivery_id = number - 1 & 0xFFFFFFFF
+        link.credit.use()
+        number32: int = delivery_id
+        tag = number32.to_bytes(4, "big")
+        out = session.peer.out
+        head = link.template.whole(delivery_id, tag, settled, front.size)
+        if head is None or message.body is not None:
+            self._split(delivery_id, tag, settled, front, message)
+            return
+        out.write(head)
+        out.write(front.header)
+        if front.annotations:
+            out.write(front.annotations)
+        out.write(front.rest)
+        session.sent()
+        if len(out) >= OUTPUT_BYTES_MAX:
+            session.peer.full = True
+
+    def _split(self, delivery_id: i64, tag: bytes, settled: bool, front: Front, message: Message) -> None:
+        """Send it in as many frames as it takes, as far as the session's window goes."""
+        link = self.link
+        parts = [front.header, front.annotations, front.rest]
+        link.sending = SplitTransfer(link.template, delivery_id, tag, settled, parts)
+        send_on(link.session, link)
+
+    def process_pending(self, quota: i64) -> i64:
+        """The turn; when it finds nothing more a drain is over (ConsumerTarget)."""
+        count = super().process_pending(quota)
+        if self.draining and not self.again and self.wants_work():
+            self.link.session.owed.drained(self.link)
+        return count
+
+    # -- what happens to its consumers
+
+    def consumer_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue is gone (ConsumerTarget)."""
+        if not self.consumers:
+            queue = consumer.queue
+            self.link.detach(RESOURCE_DELETED, f"queue '{queue.name}' in vhost '{queue.vhost}' is gone")
+            self.link.session.peer.schedule()
+
+    def shown_all(self, consumer: QueueConsumer) -> None:
+        """A snapshot ends (ConsumerTarget)."""
+        consumer.queue.remove_consumer(consumer, [])
+        self.consumer_cancelled(consumer)
