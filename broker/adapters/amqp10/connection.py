@@ -25,6 +25,7 @@ from broker.adapters.amqp10.states import (
     OPENED,
     OPENING,
 )
+from broker.adapters.amqp10.transactions import Transactions
 from broker.adapters.connection091 import FLUSH_BYTES_MIN, UNREAD_BYTES_MAX
 from broker.adapters.large_bodies import OUTPUT_KEPT_MAX
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
@@ -71,6 +72,7 @@ class Connection10(ServedConnection):
         self.hearing = Hearing(self)
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self._held: HeldCredit | None = None
+        self.transactions = Transactions(self)
 
     def is_open(self) -> bool:
         """Whether both sides have said open, and neither has said close."""

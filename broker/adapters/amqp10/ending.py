@@ -71,6 +71,7 @@ def let_go(connection: Connection10) -> None:
     """Everything that the connection holds goes back."""
     connection.idle.stop()
     connection.mapped.let_go()
+    connection.transactions.roll_back()
     connection.owing = []
     connection.forget_held()
     if connection.login is not None:

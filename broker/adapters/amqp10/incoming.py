@@ -20,13 +20,15 @@ from protocol.amqp10.conditions import (
     PeerError,
 )
 from protocol.amqp10.constructors import NONE
+from protocol.amqp10.descriptors import TRANSACTIONAL_STATE
 from protocol.amqp10.flows import Flow
 from protocol.amqp10.headers import Header
-from protocol.amqp10.outcomes import rejected
+from protocol.amqp10.outcomes import rejected, transactional
 from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
+    from broker.adapters.amqp10.transactions import Transaction10
 
 CREDIT: Final[i64] = 1000  # deliveries that a peer may send and that have no answer yet
 PARTS_MAX: Final = 100_000  # transfers of one delivery
@@ -71,6 +73,7 @@ class IncomingLink(Link10):
         self.tag = b""
         self.settled = False
         self._format: i64 = MESSAGE_FORMAT
+        self.transaction: Transaction10 | None = None  # that the delivery is posted in
         self._parts: list[bytes] = []
         self._size: i64 = 0
 
@@ -103,6 +106,9 @@ class IncomingLink(Link10):
                 return
             if transfer.settled:
                 self._settle()
+            state = transfer.state
+            if state is not None and state.code == TRANSACTIONAL_STATE:
+                self.transaction = self.session.peer.transactions.find(state.txn_id)
             self._take(transfer, data, end)
         except PeerError as error:
             more = transfer.more and not transfer.aborted
@@ -114,6 +120,7 @@ class IncomingLink(Link10):
         if transfer.delivery_id == NONE or transfer.delivery_tag is None:
             what = "delivery-id" if transfer.delivery_id == NONE else "delivery-tag"
             raise PeerError(INVALID_FIELD, f"the first transfer of a delivery has no {what}")
+        self.transaction = None
         if transfer.resume:
             raise PeerError(NOT_IMPLEMENTED, "a delivery is resumed, and there is nothing to resume")
         self.credit.use()
@@ -162,6 +169,7 @@ class IncomingLink(Link10):
         settled = self.settled
         self._forget()
         publish(self, payload, delivery_id, settled)
+        self.transaction = None
         self.session.owed.touch(self)
 
     def _forget(self) -> None:
@@ -176,11 +184,15 @@ class IncomingLink(Link10):
     def owe(self, delivery_id: i64, state: bytes, logged: bool) -> None:
         """The delivery has this outcome, once the log has what was appended for it."""
         self.unanswered += 1
+        if self.transaction is not None:
+            state = transactional(self.transaction.txn_id, state)
         self.session.owed.answers.add(self, delivery_id, 1, state, logged)
 
     def refuse(self, delivery_id: i64, settled: bool, fault: bytes, condition: str, text: str) -> None:
         """The message was not taken: say so with this error, as far as the sender wants to hear it."""
-        if not settled and self.understands("amqp:rejected:list"):
+        if settled and self.transaction is not None:
+            self.transaction.doomed = text
+        elif not settled and self.understands("amqp:rejected:list"):
             self.owe(delivery_id, rejected(fault), False)
         else:
             self.detach(condition, text)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.adapters.access import QUEUE
+from broker.adapters.amqp10.coordinator import CoordinatorLink
 from broker.adapters.amqp10.incoming import SETTLED, UNSETTLED, IncomingLink
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.opening import shortened
@@ -44,7 +45,7 @@ OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:li
 MOVE: Final = "move"
 COPY: Final = "copy"
 PRIORITY: Final = ("rabbitmq:priority", "priority")
-NEVER_EXPIRES: Final = "never"
+TXN_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
 
 
 def attach_link(session: Session10, attach: Attach) -> None:
@@ -71,10 +72,11 @@ def attach_link(session: Session10, attach: Attach) -> None:
 def _receive_from(session: Session10, attach: Attach) -> None:
     """Answer the attach of a sender. Raises PeerError, AddressError and BrokerError."""
     target = attach.target
-    if isinstance(target, Coordinator):
-        raise PeerError(NOT_IMPLEMENTED, "there are no transactions yet")
     if attach.initial_delivery_count is None:
         raise PeerError(INVALID_FIELD, "a sender's attach has no initial-delivery-count")
+    if isinstance(target, Coordinator):
+        _coordinate(session, attach, attach.initial_delivery_count)
+        return
     if target is not None and target.dynamic:
         raise PeerError(NOT_IMPLEMENTED, "there are no dynamic nodes yet")
     node = node_of(None if target is None else target.address)
@@ -106,6 +108,20 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     answer.max_message_size = size_max
     _establish(session, link, answer)
     session.owed.touch(link)
+
+
+def _coordinate(session: Session10, attach: Attach, count: i64) -> None:
+    """Answer the attach of a controller of transactions. [amqp-1.0 4.1]"""
+    source = attach.source
+    link = CoordinatorLink(
+        session, attach.name, attach.handle, count, () if source is None else _outcomes(source)
+    )
+    answer = _answer(attach)
+    answer.rcv_settle_mode = 0
+    answer.source = source if source is not None else Source()
+    answer.target = Coordinator(capabilities=TXN_CAPABILITIES)
+    _establish(session, link, answer)
+    link.top_up()
 
 
 def _outcomes(source: Source) -> tuple[str, ...]:

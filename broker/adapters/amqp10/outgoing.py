@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -12,14 +12,18 @@ from broker.adapters.amqp10.settling import held_by
 from broker.adapters.amqp10.target import Target10
 from broker.auth.terms import READ
 from broker.core.queue import Queue
-from protocol.amqp10.conditions import NOT_ALLOWED, UNAUTHORIZED_ACCESS
+from protocol.amqp10.conditions import NOT_ALLOWED, UNAUTHORIZED_ACCESS, PeerError
 from protocol.amqp10.constructors import NONE
+from protocol.amqp10.decoding import decode
 from protocol.amqp10.flows import Flow
 from protocol.amqp10.outgoing import SplitTransfer, TransferTemplate
 from protocol.amqp10.transfers import Transfer
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
+    from broker.adapters.amqp10.transactions import Transaction10
+
+_TXN_ID: Final = "txn-id"
 
 
 @final
@@ -40,12 +44,18 @@ class OutgoingLink(Link10):
         self.size_max = size_max
         self.template = TransferTemplate(session.channel, handle, session.peer.frame_max)
         self.sending: SplitTransfer | None = None
+        self.transaction: Transaction10 | None = None  # that its deliveries are acquired in
         self.target = Target10(self)
 
     # -- what the peer says
 
     def on_flow(self, flow: Flow) -> None:
         """The receiver says how much it takes. [amqp-1.0 2.6.7]"""
+        try:
+            self.transaction = self._transaction(flow)
+        except PeerError as error:
+            self.detach(error.condition, error.text)
+            return
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
         self.target.draining = flow.drain
@@ -56,6 +66,14 @@ class OutgoingLink(Link10):
                 self.drained()
         elif flow.echo:
             self.say_flow(False)
+
+    def _transaction(self, flow: Flow) -> Transaction10 | None:
+        """The one that a flow has deliveries be acquired in. Raises PeerError. [amqp-1.0 4.4.3]"""
+        if flow.properties is None:
+            return None
+        properties, _ = decode(flow.properties)
+        txn_id = properties.get(_TXN_ID) if isinstance(properties, dict) else None
+        return self.session.peer.transactions.find(txn_id) if isinstance(txn_id, bytes) else None
 
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """It is not for the receiver to send. [amqp-1.0 2.6.12]"""

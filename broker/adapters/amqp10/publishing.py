@@ -34,6 +34,7 @@ from protocol.amqp10.types import Symbol
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.incoming import IncomingLink
+    from broker.adapters.amqp10.transactions import Transaction10
 
 _RELEASED: Final = "amqp:released:list"
 
@@ -101,11 +102,12 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
     """Put the message where it goes; returns what VirtualHost.publish does, and raises what that raises."""
     virtual_host = link.session.vhost
     layout = arrived.layout
+    transaction = link.transaction
     if layout.properties != NONE:
         user = read_user_id(arrived.data, layout.properties, layout.properties_end)
         if user is not None:
             _check_user(link, user)
-    if not arrived.heeded and arrived.ttl == NONE and not route.by_message:
+    if not arrived.heeded and arrived.ttl == NONE and not route.by_message and transaction is None:
         return virtual_host.publish(route, message)
     virtual_host.schedule.allowance.use(PROPERTIES)
     view = View10(arrived.content)
@@ -123,9 +125,25 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
             message.date = date
             message.marks |= DELAYED
         mark_receipts(message, view.headers(), rights)
+    if keys:
+        keys = [route.address.routing_key, *keys]
+    if transaction is not None:
+        return _post(link, transaction, route, message, keys)
     if not keys and not route.by_message:
         return virtual_host.publish_carefully(route, message)
-    return virtual_host.publish_by_message(route, message, [route.address.routing_key, *keys], view)
+    return virtual_host.publish_by_message(route, message, keys or [route.address.routing_key], view)
+
+
+def _post(
+    link: IncomingLink, transaction: Transaction10, route: Route, message: Message, keys: list[str]
+) -> i64:
+    """Hold a message until its transaction is discharged; what goes nowhere is told at once."""
+    if route.epoch != link.session.vhost.epoch:
+        link.session.vhost.refresh(route)
+    if not route.queues and not keys and not route.by_message:
+        return 0
+    transaction.post(route, message, keys)
+    return 1
 
 
 def _check_user(link: IncomingLink, name: bytes) -> None:

@@ -71,6 +71,7 @@ class Session10(Session):
         self.halves = Halves()
         self.sending: dict[OutgoingLink, None] = {}
         self.ending = False  # the peer has been told, and its own end is to come
+        self.gone = False  # it holds nothing any more
         if self.outgoing.left == 0:
             self.set_flow(False)
 
@@ -254,6 +255,7 @@ class Session10(Session):
 
     def let_go(self) -> None:
         """Everything that its links hold goes back."""
+        self.gone = True
         links, self.links = self.links, {}
         for link in links.values():
             if not link.leaving:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -13,15 +13,20 @@ from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.discarding import discard_all
 from broker.core.entry import QueueEntry
+from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RELEASED
 from broker.core.settling import settle_runs
 from protocol.amqp10 import descriptors as d
+from protocol.amqp10.conditions import TRANSACTION_UNKNOWN_ID
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE, modified, rejected
 from protocol.amqp10.states import DeliveryState
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
+
+_HELD: Final[dict[int, int]] = {d.ACCEPTED: SETTLE, d.REJECTED: DISCARD}
+"""What a transaction does with deliveries of these outcomes; those of all others go back."""
 
 
 def settle(session: Session10, said: Disposition) -> None:
@@ -31,6 +36,9 @@ def settle(session: Session10, said: Disposition) -> None:
     first = session.number_of(said.first)
     last = session.number_of(said.last)
     code: i64 = d.RECEIVED if state is None else state.code
+    if code == d.TRANSACTIONAL_STATE and state is not None:
+        _retire(session, said, state, first, last)
+        return
     if code == d.RECEIVED and not said.settled:
         return  # not the end of it
     if code == d.ACCEPTED and first == last:  # the hot path
@@ -91,7 +99,47 @@ def _apply(
         returning.give_back(runs, outcome, session, virtual_host)
     else:
         for run in runs:
-            returning.give_back([run], _abandoned(run[0]), session, virtual_host)
+            returning.give_back([run], abandoned(run[0]), session, virtual_host)
+
+
+def _retire(session: Session10, said: Disposition, state: DeliveryState, first: i64, last: i64) -> None:
+    """Deliveries have an outcome if their transaction is committed. [amqp-1.0 4.4.2]"""
+    unsettled = session.unsettled
+    transaction = session.peer.transactions.known(state.txn_id)
+    outcome = state.outcome
+    code: i64 = d.RECEIVED if outcome is None else outcome.code
+    numbers = unsettled.between(first, last)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    for number in numbers:
+        if transaction is None:
+            unsettled.find(number)
+            _unknown(unsettled.holder, state.txn_id)
+            continue
+        entry = unsettled.take(number)
+        consumer = unsettled.holder
+        if entry is None or consumer is None:
+            continue
+        failed = outcome is not None and outcome.delivery_failed
+        transaction.hold(number, entry, consumer, _HELD.get(code, RELEASE), _returned(code, failed, consumer))
+        if said.settled:
+            transaction.settled_by_receiver(session, number)
+        else:
+            transaction.owe(session, number, _echoed(code))
+
+
+def _unknown(consumer: QueueConsumer | None, txn_id: bytes) -> None:
+    """A receiver retires in a transaction that there is not: its link ends."""
+    if consumer is not None and isinstance(consumer.target, Target10):
+        consumer.target.link.detach(TRANSACTION_UNKNOWN_ID, f"there is no transaction {txn_id[:32].hex()}")
+
+
+def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
+    """In which way a delivery comes back that has this outcome."""
+    if code == d.RELEASED:
+        return RELEASED
+    if code == d.MODIFIED:
+        return NACK if failed else RELEASED
+    return abandoned(consumer)
 
 
 def held_by(session: Session10, target: ConsumerTarget) -> dict[QueueConsumer, list[QueueEntry]]:
@@ -107,7 +155,7 @@ def held_by(session: Session10, target: ConsumerTarget) -> dict[QueueConsumer, l
     return held
 
 
-def _abandoned(consumer: QueueConsumer) -> i64:
+def abandoned(consumer: QueueConsumer) -> i64:
     """How deliveries come back whose receiver does not say how."""
     target = consumer.target
     return target.abandoned if isinstance(target, Target10) else CRASH

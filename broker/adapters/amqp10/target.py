@@ -15,7 +15,10 @@ from broker.core.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.outcome import CRASH
 from protocol.amqp10.conditions import RESOURCE_DELETED
+from protocol.amqp10.outcomes import transactional
 from protocol.amqp10.outgoing import SplitTransfer
+from protocol.amqp10.transfers import MESSAGE_FORMAT
+from protocol.amqp10.writing import NULL_VALUE
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.outgoing import OutgoingLink
@@ -74,8 +77,8 @@ class Target10(ConsumerTarget):
         tag = number32.to_bytes(4, "big")
         out = session.peer.out
         head = link.template.whole(delivery_id, tag, settled, front.size)
-        if head is None or message.body is not None:
-            self._split(delivery_id, tag, settled, front, message)
+        if head is None or message.body is not None or link.transaction is not None:
+            self._split(number, tag, front, message)
             return
         out.write(head)
         out.write(front.header)
@@ -86,11 +89,18 @@ class Target10(ConsumerTarget):
         if len(out) >= OUTPUT_BYTES_MAX:
             session.peer.full = True
 
-    def _split(self, delivery_id: i64, tag: bytes, settled: bool, front: Front, message: Message) -> None:
+    def _split(self, number: i64, tag: bytes, front: Front, message: Message) -> None:
         """Send it in as many frames as it takes, as far as the session's window goes."""
         link = self.link
         parts = [front.header, front.annotations, front.rest]
-        link.sending = SplitTransfer(link.template, delivery_id, tag, settled, parts)
+        delivery_id = number - 1 & 0xFFFFFFFF
+        state = NULL_VALUE
+        if link.transaction is not None:
+            state = transactional(link.transaction.txn_id)
+            link.transaction.acquire(link.session, number)
+        link.sending = SplitTransfer(
+            link.template, delivery_id, tag, link.settled, parts, MESSAGE_FORMAT, state
+        )
         send_on(link.session, link)
 
     def process_pending(self, quota: i64) -> i64:

@@ -1,0 +1,192 @@
+"""The link on which transactions are declared and discharged. [amqp-1.0 4.2, 4.3]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.transactions import Transaction10
+from broker.core.allowance import METHOD
+from broker.core.errors import BrokerError
+from protocol.amqp10.composing import decode_composite
+from protocol.amqp10.composites import Declare, Discharge
+from protocol.amqp10.conditions import (
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSACTION_ROLLBACK,
+    DecodeError,
+    PeerError,
+)
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.descriptors import AMQP_VALUE
+from protocol.amqp10.flows import Flow
+from protocol.amqp10.outcomes import ACCEPTED_VALUE, declared, rejected
+from protocol.amqp10.outcomes import error as fault
+from protocol.amqp10.outgoing import disposition
+from protocol.amqp10.sections import Sections
+from protocol.amqp10.transfers import Transfer
+from protocol.amqp10.types import Composite
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+CREDIT: Final[i64] = 100
+BYTES_MAX: Final = 4096  # of one message to the coordinator
+OPEN_MAX: Final = 100  # transactions that a link may have declared and not discharged
+REJECTED: Final = "amqp:rejected:list"
+
+
+@final
+class CoordinatorLink(Link10):
+    """`outcomes`: what the controller understands, by the names of their descriptors; none: all."""
+
+    def __init__(
+        self, session: Session10, name: str, handle: i64, count: i64, outcomes: tuple[str, ...]
+    ) -> None:
+        super().__init__(session, name, handle, True, count)
+        self.outcomes = outcomes
+        self.open_count: i64 = 0
+        self._parts: list[bytes] = []
+        self._size: i64 = 0
+        self._id: i64 = NONE
+
+    def on_flow(self, flow: Flow) -> None:
+        """The controller says how far it is (Link10)."""
+        if flow.delivery_count != NONE:
+            self.credit.follow(flow.delivery_count)
+        if flow.echo:
+            self.say_flow()
+
+    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        """A declaration or a discharge, or a part of it (Link10)."""
+        if self.leaving:
+            return
+        try:
+            self._take(transfer, data, end)
+        except PeerError as error:
+            self.detach(error.condition, error.text)
+
+    def say_flow(self) -> None:
+        """Say how much the controller may send."""
+        self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
+
+    def top_up(self) -> None:
+        """Allow more when half is used up."""
+        if self.credit.left <= CREDIT // 2:
+            self.credit.left = CREDIT
+            self.say_flow()
+
+    def let_go(self) -> None:
+        """What has been declared and not discharged is rolled back (Link10). [amqp-1.0 4.3]"""
+        self.session.peer.transactions.roll_back(self)
+
+    def discharged(self, delivery_id: i64, failure: str) -> None:
+        """A commit has happened, or failed for this reason."""
+        if failure:
+            self._reject(delivery_id, TRANSACTION_ROLLBACK, failure)
+        else:
+            self._answer(delivery_id, ACCEPTED_VALUE)
+        connection = self.session.peer
+        connection.end_turn()
+
+    def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
+        if self._id == NONE:
+            if transfer.delivery_id == NONE:
+                raise PeerError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
+            self.credit.use()
+            self._id = transfer.delivery_id
+        if transfer.aborted:
+            self._forget()
+            return
+        self._size += end - transfer.payload
+        if self._size > BYTES_MAX:
+            text = f"a message of more than {BYTES_MAX} bytes to a coordinator"
+            raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
+        self._parts.append(data[transfer.payload : end])
+        if transfer.more:
+            return
+        payload, delivery_id = b"".join(self._parts), self._id
+        self._forget()
+        if transfer.settled:
+            raise PeerError(NOT_ALLOWED, "a message to a coordinator is settled, and needs an answer")
+        self.session.vhost.schedule.allowance.use(METHOD)
+        asked = _asked(payload)
+        if isinstance(asked, Declare):
+            self._declare(asked, delivery_id)
+        elif isinstance(asked, Discharge):
+            self._discharge(asked, delivery_id)
+        else:
+            raise DecodeError("a message to a coordinator is neither declare nor discharge")
+        self.top_up()
+
+    def _forget(self) -> None:
+        self._parts = []
+        self._size = 0
+        self._id = NONE
+
+    def _declare(self, asked: Declare, delivery_id: i64) -> None:
+        """Begin a transaction. [amqp-1.0 4.2]"""
+        if asked.global_id is not None:
+            self._reject(delivery_id, NOT_IMPLEMENTED, "there are no transactions with a global-id")
+        elif self.open_count >= OPEN_MAX:
+            text = f"{OPEN_MAX} transactions are open on the link"
+            self._reject(delivery_id, RESOURCE_LIMIT_EXCEEDED, text)
+        else:
+            self.open_count += 1
+            transaction = self.session.peer.transactions.declare(self)
+            self._answer(delivery_id, declared(transaction.txn_id))
+
+    def _discharge(self, asked: Discharge, delivery_id: i64) -> None:
+        """End a transaction. [amqp-1.0 4.3]"""
+        transactions = self.session.peer.transactions
+        try:
+            transaction = transactions.find(asked.txn_id)
+        except PeerError as error:
+            self._reject(delivery_id, error.condition, error.text)
+            return
+        transactions.end(transaction)
+        transaction.link.open_count -= 1
+        if asked.fail:
+            transaction.roll_back()
+            self._answer(delivery_id, ACCEPTED_VALUE)
+        else:
+            self._commit(transaction, delivery_id)
+
+    def _commit(self, transaction: Transaction10, delivery_id: i64) -> None:
+        reason = transaction.doomed
+        if not reason:
+            transaction.link = self
+            try:
+                transaction.discharge(delivery_id)
+            except BrokerError as error:
+                reason = error.text
+        if reason:
+            transaction.roll_back()
+            self._reject(delivery_id, TRANSACTION_ROLLBACK, reason)
+
+    def _reject(self, delivery_id: i64, condition: str, text: str) -> None:
+        if self.outcomes and REJECTED not in self.outcomes:
+            self.detach(condition, text)
+        else:
+            self._answer(delivery_id, rejected(fault(condition, text)))
+
+    def _answer(self, delivery_id: i64, state: bytes) -> None:
+        if not self.leaving:
+            session = self.session
+            out = session.peer.out
+            out.write(disposition(session.channel, True, delivery_id, delivery_id, True, state))
+
+
+def _asked(payload: bytes) -> Composite:
+    """The declaration or discharge that is the body of a message. Raises DecodeError."""
+    sections = Sections(payload, 0, len(payload))
+    while sections.advance():
+        if sections.code == AMQP_VALUE:
+            composite, _ = decode_composite(payload, int(sections.value), int(sections.end))
+            return composite
+    raise DecodeError("a message to a coordinator has no amqp-value")

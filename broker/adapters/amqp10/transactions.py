@@ -1,0 +1,162 @@
+"""Transactions of one connection: what is posted, retired and acquired in them. [amqp-1.0 4.4]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.settling import abandoned
+from broker.adapters.amqp10.target import Target10
+from broker.core import returning
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import QueueEntry
+from broker.core.errors import PreconditionFailed
+from broker.core.message import Message, held_bytes
+from broker.core.route import Route
+from broker.core.transaction import HeldPublish, Transaction
+from protocol.amqp10.conditions import TRANSACTION_UNKNOWN_ID, PeerError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.connection import Connection10
+    from broker.adapters.amqp10.coordinator import CoordinatorLink
+    from broker.adapters.amqp10.session import Session10
+    from broker.core.vhost import VirtualHost
+
+PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
+
+
+@final
+class HeldPublish10(HeldPublish):
+    """A message that waits for the discharge of its transaction."""
+
+    def taken(self, count: i64) -> None:
+        """Its sender was told that it would be so (HeldPublish)."""
+
+
+@final
+class Transaction10(Transaction):
+    """One that a coordinator link has declared. `doomed`: why it can only be rolled back; "": it is not."""
+
+    def __init__(self, link: CoordinatorLink, txn_id: bytes, vhost: VirtualHost) -> None:
+        super().__init__(vhost)
+        self.link = link
+        self.txn_id = txn_id
+        self.doomed = ""
+        self._bytes: i64 = 0
+        self._acquired: list[tuple[Session10, i64]] = []
+        self._discharge: i64 = 0  # the delivery that asks for the end
+        self._settled: dict[Session10, set[int]] = {}  # numbers that the receiver has settled already
+        self._owed: list[tuple[Session10, i64, bytes]] = []  # numbers that it has not, with their outcome
+
+    # ---- what takes part
+
+    def post(self, route: Route, message: Message, keys: list[str]) -> None:
+        """Hold a message. Raises PreconditionFailed when the transaction holds too much."""
+        self._bytes += held_bytes(message) + PUBLISH_OVERHEAD
+        limit = self.link.session.peer.server.transaction_bytes_max
+        if self._bytes > limit:
+            raise PreconditionFailed(
+                f"transaction of {self._bytes} bytes is larger than configured max size {limit}"
+            )
+        self.publishes.append(HeldPublish10(route, message, keys, False))
+
+    def settled_by_receiver(self, session: Session10, number: i64) -> None:
+        """The receiver has settled a delivery that it retires: it does not have it any more."""
+        self._settled.setdefault(session, set()).add(number)
+
+    def owe(self, session: Session10, number: i64, state: bytes) -> None:
+        """The receiver is to be told when the outcome of a delivery that it retires is in force."""
+        self._owed.append((session, number, state))
+
+    def acquire(self, session: Session10, number: i64) -> None:
+        """A delivery is sent in the transaction: if that is rolled back, so is the delivery."""
+        self._acquired.append((session, number))
+
+    # ---- how it ends
+
+    def discharge(self, delivery_id: i64) -> None:
+        """Commit; `link` answers when it is done. Raises what Transaction.commit raises."""
+        self._discharge = delivery_id
+        self.commit()
+
+    def roll_back(self) -> None:
+        """Nothing of it happens. What the receiver has not settled it still has. [amqp-1.0 4.4.2]"""
+        self.publishes = []
+        back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
+        for held in self.settlements:
+            consumer = held.consumer
+            target = consumer.target
+            session = target.link.session if isinstance(target, Target10) else None
+            if session is None or session.gone:
+                back.append((consumer, held.entries))
+                continue
+            gone = self._settled.get(session, set())
+            kept = [at for at, number in enumerate(held.tags) if number not in gone]
+            lost = [entry for number, entry in zip(held.tags, held.entries, strict=True) if number in gone]
+            session.unsettled.put_back(
+                [held.tags[at] for at in kept], [held.entries[at] for at in kept], consumer
+            )
+            if lost:
+                back.append((consumer, lost))
+        self.settlements = []
+        for session, number in self._acquired:
+            entry = None if session.gone else session.unsettled.take(number)
+            holder = session.unsettled.holder
+            if entry is not None and holder is not None:
+                back.append((holder, [entry]))
+        self._acquired = []
+        for consumer, entries in back:
+            if consumer.acquires:
+                returning.give_back([(consumer, entries)], abandoned(consumer), None, self.virtual_host)
+
+    def committed(self) -> None:
+        """Say so (Transaction)."""
+        for session, number, state in self._owed:
+            if not session.gone:
+                session.owed.answers.add(None, number - 1 & 0xFFFFFFFF, 1, state, False)
+        self.link.discharged(self._discharge, "")
+
+    def failed(self, reason: str) -> None:
+        """The discharge fails (Transaction)."""
+        self.link.discharged(self._discharge, f"the log has failed: {reason}")
+
+
+@final
+class Transactions:
+    """Those of one connection that have been declared and not discharged, by their ids."""
+
+    def __init__(self, connection: Connection10) -> None:
+        self._connection = connection
+        self._open: dict[bytes, Transaction10] = {}
+        self._count = 0
+
+    def declare(self, link: CoordinatorLink) -> Transaction10:
+        """A new one."""
+        self._count += 1
+        txn_id = self._count.to_bytes(4, "big")
+        transaction = Transaction10(link, txn_id, link.session.vhost)
+        self._open[txn_id] = transaction
+        return transaction
+
+    def find(self, txn_id: bytes) -> Transaction10:
+        """The one with this id. Raises PeerError(TRANSACTION_UNKNOWN_ID)."""
+        transaction = self._open.get(txn_id)
+        if transaction is None:
+            raise PeerError(TRANSACTION_UNKNOWN_ID, f"there is no transaction {txn_id[:32].hex()}")
+        return transaction
+
+    def known(self, txn_id: bytes) -> Transaction10 | None:
+        """The one with this id, None if there is none."""
+        return self._open.get(txn_id)
+
+    def end(self, transaction: Transaction10) -> None:
+        """It is being discharged."""
+        self._open.pop(transaction.txn_id, None)
+
+    def roll_back(self, link: CoordinatorLink | None = None) -> None:
+        """Roll back those that this link has declared, or all."""
+        for transaction in list(self._open.values()):
+            if link is None or transaction.link is link:
+                del self._open[transaction.txn_id]
+                transaction.roll_back()
