@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.opening import shortened
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import ERRANT_LINK
@@ -35,6 +36,7 @@ class Link10:
         self.receives = receives
         self.credit = LinkCredit(count)
         self.leaving = False
+        self.lifetime: Lifetime | None = None  # of a queue that came with it
 
     # -- what a subclass does; a link that was refused at once does nothing
 
@@ -71,11 +73,17 @@ class Link10:
             reason=text,
         )
         session.owed.answers.end_turn()
+        self.leave()
+        error = Error(condition=condition, description=shortened(text))
+        session.say(Detach(handle=self.handle, closed=True, error=error))
+
+    def leave(self) -> None:
+        """Give back what it holds. What comes on it from now on is dropped."""
         self.leaving = True
         self.silence()
         self.let_go()
-        error = Error(condition=condition, description=shortened(text))
-        session.say(Detach(handle=self.handle, closed=True, error=error))
+        if self.lifetime is not None:
+            self.session.lifetimes[self.lifetime] = None
 
     def swallow(self) -> None:
         """Drop a delivery that was sent before the peer knew; more than its credit allowed is an error."""

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.access import QUEUE
 from broker.adapters.amqp10.coordinator import CoordinatorLink
 from broker.adapters.amqp10.incoming import SETTLED, UNSETTLED, IncomingLink
 from broker.adapters.amqp10.link import Link10
@@ -17,21 +16,20 @@ from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.routes import place
-from broker.adapters.selecting import SelectorFilter
-from broker.auth.terms import READ
+from broker.adapters.amqp10.sources import Supply, dynamic_target, supply_of
+from broker.adapters.server import HELD_FOR_REPLY
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError
 from broker.core.outcome import RELEASED
-from broker.core.queue import Queue
+from broker.core.ports import DurableWaiter
 from broker.core.queue_kinds import is_non_destructive
-from broker.core.selector.selector import Selector
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10 import addresses
-from protocol.amqp10.addresses import AddressError, Node, node_of
+from protocol.amqp10.addresses import AddressError, node_of
 from protocol.amqp10.composites import Coordinator, Error, Modified, Released, Source, Target
 from protocol.amqp10.conditions import (
+    INTERNAL_ERROR,
     INVALID_FIELD,
-    NOT_FOUND,
     NOT_IMPLEMENTED,
     PeerError,
 )
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
 
 NAME_CHARACTERS_MAX: Final = 512
+CAPABILITIES: Final = ("queue", "topic", "shared", "global", "temporary-queue", "temporary-topic")
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 MOVE: Final = "move"
 COPY: Final = "copy"
@@ -77,9 +76,12 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     if isinstance(target, Coordinator):
         _coordinate(session, attach, attach.initial_delivery_count)
         return
+    lifetime = None
+    address = None if target is None else target.address
     if target is not None and target.dynamic:
-        raise PeerError(NOT_IMPLEMENTED, "there are no dynamic nodes yet")
-    node = node_of(None if target is None else target.address)
+        supply = dynamic_target(session, attach.name, target)
+        address, lifetime = supply.address, supply.lifetime
+    node = node_of(address)
     exchange, key = None, None
     if node.kind == addresses.MANAGEMENT:
         raise PeerError(NOT_IMPLEMENTED, "there is no management node yet")
@@ -103,7 +105,9 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     size_max: int = link.size_max
     answer = _answer(attach)
     answer.source = source if source is not None else Source()
+    link.lifetime = lifetime
     answer.target = target if target is not None else Target()
+    answer.target.address = address
     answer.target.durable = 0
     answer.max_message_size = size_max
     _establish(session, link, answer)
@@ -140,71 +144,48 @@ def _outcomes(source: Source) -> tuple[str, ...]:
 def _send_to(session: Session10, attach: Attach) -> None:
     """Answer the attach of a receiver. Raises PeerError, AddressError and BrokerError."""
     source = attach.source
-    if source is None:
-        raise PeerError(NOT_FOUND, f"there is no link '{attach.name}' to go on with")
-    _check_source(source)
-    queue = _queue(session, node_of(source.address))
-    settled = attach.snd_settle_mode == SETTLED
-    size_max = attach.max_message_size or 0
-    link = OutgoingLink(
-        session, attach.name, attach.handle, settled, attach.rcv_settle_mode == 1, min(size_max, 2**62)
-    )
-    if isinstance(source.default_outcome, Released):
-        link.target.abandoned = RELEASED
-    selector: Selector | None = None
-    sieve = None if selector is None else SelectorFilter(selector, queue.store, session.vhost.trouble)
-    copies = source.distribution_mode == COPY or is_non_destructive(queue.arguments)
-    consumer = QueueConsumer(
-        link.target, queue, not copies, _priority(attach), False, attach.name, settled, sieve
-    )
-    answer = _answer(attach)
-    answer.snd_settle_mode = SETTLED if settled else UNSETTLED
-    answer.source = _given(source, queue, copies)
-    answer.target = attach.target if isinstance(attach.target, Target) else Target()
-    answer.initial_delivery_count = 0
-    try:
-        queue.add_consumer(consumer)
-    except BrokerError:
-        link.target.close()
-        raise
-    _establish(session, link, answer)
-
-
-def _check_source(source: Source) -> None:
-    """Refuse what is not there yet. Raises PeerError."""
-    if source.dynamic:
-        raise PeerError(NOT_IMPLEMENTED, "there are no dynamic nodes yet")
-    mode = source.distribution_mode
+    mode = None if source is None else source.distribution_mode
     if mode is not None and mode not in (MOVE, COPY):
         raise PeerError(INVALID_FIELD, f"distribution-mode '{mode}' is neither move nor copy")
+    priority = _priority(attach)
+    supply = supply_of(session, attach.name, source)
+    queue = supply.queue
+    settled = attach.snd_settle_mode == SETTLED
+    size_max = min(attach.max_message_size or 0, 2**62)
+    link = OutgoingLink(session, attach.name, attach.handle, settled, attach.rcv_settle_mode == 1, size_max)
+    link.lifetime = supply.lifetime
+    default = None if source is None else source.default_outcome
+    if isinstance(default, Released):
+        link.target.abandoned = RELEASED
+    subscribes = supply.lifetime is not None  # whose queue is its own, whatever it asks for
+    copies = (mode == COPY and not subscribes) or is_non_destructive(queue.arguments)
+    consumer = QueueConsumer(link.target, queue, not copies, priority, False, attach.name, settled)
+    answer = _answer(attach)
+    answer.snd_settle_mode = SETTLED if settled else UNSETTLED
+    answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
+    answer.target = attach.target if isinstance(attach.target, Target) else Target()
+    answer.initial_delivery_count = 0
+    waiting = Waiting(link, consumer, answer)
+    if supply.is_new and queue.durable:
+        waiting.wait()
+    else:
+        waiting.establish()
 
 
-def _queue(session: Session10, node: Node) -> Queue:
-    """The queue that a source names. Raises PeerError, NotFound, ResourceLocked, AccessRefused."""
-    if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
-        raise PeerError(NOT_IMPLEMENTED, f"there is no source of kind {node.kind} yet")
-    if node.kind == addresses.EXCHANGE or (
-        node.kind == addresses.NAME
-        and node.name not in session.vhost.queues
-        and node.name in session.vhost.exchanges
-    ):
-        raise PeerError(NOT_IMPLEMENTED, "there are no subscriptions yet")
-    session.peer.rights.require(READ, QUEUE, node.name)
-    return session.vhost.queue(node.name, session.peer)
-
-
-def _given(source: Source, queue: Queue, copies: bool) -> Source:
+def _given(source: Source, supply: Supply, mode: str) -> Source:
     """The source as it is in force. [amqp-1.0 3.5.3]"""
+    lifetime = supply.lifetime
+    released = isinstance(source.default_outcome, Released)
     return Source(
-        address=source.address,
-        expiry_policy=source.expiry_policy,
-        timeout=0,
-        distribution_mode=COPY if copies else MOVE,
-        default_outcome=source.default_outcome
-        if isinstance(source.default_outcome, Released)
-        else Modified(delivery_failed=True),
+        address=supply.address,
+        durable=min(source.durable, 1) if supply.queue.durable and lifetime is not None else 0,
+        expiry_policy=source.expiry_policy if lifetime is None else lifetime.until,
+        dynamic=source.dynamic,
+        dynamic_node_properties=source.dynamic_node_properties,
+        distribution_mode=mode,
+        default_outcome=source.default_outcome if released else Modified(delivery_failed=True),
         outcomes=OUTCOMES,
-        capabilities=("queue",) if "queue" in source.capabilities else (),
+        capabilities=tuple(name for name in source.capabilities if name in CAPABILITIES),
     )
 
 
@@ -234,19 +215,66 @@ def _answer(attach: Attach) -> Attach:
     )
 
 
+@final
+class Waiting(DurableWaiter):
+    """A link to a queue that may have to be on disk before the peer hears of it."""
+
+    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, answer: Attach) -> None:
+        self._link = link
+        self._consumer = consumer
+        self._answer = answer
+
+    def wait(self) -> None:
+        """Establish the link when all that was appended is on disk, and take no frames before."""
+        connection = self._link.session.peer
+        connection.hold(HELD_FOR_REPLY)
+        connection.server.store.wait(self)
+
+    def establish(self) -> None:
+        """Attach it. Raises BrokerError."""
+        link = self._link
+        try:
+            self._consumer.queue.add_consumer(self._consumer)
+        except BrokerError:
+            link.target.close()
+            raise
+        _establish(link.session, link, self._answer)
+
+    def on_durable(self, batch: i64) -> None:
+        """It is on disk (DurableWaiter)."""
+        session = self._link.session
+        if not session.gone:
+            try:
+                self.establish()
+            except BrokerError as error:
+                _refuse(session, self._answer, condition_of(error), error.text, answered=True)
+            session.peer.release(HELD_FOR_REPLY)
+
+    def on_store_failed(self, reason: str) -> None:
+        """It may not be (DurableWaiter)."""
+        session = self._link.session
+        if not session.gone:
+            session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
+            session.peer.release(HELD_FOR_REPLY)
+
+
 def _establish(session: Session10, link: Link10, answer: Attach) -> None:
     session.links[link.handle] = link
     session.say(answer)
 
 
-def _refuse(session: Session10, attach: Attach, condition: str, text: str) -> None:
-    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]"""
-    answer = _answer(attach)
+def _refuse(session: Session10, attach: Attach, condition: str, text: str, *, answered: bool = False) -> None:
+    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
+
+    `answered`: `attach` is the answer already.
+    """
+    answer = attach if answered else _answer(attach)
     answer.name = attach.name[:NAME_CHARACTERS_MAX]
-    if attach.role:
+    answer.source = answer.target = None
+    if not answer.role:
         answer.initial_delivery_count = 0
     session.say(answer)
-    link = Link10(session, answer.name, attach.handle, not attach.role, attach.initial_delivery_count or 0)
+    link = Link10(session, answer.name, attach.handle, answer.role, attach.initial_delivery_count or 0)
     link.leaving = True
     session.links[attach.handle] = link
     error = Error(condition=condition, description=shortened(text))

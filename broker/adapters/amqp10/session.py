@@ -8,6 +8,7 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.halves import Halves
+from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.linking import attach_link
 from broker.adapters.amqp10.opening import shortened
@@ -69,6 +70,7 @@ class Session10(Session):
         self.unsettled = Unacked()
         self.owed = Owed(self)
         self.halves = Halves()
+        self.lifetimes: dict[Lifetime, None] = {}  # that links have left behind
         self.sending: dict[OutgoingLink, None] = {}
         self.ending = False  # the peer has been told, and its own end is to come
         self.gone = False  # it holds nothing any more
@@ -161,10 +163,10 @@ class Session10(Session):
             return
         if link.leaving:
             return
-        link.leaving = True
-        link.silence()
         self.owed.answers.end_turn()  # what was published before is published
-        link.let_go()
+        link.leave()
+        if link.lifetime is not None:
+            link.lifetime.link_ended(detach.closed)
         self.say(Detach(handle=detach.handle, closed=detach.closed))
 
     def on_end(self) -> None:
@@ -259,8 +261,10 @@ class Session10(Session):
         links, self.links = self.links, {}
         for link in links.values():
             if not link.leaving:
-                link.leaving = True
-                link.let_go()
+                link.leave()
+        for lifetime in self.lifetimes:
+            lifetime.session_ended()
+        self.lifetimes = {}
         self.owed.clear()
 
     def rights_changed(self) -> None:

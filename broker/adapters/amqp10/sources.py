@@ -1,0 +1,158 @@
+"""Where the messages of a link come from: a queue that is there, a new one, or a subscription's.
+
+[amqp-1.0 3.5.3, JMS mapping 5]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from broker.adapters.access import QUEUE
+from broker.adapters.amqp10.lifetimes import (
+    CONNECTION_CLOSE,
+    NEVER,
+    POLICIES,
+    Lifetime,
+    check_dynamic,
+)
+from broker.auth.terms import CONFIGURE, READ
+from broker.core.errors import ResourceLocked
+from broker.core.exchange import TOPIC
+from broker.core.queue import Queue
+from protocol.amqp10 import addresses
+from protocol.amqp10.addresses import Node, node_of, queue_address, quote
+from protocol.amqp10.composites import Source, Target
+from protocol.amqp10.conditions import INVALID_FIELD, NOT_FOUND, PeerError
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+SHARED: Final = "shared"
+GLOBAL: Final = "global"
+TOPIC_CAPABILITY: Final = "topic"
+ALL_KEYS: Final = "#"
+
+
+@final
+class Supply:
+    """A queue, the address that it goes by, and its lifetime if that depends on the link.
+
+    `is_new`: it has been declared for it just now.
+    """
+
+    def __init__(
+        self, queue: Queue, address: str, lifetime: Lifetime | None = None, is_new: bool = False
+    ) -> None:
+        self.queue = queue
+        self.address = address
+        self.lifetime = lifetime
+        self.is_new = is_new
+
+
+def supply_of(session: Session10, link: str, source: Source | None) -> Supply:
+    """What a receiver gets its messages from.
+
+    Raises PeerError and AddressError for what makes no sense, and what declarations of queues raise.
+    """
+    if source is None:
+        return _known_subscription(session, link)
+    if source.dynamic:
+        return _dynamic(session, link, source)
+    node = node_of(source.address)
+    address = source.address or ""
+    vhost = session.vhost
+    if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
+        raise PeerError(INVALID_FIELD, f"source '{address}' is no place to receive from")
+    name = node.name
+    is_exchange = node.kind == addresses.EXCHANGE
+    if node.kind == addresses.NAME and name in vhost.exchanges:
+        is_exchange = TOPIC_CAPABILITY in source.capabilities or name not in vhost.queues
+    if is_exchange:
+        return _subscription(session, link, source, node)
+    session.peer.rights.require(READ, QUEUE, name)
+    return Supply(vhost.queue(name, session.peer), address)
+
+
+def dynamic_target(session: Session10, link: str, target: Target) -> Supply:
+    """A new queue for a sender. Raises what `supply_of` does."""
+    return _dynamic(session, link, target)
+
+
+def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply:
+    """A queue of the connection's own, until the link is closed. [amqp-1.0 3.5.10]"""
+    check_dynamic(terminus)
+    vhost = session.vhost
+    name = vhost.generate_name()
+    session.peer.rights.require(CONFIGURE, QUEUE, name)
+    queue = vhost.declare_queue(name, False, session.peer, False, {}, generated=True)
+    return Supply(queue, queue_address(name), Lifetime(vhost, queue, CONNECTION_CLOSE))
+
+
+def _subscription(session: Session10, link: str, source: Source, node: Node) -> Supply:
+    """A queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
+    vhost = session.vhost
+    exchange = vhost.existing_exchange(node.name)
+    key = node.key
+    if key is None:
+        key = ALL_KEYS if exchange.kind == TOPIC else ""
+    policy = source.expiry_policy
+    if policy not in POLICIES:
+        raise PeerError(INVALID_FIELD, f"expiry-policy '{policy}' is none that there is")
+    durable = source.durable > 0 or policy == NEVER
+    shared = SHARED in source.capabilities
+    if durable or shared:
+        name = _subscription_name(session, link, shared, GLOBAL in source.capabilities)
+    else:
+        name = vhost.generate_name()
+    rights = session.peer.rights
+    rights.require(CONFIGURE, QUEUE, name)
+    rights.require_binding(QUEUE, name, node.name, exchange, key)
+    rights.require(READ, QUEUE, name)
+    _forget_changed(session, name, node.name, key)
+    is_new = name not in vhost.queues
+    owner = None if durable or shared else session.peer
+    queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not (durable or shared))
+    vhost.bind_queue(name, node.name, key, {}, session.peer)
+    return Supply(queue, source.address or "", Lifetime(vhost, queue, NEVER if durable else policy), is_new)
+
+
+def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
+    """The name of the queue of a subscription that outlives its link, or has several."""
+    stem = link.partition("|")[0] if shared else link
+    return f"sub.{stem}" if everywhere else f"sub.{session.peer.container}.{stem}"
+
+
+def _forget_changed(session: Session10, name: str, exchange: str, key: str) -> None:
+    """A subscription to something else takes the place of the one of its name. [JMS 6.11.1]
+
+    Raises ResourceLocked if that is in use.
+    """
+    vhost = session.vhost
+    queue = vhost.queues.get(name)
+    if queue is None:
+        return
+    bindings = vhost.bindings_to(queue)
+    if any(binding.source.name == exchange and binding.routing_key == key for binding in bindings):
+        return
+    if queue.consumer_count:
+        raise ResourceLocked(f"subscription '{name}' is in use, and is to something else")
+    vhost.delete_queue(name, False, False, session.peer)
+
+
+def _known_subscription(session: Session10, link: str) -> Supply:
+    """The subscription that a link of this name has. Raises PeerError(NOT_FOUND). [amqp-1.0 2.6.13]"""
+    vhost = session.vhost
+    for everywhere in (False, True):
+        name = _subscription_name(session, link, True, everywhere)
+        queue = vhost.queues.get(name)
+        if queue is not None:
+            session.peer.rights.require(READ, QUEUE, name)
+            return Supply(queue, _address_of(session, queue), Lifetime(vhost, queue, NEVER))
+    raise PeerError(NOT_FOUND, f"there is no link '{link}' to go on with")
+
+
+def _address_of(session: Session10, queue: Queue) -> str:
+    for binding in session.vhost.bindings_to(queue):
+        if binding.source.name:
+            return f"/exchanges/{quote(binding.source.name)}/{quote(binding.routing_key)}"
+    return queue_address(queue.name)
