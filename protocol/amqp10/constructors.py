@@ -100,6 +100,40 @@ def value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
     return p
 
 
+def value_reach(data: bytes, p: i64, end: i64, what: str) -> i64:
+    """As `value_end` of a value that goes on behind `end`; NONE if what is there does not tell.
+
+    Raises DecodeError for what is no value.
+    """
+    pending: i64 = 1
+    while pending > 0:
+        if p >= end:
+            return NONE
+        kind: i64 = _KIND[data[p]]
+        p += 1
+        if kind < _SIZE8:
+            p += kind
+        elif kind == _SIZE8:
+            if p >= end:
+                return NONE
+            p += 1 + data[p]
+        elif kind == _SIZE32:
+            if end - p < 4:
+                return NONE
+            size: int = read_i32_be(data, p)
+            if size < 0:
+                raise truncated(what)
+            p += 4 + size
+        elif kind == _DESCRIBED:
+            pending += 2
+            if pending > DEPTH_MAX:
+                raise DecodeError(f"{what}: more than {DEPTH_MAX} descriptors inside each other")
+        else:
+            raise undefined(data[p - 1], what)
+        pending -= 1
+    return p
+
+
 def truncated(what: str, field: str = "") -> DecodeError:
     """The error that a value has fewer bytes than it should."""
     return DecodeError(f"{_place(what, field)} is truncated")

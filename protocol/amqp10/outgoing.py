@@ -3,6 +3,7 @@
 All fields are there in each of them, null or not. [amqp-1.0 2.6.14, 2.7.4 to 2.7.6]
 """
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from librt.strings import BytesWriter
@@ -91,7 +92,8 @@ class TransferTemplate:
 class SplitTransfer:
     """One delivery in frames as large as the peer takes, written one by one, as its window allows.
 
-    `parts` are the payload. `state` is encoded. Each frame repeats delivery-id, tag and format.
+    The payload is `parts` and `further_bytes` more that `further` gives, each when it is about to be sent.
+    `state` is encoded. Each frame repeats delivery-id, tag and format.
     """
 
     def __init__(
@@ -104,8 +106,11 @@ class SplitTransfer:
         message_format: i64 = MESSAGE_FORMAT,
         state: bytes = NULL_VALUE,
         resume: bool = False,
+        further: Iterator[bytes] | None = None,
+        further_bytes: i64 = 0,
     ) -> None:
-        self.left: i64 = 0  # bytes of the payload that no frame has
+        self.left: i64 = further_bytes  # bytes of the payload that no frame has
+        self._further = further
         for part in parts:
             self.left += len(part)
         self._template = template
@@ -123,13 +128,17 @@ class SplitTransfer:
             raise PeerError(FRAME_SIZE_TOO_SMALL, f"a transfer takes {head} bytes of a frame")
 
     def write(self, out: list[bytes]) -> bool:
-        """Append the next frame, in pieces; whether it is the last one."""
+        """Append the next frame, in pieces; whether it is the last one. Raises what `further` raises."""
         last = self.left <= self._room
         size: i64 = self.left if last else self._room
         rest = self._last if last else self._more
         out.append(self._template.head(self._delivery_id, self._tag, rest, size))
         self.left -= size
         while size > 0:
+            if self._part == len(self._parts):
+                assert self._further is not None, "there is as much as was said"
+                self._parts = [next(self._further)]
+                self._part = 0
             part = self._parts[self._part]
             at = self._at
             end: i64 = len(part)

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE
+from broker.adapters.amqp10.ingest import Arrival, arrival
+from broker.adapters.amqp10.large import LargeArrival
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.publishing import publish
 from broker.adapters.amqp10.refusing import condition_of
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10.conditions import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from broker.adapters.amqp10.transactions import Transaction10
 
 CREDIT: Final[i64] = 1000  # deliveries that a peer may send and that have no answer yet
-PARTS_MAX: Final = 100_000  # transfers of one delivery
+TRANSFERS_MAX: Final = 100_000  # transfers of one delivery
 
 # negotiated settlement [amqp-1.0 2.8.2]
 UNSETTLED: Final = 0
@@ -76,6 +79,8 @@ class IncomingLink(Link10):
         self.transaction: Transaction10 | None = None  # that the delivery is posted in
         self._parts: list[bytes] = []
         self._size: i64 = 0
+        self._transfers: i64 = 0  # of a delivery that has several
+        self._large: LargeArrival | None = None
 
     # -- what the peer says
 
@@ -153,31 +158,45 @@ class IncomingLink(Link10):
         if self._size > self.size_max:
             text = f"message of more than {self.size_max} bytes, which is the link's max-message-size"
             raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
-        parts = self._parts
-        if transfer.more:
-            if len(parts) >= PARTS_MAX:
-                raise PeerError(TRANSFER_LIMIT_EXCEEDED, f"a delivery of more than {PARTS_MAX} transfers")
-            parts.append(data[start:end])
-            return
-        payload = data[start:end]
-        if parts:
-            parts.append(payload)
-            payload = b"".join(parts)
         if self._format != MESSAGE_FORMAT:
             raise PeerError(NOT_IMPLEMENTED, f"message-format {self._format}, only 0 is known")
-        delivery_id = self.delivery_id
-        settled = self.settled
+        payload = data[start:end]
+        if transfer.more or self._transfers > 0:
+            self._gather(payload)
+        if transfer.more:
+            return
+        arrived = self._arrived() if self._transfers > 0 else arrival(payload, self.header)
+        delivery_id, settled = self.delivery_id, self.settled
         self._forget()
-        publish(self, payload, delivery_id, settled)
+        publish(self, arrived, delivery_id, settled)
         self.transaction = None
         self.session.owed.touch(self)
 
+    def _gather(self, payload: bytes) -> None:
+        """Keep one of several payloads. Raises PeerError."""
+        self._transfers += 1
+        if self._transfers > TRANSFERS_MAX:
+            raise PeerError(TRANSFER_LIMIT_EXCEEDED, f"a delivery of more than {TRANSFERS_MAX} transfers")
+        if self._large is not None:
+            self._large.feed(payload)
+            return
+        self._parts.append(payload)
+        if self._size > WHOLE_BYTES_MAX:
+            parts, self._parts = self._parts, []
+            self._large = LargeArrival(self.session.peer, b"".join(parts), self.header)
+
+    def _arrived(self) -> Arrival:
+        """The message, all of which has come. Raises PeerError."""
+        large = self._large
+        return arrival(b"".join(self._parts), self.header) if large is None else large.end()
+
     def _forget(self) -> None:
         self.delivery_id = NONE
-        if self._size > 0:
-            self._size = 0
-            if self._parts:
-                self._parts = []
+        self._size = 0
+        if self._transfers > 0:
+            self._transfers = 0
+            self._parts = []
+            self._large = None
 
     # -- answers
 

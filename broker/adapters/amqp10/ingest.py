@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.message import Body
 from protocol.amqp10.annotations import check_annotations
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED, PeerError
 from protocol.amqp10.constructors import NONE
@@ -28,24 +29,21 @@ class Arrival:
     """One message that has arrived.
 
     `size`: bytes of its body; `priority` and `ttl` (ms) are NONE if it does not say. `layout` is that
-    of `data`, in which the message lies up to its end. `heeded`: annotations or properties may ask for more
+    of `data`, in which the message lies, or of a large one what is in front of its `body`. `heeded`: annotations or properties may ask for more
     than to be routed by a key.
     """
 
-    def __init__(self, data: bytes, layout: Layout, header: Header, has_priority: bool) -> None:
+    def __init__(self, data: bytes, layout: Layout, header: Header) -> None:
         self.data = data
         self.layout = layout
         self.durable = header.durable
-        self.priority: i64 = header.priority if has_priority else NONE
+        self.priority: i64 = header.priority if header.has_priority else NONE
         self.ttl: i64 = header.ttl
         self.size: i64 = 0 if layout.body == NONE else layout.body_end - layout.body
+        self.body: Body | None = None
         self.heeded = layout.annotations != NONE or _may_be_heeded(data, layout)
-        self.content = self._kept()
-
-    def _kept(self) -> bytes:
-        layout = self.layout
         start = layout.bare if layout.annotations_start == NONE else layout.annotations_start
-        return kept_header(self.durable, self.priority, self.ttl) + self.data[start:]
+        self.content = kept_header(self.durable, self.priority, self.ttl) + data[start:]
 
 
 def arrival(data: bytes, header: Header) -> Arrival:
@@ -55,23 +53,34 @@ def arrival(data: bytes, header: Header) -> Arrival:
         DecodeError: these are not the sections of a message.
         PeerError: RESOURCE_LIMIT_EXCEEDED, there is too much before its body.
     """
-    end: i64 = len(data)
-    layout = scan(data, 0, end)
-    front = layout.body if layout.body != NONE else layout.footer if layout.footer != NONE else end
+    layout = scan(data, 0, len(data))
+    check_front(data, layout, header)
+    return Arrival(data, layout, header)
+
+
+def check_front(data: bytes, layout: Layout, header: Header) -> i64:
+    """Look at what is in front of a body, and read the header; returns the offset behind it.
+
+    Raises as `arrival`.
+    """
+    if layout.body != NONE:
+        front = layout.body
+    elif layout.application_properties != NONE:
+        front = layout.application_properties_end
+    else:
+        front = layout.properties_end if layout.properties != NONE else layout.bare
     if front > FRONT_BYTES_MAX:
         text = f"{front} bytes of sections before the body, at most {FRONT_BYTES_MAX} are allowed"
         raise PeerError(RESOURCE_LIMIT_EXCEEDED, text)
-    has_priority = False
     if layout.header == NONE:
         header.clear()
     else:
         header.read(data, layout.header, layout.header_end)
-        has_priority = header.has_priority
     if layout.annotations != NONE:
         check_annotations(data, layout.annotations, layout.annotations_end)
     if layout.properties != NONE:
         check_properties(data, layout.properties, layout.properties_end)
-    return Arrival(data, layout, header, has_priority)
+    return front
 
 
 def kept_header(durable: bool, priority: i64, ttl: i64) -> bytes:

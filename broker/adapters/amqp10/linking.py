@@ -23,7 +23,6 @@ from broker.core.errors import BrokerError
 from broker.core.outcome import RELEASED
 from broker.core.ports import DurableWaiter
 from broker.core.queue_kinds import is_non_destructive
-from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import AddressError, node_of
 from protocol.amqp10.composites import Coordinator, Error, Modified, Released, Source, Target
@@ -97,7 +96,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
         key,
         attach.snd_settle_mode,
         attach.rcv_settle_mode == 1,
-        min(session.peer.server.body_bytes_max, WHOLE_BYTES_MAX),
+        session.peer.server.body_bytes_max,
     )
     source = attach.source
     if source is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.ingest import Arrival, arrival
+from broker.adapters.amqp10.ingest import Arrival
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.routes import place
 from broker.adapters.amqp10.view import COPIES, View10
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 _RELEASED: Final = "amqp:released:list"
 
 
-def publish(link: IncomingLink, payload: bytes, delivery_id: i64, settled: bool) -> None:
+def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: bool) -> None:
     """Take the message of a delivery, and owe its sender the outcome. Raises PeerError to end the link."""
-    arrived = arrival(payload, link.header)
     message = None
     try:
         route = _route(link, arrived)
@@ -51,7 +50,7 @@ def publish(link: IncomingLink, payload: bytes, delivery_id: i64, settled: bool)
             taken = _publish(link, route, message, arrived)
     except ExchangeReplaced:
         link.session.peer.routes.forget()
-        publish(link, payload, delivery_id, settled)
+        publish(link, arrived, delivery_id, settled)
         return
     except AddressError as error:
         _refuse(link, delivery_id, settled, INVALID_FIELD, str(error))
@@ -75,7 +74,10 @@ def publish(link: IncomingLink, payload: bytes, delivery_id: i64, settled: bool)
 
 def _message(route: Route, arrived: Arrival) -> Message:
     priority = 0 if arrived.priority == NONE else arrived.priority
-    return Message(route.address, arrived.content, arrived.size, arrived.durable, priority)
+    message = Message(route.address, arrived.content, arrived.size, arrived.durable, priority)
+    if arrived.body is not None:
+        message.body = arrived.body
+    return message
 
 
 def _route(link: IncomingLink, arrived: Arrival) -> Route:

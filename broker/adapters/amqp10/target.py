@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.converted import bytes_of, pieces_of
 from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.sending import send_on
 from broker.core.consumer import QueueConsumer
@@ -93,13 +94,15 @@ class Target10(ConsumerTarget):
         """Send it in as many frames as it takes, as far as the session's window goes."""
         link = self.link
         parts = [front.header, front.annotations, front.rest]
+        further = None if message.body is None else pieces_of(message, link.session.peer.server.store)
+        further_bytes = 0 if message.body is None else bytes_of(message)
         delivery_id = number - 1 & 0xFFFFFFFF
         state = NULL_VALUE
         if link.transaction is not None:
             state = transactional(link.transaction.txn_id)
             link.transaction.acquire(link.session, number)
         link.sending = SplitTransfer(
-            link.template, delivery_id, tag, link.settled, parts, MESSAGE_FORMAT, state
+            link.template, delivery_id, tag, link.settled, parts, MESSAGE_FORMAT, state, False, further, further_bytes
         )
         send_on(link.session, link)
 

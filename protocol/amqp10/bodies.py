@@ -1,0 +1,95 @@
+"""The sections of a body that is not there as a whole: it comes in parts, cut anywhere. [amqp-1.0 3.2]"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, truncated, undefined, value_reach
+from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
+from protocol.amqp10.fields import Fields
+from protocol.amqp10.sections import SECTIONS_MAX
+
+START_BYTES_MAX: Final = 1024  # by which the size of a section is known
+
+_LISTS: Final = b"\x45\xc0\xd0"
+_MAPS: Final = b"\xc1\xd1"
+_BODY: Final = (DATA, AMQP_SEQUENCE, AMQP_VALUE)
+
+
+@final
+class BodyScan:
+    """Tells whether what comes are sections of one body, and perhaps a footer. `size`: bytes of the former.
+
+    What is inside them is not looked at, as of a message that comes as a whole.
+    """
+
+    def __init__(self) -> None:
+        self.size: i64 = 0
+        self._code: i64 = 0  # of the body's sections
+        self._left: i64 = 0  # of the section under way
+        self._footer = False
+        self._start = b""  # of the next one, as far as it has come
+        self._sections: i64 = 0
+
+    def feed(self, part: bytes) -> None:
+        """The next part. Raises DecodeError."""
+        data = self._start + part if self._start else part
+        self._start = b""
+        p: i64 = 0
+        n: i64 = len(data)
+        while p < n:
+            if self._left == 0 and not self._begin(data, p, n):
+                return
+            taken: i64 = min(self._left, n - p)
+            self._left -= taken
+            p += taken
+            if not self._footer:
+                self.size += taken
+
+    def end(self) -> None:
+        """There is no more. Raises DecodeError if something is missing."""
+        if self._left > 0 or self._start:
+            raise truncated("body")
+
+    def _begin(self, data: bytes, p: i64, end: i64) -> bool:
+        """A section begins at `p`; False if there is not enough of it to know where it ends."""
+        fields = Fields()
+        reach: i64 = NONE
+        code: i64 = 0
+        try:
+            code = fields.descriptor(data, p, end, "section")
+            reach = value_reach(data, fields.p, end, "section")
+        except DecodeError:
+            if end - p >= START_BYTES_MAX:
+                raise
+        if reach == NONE:
+            if end - p >= START_BYTES_MAX:
+                raise DecodeError(f"section of which {START_BYTES_MAX} bytes do not tell the size")
+            self._start = data[p:end]
+            return False
+        self._admit(code, data[fields.p])
+        self._left = reach - p
+        return True
+
+    def _admit(self, code: i64, constructor: int) -> None:
+        """Raise DecodeError if such a section does not belong here, or has not the value that it should."""
+        self._sections += 1
+        if self._sections > SECTIONS_MAX:
+            raise DecodeError(f"message of more than {SECTIONS_MAX} sections")
+        if self._footer:
+            raise DecodeError("section behind the footer")
+        if code == FOOTER:
+            self._footer = True
+        elif code not in _BODY or (self._code != 0 and (code != self._code or code == AMQP_VALUE)):
+            raise DecodeError("section that does not belong into this body")
+        else:
+            self._code = code
+        suits = (
+            code == AMQP_VALUE
+            or (code == DATA and (constructor == BINARY8 or constructor == BINARY32))
+            or (code == AMQP_SEQUENCE and constructor in _LISTS)
+            or (code == FOOTER and constructor in _MAPS)
+        )
+        if not suits:
+            raise undefined(constructor, "section")
