@@ -26,8 +26,8 @@ _TTL_MAX: Final = 2**32 - 1
 class Death:
     """How often a message has died in a queue for a reason, and how it was the first time.
 
-    `first_time`, `last_time`: milliseconds since 1970. `exchange`, `routing_keys`: what it had been published
-    with. `ttl`: milliseconds, -1 if the message had none.
+    `first_time`, `last_time`: milliseconds since 1970; of the last one -1 if it is not known. `exchange`,
+    `routing_keys`: what it had been published with. `ttl`: milliseconds, -1 if the message had none.
     """
 
     queue: str
@@ -47,10 +47,11 @@ class Death:
             ("reason", Symbol(self.reason)),
             ("count", Ulong(self.count)),
             ("first-time", Timestamp(self.first_time)),
-            ("last-time", Timestamp(self.last_time)),
-            ("exchange", self.exchange),
-            ("routing-keys", Array(_STRING32, keys)),
         ]
+        if self.last_time >= 0:
+            fields.append(("last-time", Timestamp(self.last_time)))
+        fields.append(("exchange", self.exchange))
+        fields.append(("routing-keys", Array(_STRING32, keys)))
         if self.ttl >= 0:
             fields.append(("ttl", Uint(min(self.ttl, _TTL_MAX))))
         return Map([(Symbol(name), value) for name, value in fields])
@@ -76,11 +77,12 @@ def _death(fields: dict[object, object]) -> Death | None:
         return None
     count = fields.get("count")
     first = fields.get("first-time")
-    last = fields.get("last-time")
-    if not isinstance(count, int) or not isinstance(first, int) or not isinstance(last, int):
+    last = fields.get("last-time", Timestamp(-1))
+    if not isinstance(count, int) or not isinstance(first, Timestamp) or not isinstance(last, Timestamp):
         return None
-    keys = fields.get("routing-keys")
-    if not isinstance(keys, Array) or not 0 < count < _COUNT_MAX:
+    listed = fields.get("routing-keys")
+    keys = listed.items if isinstance(listed, Array) else listed
+    if not isinstance(keys, list) or not 0 < count < _COUNT_MAX:
         return None
     ttl = fields.get("ttl")
     return Death(
@@ -89,7 +91,7 @@ def _death(fields: dict[object, object]) -> Death | None:
         first,
         last,
         exchange,
-        [key for key in keys.items if isinstance(key, str)],
+        [key for key in keys if isinstance(key, str)],
         ttl if isinstance(ttl, int) and 0 <= ttl <= _TTL_MAX else -1,
         count,
     )

@@ -1,42 +1,49 @@
 """The entries of a map, found where they lie without decoding the others. [amqp-1.0 types 1.6.23]"""
 
-from typing import final
+from typing import Final, final
 
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import MAP8, MAP32, value_end
+from protocol.amqp10.constructors import MAP8, MAP32, STRING8, STRING32, SYMBOL8, SYMBOL32, value_end
+
+NAMED: Final = 0  # instead of a constructor: keys may be strings and symbols
 
 
 @final
 class Entries:
     """The entries with a key of one type in the map from `value` to `end`, as far as they are sound.
 
-    `kind` is the short constructor of that type, STRING8 or SYMBOL8. After each `advance` that returned True
-    what is in the key lies from `key` to `key_end`, and the value, encoded, from there to `end`. A map that
-    is not there, its offset is NONE, has no entries, and one that is malformed those in front of the fault.
+    `kind` is the short constructor of that type, STRING8 or SYMBOL8, or NAMED. After each `advance` that
+    returned True what is in the key lies from `key` to `key_end`, and the value, encoded, from there to
+    `end`. A map that is not there, its offset is NONE, has no entries, and one that is `malformed` those in
+    front of the fault.
     """
 
     def __init__(self, data: bytes, value: i64, end: i64, kind: i64) -> None:
         self.data = data
         self.key: i64 = 0
         self.key_end: i64 = 0
-        self.end: i64 = 0
+        self.end: i64 = end
+        self.malformed = False
         self._kind = kind
         self._behind = end
         self._left: i64 = 0
-        if value < 0 or value >= end:
+        if value < 0:
             return
-        constructor: i64 = data[value]
-        count: int = 0
+        constructor: i64 = data[value] if value < end else 0
+        count: int = -1
         if constructor == MAP8 and end - value >= 3:
             count = data[value + 2]
             self.end = value + 3
         elif constructor == MAP32 and end - value >= 9:
             count = read_i32_be(data, value + 5)
             self.end = value + 9
-        self._left = count // 2
+        if count < 0:
+            self.malformed = True
+        else:
+            self._left = count // 2
 
     def advance(self) -> bool:
         """Go to the next entry; False if there is none."""
@@ -49,15 +56,23 @@ class Entries:
                 self.end = value_end(data, self.key_end, self._behind, "map")
             except DecodeError:
                 self._left = 0
+                self.malformed = True
                 return False
             constructor: i64 = data[start]
-            if constructor == self._kind:
+            kind = self._kind
+            if constructor == kind or (kind == NAMED and constructor in (STRING8, SYMBOL8)):
                 self.key = start + 2
                 return True
-            if constructor == self._kind | 0x10:
+            if constructor == kind | 0x10 or (kind == NAMED and constructor in (STRING32, SYMBOL32)):
                 self.key = start + 5
                 return True
+        if self.end != self._behind:
+            self.malformed = True
         return False
+
+    def name(self) -> bytes:
+        """The key of the entry."""
+        return self.data[self.key : self.key_end]
 
     def is_for(self, name: bytes) -> bool:
         """Whether the key of the entry is this one."""

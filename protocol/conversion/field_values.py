@@ -8,8 +8,9 @@ from librt.strings import read_f32_be, read_f64_be, read_i64_be
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import DEPTH_MAX, truncated, undefined, value_end
-from protocol.conversion.entries import Entries, check_text, first_item, unsigned32
+from protocol.amqp10.constructors import DEPTH_MAX, LIST32, truncated, undefined, value_end
+from protocol.amqp10.entries import NAMED, Entries
+from protocol.conversion.octets import check_text, unsigned32
 
 SECONDS_MAX: Final = 253402300799  # the last one of the year 9999: clients fail at later times
 SHORT_BYTES_MAX: Final = 255
@@ -146,7 +147,7 @@ def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | N
     """A list or array as an array, a map as a table; of what is in them, what has a field value."""
     values: list[bytes] = []
     if code == 0xC1 or code == 0xD1:
-        return b"F" + table(_fields(code, data, p, end, depth))
+        return b"F" + table(_fields(data, p - 1, end, depth))
     if code >= 0xE0:
         p += 8 if code >= 0xF0 else 2
         if p >= end:
@@ -164,7 +165,9 @@ def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | N
                 values.append(value)
             p = behind
     else:
-        p = first_item(code, p, end)
+        p += 8 if code >= LIST32 else 2
+        if p > end:
+            raise truncated("list")
         while p < end:
             behind = value_end(data, p, end, "list")
             value = _converted(data[p], data, p + 1, behind, depth)
@@ -175,18 +178,20 @@ def _compound(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> bytes | N
     return b"A" + len(content).to_bytes(4, "big") + content
 
 
-def _fields(code: i64, data: bytes, p: i64, end: i64, depth: i64) -> dict[bytes, bytes]:
+def _fields(data: bytes, p: i64, end: i64, depth: i64) -> dict[bytes, bytes]:
     """The entries of a map that a table can have."""
     fields: dict[bytes, bytes] = {}
-    entries = Entries(code, data, p, end)
+    entries = Entries(data, p, end, NAMED)
     while entries.advance():
-        key = entries.key
-        if key is None or len(key) > SHORT_BYTES_MAX:
+        if entries.key_end - entries.key > SHORT_BYTES_MAX:
             continue
+        key = entries.name()
         check_text(key)
-        value = _converted(data[entries.value], data, entries.value + 1, entries.value_end, depth)
+        value = _converted(data[entries.key_end], data, entries.key_end + 1, entries.end, depth)
         if value is not None:
             fields[key] = value
+    if entries.malformed:
+        raise truncated("map")
     return fields
 
 

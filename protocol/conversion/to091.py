@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.constants import CLASS_BASIC, FRAME_BODY, FRAME_END, FRAME_HEADER
+from protocol.amqp091.deaths import X_DEATH
 from protocol.amqp10.addresses import AddressError, unquote
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import (
@@ -21,7 +22,9 @@ from protocol.amqp10.constructors import (
     ULONG0,
     UUID,
 )
+from protocol.amqp10.deaths import DEATHS
 from protocol.amqp10.descriptors import AMQP_VALUE, DATA, HEADER
+from protocol.amqp10.entries import Entries
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.properties import (
     CONTENT_ENCODING,
@@ -36,8 +39,7 @@ from protocol.amqp10.properties import (
 )
 from protocol.amqp10.sections import Layout, Sections, scan
 from protocol.conversion import names
-from protocol.conversion.deaths import X_DEATH, X_OPT_DEATHS, x_death
-from protocol.conversion.entries import Entries, is_text
+from protocol.conversion.deaths import x_death
 from protocol.conversion.field_values import (
     SHORT_BYTES_MAX,
     field_value,
@@ -45,6 +47,7 @@ from protocol.conversion.field_values import (
     table,
     uuid_text,
 )
+from protocol.conversion.octets import is_text
 
 _QUEUES: Final = b"/queues/"
 _TEXT_PLAIN: Final = b"\x0atext/plain"
@@ -129,28 +132,21 @@ class _Properties:
 
     def read_application(self, content: bytes, value: i64, end: i64) -> None:
         """All application properties are headers."""
-        try:
-            entries = Entries(content[value], content, value + 1, end)
-            while entries.advance():
-                self._header(entries.key, field_value(content, entries.value, entries.value_end))
-        except DecodeError:
-            return
+        entries = Entries(content, value, end, STRING8)
+        while entries.advance():
+            self._header(entries.name(), field_value(content, entries.key_end, entries.end))
 
     def read_annotations(self, content: bytes, value: i64, end: i64) -> None:
         """Annotations whose names begin with x- are headers, in place of application properties too."""
-        try:
-            entries = Entries(content[value], content, value + 1, end)
-            while entries.advance():
-                key = entries.key
-                if key is not None and key.startswith(b"x-"):
-                    self._annotation(key, content, entries.value, entries.value_end)
-        except DecodeError:
-            return
+        entries = Entries(content, value, end, SYMBOL8)
+        while entries.advance():
+            if content.startswith(b"x-", entries.key):
+                self._annotation(entries.name(), content, entries.key_end, entries.end)
 
     def _annotation(self, key: bytes, content: bytes, p: i64, end: i64) -> None:
         if key == names.BASIC_TYPE:
             self.values[basic.TYPE] = _short(_text(content, p, end, STRING8))
-        elif key == X_OPT_DEATHS:
+        elif key == DEATHS:
             self._header(X_DEATH, x_death(content, p, end))
         elif not names.is_internal(key):
             value = field_value(content, p, end)
@@ -158,8 +154,8 @@ class _Properties:
                 key = names.CC
             self._header(key, value)
 
-    def _header(self, name: bytes | None, value: bytes | None) -> None:
-        if name is not None and value is not None and len(name) <= SHORT_BYTES_MAX and is_text(name):
+    def _header(self, name: bytes, value: bytes | None) -> None:
+        if value is not None and len(name) <= SHORT_BYTES_MAX and is_text(name):
             self.headers[name] = value
 
     def read_list(self, content: bytes, value: i64, end: i64) -> None:

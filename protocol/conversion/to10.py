@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.constants import FRAME_OVERHEAD
 from protocol.amqp091.content import HEADER_PREFIX_BYTES
+from protocol.amqp091.deaths import X_DEATH
 from protocol.amqp10.addresses import queue_address
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import (
@@ -22,13 +23,14 @@ from protocol.amqp10.constructors import (
     SYMBOL8,
     SYMBOL32,
 )
+from protocol.amqp10.deaths import DEATHS
 from protocol.amqp10.descriptors import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from protocol.amqp10.headers import header_section
 from protocol.amqp10.sections import scan
 from protocol.amqp10.writing import NULL_VALUE, binary, composite, compound, sized
 from protocol.conversion import names
-from protocol.conversion.deaths import X_DEATH, X_OPT_DEATHS, opt_deaths
-from protocol.conversion.entries import is_text
+from protocol.conversion.deaths import opt_deaths
+from protocol.conversion.octets import is_text
 from protocol.conversion.values import (
     ARRAY,
     BYTES,
@@ -209,7 +211,7 @@ class _Headers:
         if not names.is_internal(name):
             value = encoded_value(table, p, end)
         elif name == X_DEATH:
-            name = X_OPT_DEATHS
+            name = DEATHS
             value = opt_deaths(table[p:end])
         else:
             value = None

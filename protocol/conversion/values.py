@@ -15,7 +15,7 @@ from protocol.amqp10.constructors import (
     TRUE,
 )
 from protocol.amqp10.writing import NULL_VALUE, binary, compound, sized
-from protocol.conversion.entries import is_text, unsigned32
+from protocol.conversion.octets import is_text, unsigned32
 
 ARRAY: Final = ord("A")
 TABLE: Final = ord("F")

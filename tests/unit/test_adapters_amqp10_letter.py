@@ -91,6 +91,7 @@ def test_a_death_has_the_types_of_rabbitmq() -> None:
         ("count", Ulong(2**64 - 1)),
         ("first-time", "now"),
         ("last-time", None),
+        ("first-time", Ulong(5)),
         ("routing-keys", "k"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from protocol.amqp10.annotations import reannotated
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import NONE, STRING8, SYMBOL8
-from protocol.amqp10.entries import Entries
+from protocol.amqp10.entries import NAMED, Entries
 from protocol.amqp10.headers import read_priority
 from protocol.amqp10.sections import is_sections, scan, scan_front
 from tests.amqp10_values import compound, described, sized, uint
@@ -60,7 +60,8 @@ def found(data: bytes, kind: int) -> list[tuple[bytes, bytes]]:
     entries = Entries(padded, 1, len(data) + 1, kind)
     taken = []
     while entries.advance():
-        key = padded[entries.key : entries.key_end]
+        key = entries.name()
+        assert key == padded[entries.key : entries.key_end]
         assert entries.is_for(key)
         assert not entries.is_for(key + b"\x40")
         assert not entries.is_for(key[:-1])
@@ -83,12 +84,21 @@ def test_entries_of_one_kind_are_found(code: int) -> None:
     )
     assert found(data, SYMBOL8) == [(b"a", NULL), (b"c", compound(0xC0, [NULL]))]
     assert found(data, STRING8) == [(b"b", uint(300)), (b"d", described(1, NULL))]
+    assert [name for name, _ in found(data, NAMED)] == [b"a", b"b", b"c", b"d"]
+    entries = Entries(data, 0, len(data), SYMBOL8)
+    while entries.advance():
+        assert not entries.malformed
+    assert not entries.malformed
 
 
 @pytest.mark.parametrize("tail", [b"", b"\xa3", b"\xa3\x05b", b"\xa3\x01b", b"\xa3\x01b\x57", b"\x57\x40"])
 def test_entries_in_front_of_a_fault_are_found(tail: bytes) -> None:
     data = b"\xc1" + bytes([len(tail) + 5, 4]) + sized(0xA3, b"a") + NULL + tail
     assert found(data, SYMBOL8) == [(b"a", NULL)]
+    entries = Entries(data, 0, len(data), SYMBOL8)
+    assert entries.advance()
+    assert not entries.advance()
+    assert entries.malformed
 
 
 @pytest.mark.parametrize(
@@ -96,7 +106,10 @@ def test_entries_in_front_of_a_fault_are_found(tail: bytes) -> None:
 )
 def test_what_is_no_map_has_no_entries(data: bytes) -> None:
     assert found(data, SYMBOL8) == []
-    assert not Entries(data, NONE, NONE, SYMBOL8).advance()
+    assert Entries(data, 0, len(data), SYMBOL8).malformed or data == b"\xc1\1\0"
+    absent = Entries(data, NONE, NONE, SYMBOL8)
+    assert not absent.advance()
+    assert not absent.malformed
 
 
 def test_annotations_are_taken_out_and_put_in() -> None:

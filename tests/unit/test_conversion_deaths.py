@@ -99,7 +99,7 @@ def test_x_opt_deaths_are_x_death() -> None:
         Array(0xD1, []),
         Array(0x50, [1]),
         *[
-            Array(0xD1, [history(), history(**{name: wrong})])
+            Array(0xD1, [history(**{name: wrong})])
             for name, wrong in [
                 ("queue", ...),
                 ("reason", 5),
@@ -118,3 +118,9 @@ def test_x_opt_deaths_that_are_no_history_are_left_out(value: object) -> None:
     _, headers, _ = converted091(annotations({"x-opt-deaths": value, "x-n": None}), HELLO)
     assert headers == {b"x-n": b"V"}
     assert encode(value)
+
+
+def test_among_x_opt_deaths_what_is_no_death_is_left_out() -> None:
+    value = Array(0xD1, [history(count=Ulong(0)), history(), Map([])])
+    _, headers, _ = converted091(annotations({"x-opt-deaths": value}), HELLO)
+    assert decode_deaths(headers[b"x-death"]) == [EXPIRED]

@@ -104,7 +104,7 @@ def _application_properties(content: bytes, layout: Layout) -> Entries:
 
 def _key(entries: Entries) -> str | None:
     try:
-        return entries.data[entries.key : entries.key_end].decode()
+        return entries.name().decode()
     except UnicodeDecodeError:
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.adapters.amqp10.headers import raw_annotation
-from broker.adapters.amqp10.view import COPIES, View10
+from broker.adapters.amqp10.view import View10
 from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Message
 from protocol.amqp10.annotations import reannotated
@@ -13,6 +13,7 @@ from protocol.amqp10.constructors import NONE
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST, Death, add_death, decode_deaths, encode_deaths
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import header_section
+from protocol.conversion.names import X_CC
 
 _ACQUIRED: Final = b"x-acquired-count"
 _RETURNED: Final = b"x-delivery-count"
@@ -51,7 +52,7 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
     without = [name for name in (_EXPIRED_BY, _EXPIRED_WHILE) if name not in told]
     if not notice.keeps_keys:
         copies = []
-        without.append(COPIES)
+        without.append(X_CC)
     written = _written(message, view, without, deaths, told)
     return DeadLetter(written, copies, [(each.queue, each.reason) for each in deaths], View10(written))
 

@@ -28,9 +28,8 @@ from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import Header, read_priority
 from protocol.amqp10.properties import read_property
 from protocol.amqp10.sections import Layout, scan_front
+from protocol.conversion.names import BASIC_TYPE, X_CC
 
-COPIES: Final = b"x-cc"
-_TYPE: Final = b"x-basic-type"
 _PLACES: Final = {
     "content_type": p.CONTENT_TYPE,
     "content_encoding": p.CONTENT_ENCODING,
@@ -82,7 +81,7 @@ class View10(MessageView):
 
     def further_keys(self) -> list[str]:
         """The routing keys in the annotation x-cc (MessageView). [RabbitMQ sender-selected distribution]"""
-        value = annotation(self.content, self.layout, COPIES)
+        value = annotation(self.content, self.layout, X_CC)
         return [key for key in value if isinstance(key, str)] if isinstance(value, list) else []
 
     def released_content(self, name: str) -> bytes:
@@ -164,7 +163,7 @@ class View10(MessageView):
             ttl = self.header().ttl
             return None if ttl == NONE else str(int(ttl))
         if name == "type":
-            value = annotation(self.content, self.layout, _TYPE)
+            value = annotation(self.content, self.layout, BASIC_TYPE)
             return value if isinstance(value, str) else None
         return self._place(_PLACES[name]) if name in _PLACES else None
 

@@ -1,0 +1,29 @@
+"""Text and numbers where they lie among the bytes of either protocol."""
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+
+
+def check_text(raw: bytes) -> None:
+    """Raise DecodeError unless the bytes of a string are UTF-8."""
+    if not is_text(raw):
+        raise DecodeError("string that is no UTF-8")
+
+
+def is_text(raw: bytes) -> bool:
+    """Whether some bytes are UTF-8."""
+    if raw.isascii():
+        return True
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def unsigned32(data: bytes, p: i64) -> i64:
+    """The number in the four octets at `p`."""
+    number: int = read_i32_be(data, p)
+    return number & 0xFFFFFFFF
