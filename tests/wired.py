@@ -23,6 +23,7 @@ from broker.core.message import Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queue import Queue
 from broker.core.schedule import Schedule
+from protocol.amqp091.content import body, body_size, header_frame_bytes
 from tests.clock import HandClock
 from tests.door import Door
 from tests.frames import FRAME_OVERHEAD, METHOD, method_bytes, publish_bytes
@@ -233,6 +234,31 @@ class Wired:
                 methods.append(command)
             position = end
         return methods
+
+    def contents(self) -> list[tuple[base.Frame, bytes]]:
+        """The methods that came with a content since the last call, and the frames of that."""
+        data = bytes(self.edge.written)
+        self.edge.written.clear()
+        found: list[tuple[base.Frame, bytes]] = []
+        position = 0
+        while position < len(data):
+            kind, number, size = struct.unpack_from(">BHI", data, position)
+            end = position + size + FRAME_OVERHEAD
+            if kind == METHOD:
+                command = pamqp_frame.unmarshal(data[position:end])[2]
+                assert isinstance(command, base.Frame)
+                found.append((command, b""))
+            else:
+                assert number == 1
+                assert size + FRAME_OVERHEAD <= self.connection.frame_max
+                command, content = found.pop()
+                found.append((command, content + data[position:end]))
+            position = end
+        for _, content in found:
+            assert not content or body_size(content, 0, int(header_frame_bytes(content)) - 8) == len(
+                body(content)
+            )
+        return [(command, content) for command, content in found if content]
 
     def told(self) -> list[tuple[str, int | None, bool | None]]:
         """The confirms that were written: name, tag, multiple."""

@@ -14,6 +14,7 @@ from librt.strings import write_i64_be
 from mypy_extensions import i64
 from pamqp import commands
 
+from broker.adapters.converting import content_for091
 from broker.adapters.large_bodies import unsent_bytes
 from broker.adapters.target091 import write_message
 from broker.core.counters import Counters
@@ -51,9 +52,7 @@ class ReplyConsumer:
         """Send a reply, or drop it if nobody takes it, or can; it counts as routed in either case."""
         counters.published += 1
         channel = self.channel
-        content = message.content
-        assert content is not None, "a reply is never logged"
-        if channel is None or header_frame_bytes(content) > channel.connection.frame_max:
+        if channel is None or header_frame_bytes(_content(channel, message)) > channel.connection.frame_max:
             counters.replies_dropped += 1
         elif not channel.session.flow:
             self._keep(message, counters)
@@ -88,16 +87,23 @@ class ReplyConsumer:
             self._kept.append(message)
 
     def _write(self, channel: Channel, message: Message) -> None:
-        content = message.content
-        assert content is not None, "a reply is never logged"
+        kept = message.content
+        assert kept is not None, "a reply is never logged"
         connection = channel.connection
         out = connection.out
         out.write(self._prefix)
         write_i64_be(out, channel.unacked.skip())
         out.write(self._suffix)
-        write_message(channel, message, content)
+        write_message(channel, message, kept, _content(channel, message))
         channel.server.counters.delivered += 1
         connection.schedule()  # it is not its turn, but somebody has to flush
+
+
+def _content(channel: Channel, message: Message) -> bytes:
+    """The content of a reply as clients of AMQP 0-9-1 have it."""
+    content = message.content
+    assert content is not None, "a reply is never logged"
+    return content_for091(channel.server, message, content) if content[0] == 0 else content
 
 
 NOBODY: Final = ReplyConsumer(None, "", "")

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters.consuming091 import lease_of, readable
+from broker.adapters.converting import content_for091
 from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.redelivery import with_counts
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, write_message
@@ -51,11 +52,12 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
             queue.release([entry], consumer, RELEASED)
             raise
     connection = channel.connection
-    fitting = _fitting(channel, queue, entry, content)
+    given = _content(channel, entry, content)
+    fitting = _fitting(channel, queue, entry, given)
     if fitting is None:
         queue.release([entry], consumer, RELEASED)
-        raise PreconditionFailed(too_long(queue, content, connection.frame_max))
-    _write(channel, consumer, entry, fitting, frame.no_ack)
+        raise PreconditionFailed(too_long(queue, given, connection.frame_max))
+    _write(channel, consumer, entry, content, fitting, frame.no_ack)
     if frame.no_ack:
         queue.settle(entry)
     if len(connection.out) >= OUTPUT_BYTES_MAX or connection.full:
@@ -73,6 +75,11 @@ def _wait(channel: Channel, queue: Queue) -> i64:
     return milliseconds
 
 
+def _content(channel: Channel, entry: QueueEntry, kept: bytes) -> bytes:
+    """The content of a message as clients of AMQP 0-9-1 have it."""
+    return content_for091(channel.server, entry.message, kept) if kept[0] == 0 else kept
+
+
 def _fitting(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
     """The content as this client is given it, None if it has no room for that."""
     frame_max = channel.connection.frame_max
@@ -82,9 +89,12 @@ def _fitting(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) 
 
 
 def _write(
-    channel: Channel, consumer: QueueConsumer, entry: QueueEntry, content: bytes, no_ack: bool
+    channel: Channel, consumer: QueueConsumer, entry: QueueEntry, kept: bytes, content: bytes, no_ack: bool
 ) -> None:
-    """Write basic.get-ok with its content; the delivery has a tag from now on."""
+    """Write basic.get-ok with its content; the delivery has a tag from now on.
+
+    The message is kept with one content, and given the other.
+    """
     queue = consumer.queue
     message = entry.message
     unacked = channel.unacked
@@ -94,7 +104,7 @@ def _write(
             channel.number, unacked.next_tag(), entry.redelivered, message.address.encoded, left
         )
     )
-    write_message(channel, message, content)
+    write_message(channel, message, kept, content)
     if no_ack:
         unacked.skip()
         return
@@ -142,13 +152,14 @@ class WaitingGet(ConsumerTarget):
             except Exception:
                 channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
                 raise
-        fitting = _fitting(channel, consumer.queue, entry, content)
+        given = _content(channel, entry, content)
+        fitting = _fitting(channel, consumer.queue, entry, given)
         if fitting is None:
             channel.unacked.add(entry, consumer)
             consumer.no_ack = False  # or the queue would take the message for settled
-            Misfit(channel, too_long(consumer.queue, content, channel.connection.frame_max))
+            Misfit(channel, too_long(consumer.queue, given, channel.connection.frame_max))
             return
-        _write(channel, consumer, entry, fitting, consumer.no_ack)
+        _write(channel, consumer, entry, content, fitting, consumer.no_ack)
         self._answered = True
         self.end()
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 OUTPUT_KEPT_MAX: Final = 524288  # a buffer that one long message made larger is not kept
 STEP_BYTES: Final = 2097152  # then other connections have their turn
+STEP_BYTES_MIN: Final = 65536  # a step counts as so many, as it may have read what it has not written
 
 
-@final
-class _Sending:
+class Sending:
     """One body for one channel, and what was written before it. `sent`: so many pieces.
 
     `counted`: so many of its bytes are in LargeBodies.waiting.
@@ -29,9 +29,41 @@ class _Sending:
     def __init__(self, before: bytes, body: Body, channel: i64, counted: i64) -> None:
         self.before = before
         self.body = body
-        self.channel = channel
-        self.counted = counted
+        self.channel: i64 = channel
+        self.counted: i64 = counted
         self.sent: i64 = 0
+
+    def is_over(self) -> bool:
+        """Whether there is nothing more to write."""
+        return not self.before and self.sent == len(self.body.pieces)
+
+    def next(self, connection: Connection091) -> bytes:
+        """What is to be written next, if anything; it took a step to find out.
+
+        Raises what MessageStore.load raises.
+        """
+        if self.before:
+            return self.take_before()
+        out = BytesWriter()
+        write_frames(out, self.take_piece(connection), self.channel, connection.frame_max)
+        return out.getvalue()
+
+    def take_before(self) -> bytes:
+        """What stands before the body, which is not there any more then."""
+        before = self.before
+        self.before = b""
+        return before
+
+    def take_piece(self, connection: Connection091) -> bytes:
+        """The content of the next piece. Raises what MessageStore.load raises."""
+        piece = self.body.pieces[self.sent]
+        self.sent += 1
+        return self.content_of(piece, connection)
+
+    def content_of(self, piece: Message, connection: Connection091) -> bytes:
+        """The content of a piece. Raises what MessageStore.load raises."""
+        content = piece.content
+        return connection.server.store.load(piece) if content is None else content
 
 
 @final
@@ -46,20 +78,16 @@ class LargeBodies:
 
     def __init__(self, connection: Connection091) -> None:
         self._connection = connection
-        self._sendings: deque[_Sending] = deque()
+        self._sendings: deque[Sending] = deque()
         self.waiting: i64 = 0
 
-    def add(self, before: bytes, body: Body, channel: i64, size: i64) -> None:
-        """Send `before`, which ends with a content header, and then the body.
-
-        `size`: what of the body is an answer, in bytes.
-        """
-        counted = len(before) + size
-        self._sendings.append(_Sending(before, body, channel, counted))
-        self.waiting += counted
+    def add(self, sending: Sending) -> None:
+        """Send this behind the others."""
+        self._sendings.append(sending)
+        self.waiting += sending.counted
 
     def go_on(self) -> bool:
-        """Write what the peer takes, up to STEP_BYTES; returns whether that was the last of it.
+        """Write what the peer takes, about STEP_BYTES; returns whether that was the last of it.
 
         Raises what MessageStore.load raises.
         """
@@ -72,26 +100,15 @@ class LargeBodies:
                 sendings.clear()
                 break
             sending = sendings[0]
-            if sending.before:
-                self.waiting -= sending.counted
-                edge.write(sending.before)
-                sending.before = b""
-            data = self._frames(sending.body.pieces[sending.sent], sending.channel)
-            sending.sent += 1
-            if sending.sent == len(sending.body.pieces):
+            data = sending.next(connection)
+            if sending.is_over():
                 sendings.popleft()
-            edge.write(data)
-            written += len(data)
+            if data:
+                self.waiting -= sending.counted
+                sending.counted = 0
+                edge.write(data)
+            written += max(len(data), STEP_BYTES_MIN)
         return not sendings
-
-    def _frames(self, piece: Message, channel: i64) -> bytes:
-        connection = self._connection
-        frames = piece.content
-        if frames is None:
-            frames = connection.server.store.load(piece)
-        out = BytesWriter()
-        write_frames(out, frames, channel, connection.frame_max)
-        return out.getvalue()
 
 
 def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, persistent: bool) -> None:
@@ -112,9 +129,15 @@ def send_body(connection: Connection091, body: Body, channel: i64, size: i64) ->
 
     `size`: its bytes if it is an answer, 0 if it is a delivery: those stop by themselves.
     """
+    before = take_out(connection)
+    enqueue(connection, Sending(before, body, channel, len(before) + size))
+
+
+def enqueue(connection: Connection091, sending: Sending) -> None:
+    """Send this when what is before it has been sent."""
     if connection.bodies is None:
         connection.bodies = LargeBodies(connection)
-    connection.bodies.add(take_out(connection), body, channel, size)
+    connection.bodies.add(sending)
     connection.full = True
     connection.schedule()
 

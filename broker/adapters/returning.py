@@ -65,4 +65,4 @@ def _give_back(channel: Channel, message: Message, code: int, text: str) -> None
     channel.virtual_host.schedule.allowance.use(PROPERTIES)
     out = channel.connection.out
     out.write(methods.basic_return(channel.number, code, text, message.address.encoded))
-    write_message(channel, message, message.content)
+    write_message(channel, message, message.content, message.content)

@@ -10,6 +10,7 @@ from mypy_extensions import i64
 from broker.adapters.access import Access
 from broker.adapters.activity091 import ActivityNotices
 from broker.adapters.connections import Connections
+from broker.adapters.converting import Conversions
 from broker.adapters.shortage import Shortage
 from broker.core.broker import Broker
 from broker.core.counters import Counters
@@ -83,6 +84,7 @@ class Server:
         self.shortage = Shortage(self.connections)
         self.notices = ActivityNotices(broker.schedule)
         self.replies: dict[tuple[VirtualHost, bytes], ReplyConsumer] = {}  # by their encoded names
+        self.conversions = Conversions()
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max

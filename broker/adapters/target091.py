@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
+from broker.adapters.converting import content_for091
 from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.large_bodies import send_body
+from broker.adapters.large_sections import send_sections
 from broker.adapters.redelivery import with_counts
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import NOTIFY_ACTIVE
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.message import Address, Message
+from broker.core.message import Address, Body, Message
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
-from protocol.amqp091.content import largest_frame, write_content, write_split
+from protocol.amqp091.content import header_frame_bytes, largest_frame, write_content, write_split
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -54,6 +56,9 @@ class Target091(ConsumerTarget):
         content = message.content
         if content is None:
             content = self._load(consumer, entry)
+        kept = content
+        if content[0] == 0:
+            content = content_for091(channel.server, message, content)
         if message.address is not self._address:
             self._compose(message.address)
         suffix = self._suffix
@@ -86,7 +91,7 @@ class Target091(ConsumerTarget):
         else:
             write_content_for(channel, content)
         if message.size > WHOLE_BYTES_MAX and message.body is not None:
-            send_body(channel.connection, message.body, channel.number, 0)
+            _send_body(channel, message.body, 0, kept, content)
         if len(out) >= OUTPUT_BYTES_MAX:
             channel.connection.full = True
 
@@ -160,11 +165,20 @@ class Target091(ConsumerTarget):
         self._suffix_redelivered = b"\x01" + address.encoded + bytes([FRAME_END])
 
 
-def write_message(channel: Channel, message: Message, content: bytes) -> None:
-    """Write a message that is an answer for `channel`, with this content of it."""
+def write_message(channel: Channel, message: Message, kept: bytes, content: bytes) -> None:
+    """Write a message that is an answer for `channel`: it is kept with one content, and given the other."""
     write_content_for(channel, content)
     if message.body is not None:
-        send_body(channel.connection, message.body, channel.number, message.size)
+        _send_body(channel, message.body, message.size, kept, content)
+
+
+def _send_body(channel: Channel, body: Body, size: i64, kept: bytes, content: bytes) -> None:
+    """Send a large body behind its content header, which has been written; `size` as in `send_body`."""
+    if kept[0] == 0:
+        head = header_frame_bytes(content)
+        send_sections(channel.connection, body, channel.number, size, kept, head)
+    else:
+        send_body(channel.connection, body, channel.number, size)
 
 
 def write_content_for(channel: Channel, content: bytes) -> None:

@@ -174,6 +174,12 @@ def header_frame_bytes(content: bytes) -> i64:
     return size + FRAME_OVERHEAD
 
 
+def with_body_size(header: bytes, size: i64) -> bytes:
+    """A header frame that announces a body of `size` bytes, and is otherwise as this one."""
+    number: int = size
+    return header[: HEADER_PREFIX_BYTES - 8] + number.to_bytes(8, "big") + header[HEADER_PREFIX_BYTES:]
+
+
 def largest_frame(content: bytes) -> i64:
     """Size of the largest frame of some content: a peer with a smaller frame_max needs it split anew."""
     largest: i64 = 0
@@ -213,7 +219,7 @@ def merged(frames: bytes) -> bytes:
     high: int = frames[1]
     low: int = frames[2]
     out = BytesWriter()
-    _write_body(out, _payloads(frames, 0), high << 8 | low, FRAME_MIN_SIZE)
+    write_body(out, _payloads(frames, 0), high << 8 | low, FRAME_MIN_SIZE)
     return out.getvalue()
 
 
@@ -227,19 +233,19 @@ def write_split(out: BytesWriter, content: bytes, channel: i64, frame_max: i64) 
     head: i64 = header_frame_bytes(content)
     out.write(content[:head])
     set_channel(out, start, channel)
-    _write_body(out, _payloads(content, head), channel, frame_max)
+    write_body(out, _payloads(content, head), channel, frame_max)
 
 
 def write_frames(out: BytesWriter, frames: bytes, channel: i64, frame_max: i64) -> None:
     """Write some body frames for `channel`, as received or split anew for a smaller `frame_max`."""
     if len(frames) > frame_max and largest_frame(frames) > frame_max:
-        _write_body(out, _payloads(frames, 0), channel, frame_max)
+        write_body(out, _payloads(frames, 0), channel, frame_max)
     else:
         write_content(out, frames, channel)
 
 
-def _write_body(out: BytesWriter, payload: bytes, channel: i64, frame_max: i64) -> None:
-    """Write a body in as few frames as `frame_max` allows."""
+def write_body(out: BytesWriter, payload: bytes, channel: i64, frame_max: i64) -> None:
+    """Write a body, or a part of one, in as few frames as `frame_max` allows."""
     room: i64 = frame_max - FRAME_OVERHEAD
     p: i64 = 0
     n: i64 = len(payload)

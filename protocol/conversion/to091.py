@@ -63,10 +63,11 @@ _CLASS: Final = bytes((0, CLASS_BASIC, 0, 0))
 _HEADER_FIELDS: Final = 5
 
 
-def content091(content: bytes, opaque: bool = False, value_as_text: bool = False) -> bytes:
+def content091(content: bytes, opaque: bool = False, value_as_text: bool = False, ttl: i64 = NONE) -> bytes:
     """The content header and body frames, of channel 0 and any size, for the sections of a message.
 
     `opaque`: what is behind the header is not to be looked at, and all of the message is the body.
+    `ttl`: what is left of it, in ms, if it is not what the header says.
     `value_as_text`: a body that is one string or binary as a value is that text or those bytes, and not the
     section. [RabbitMQ conversions]
     """
@@ -79,10 +80,12 @@ def content091(content: bytes, opaque: bool = False, value_as_text: bool = False
             layout = None  # then nothing of it may get lost either
     if layout is None:
         properties.read_first_header(content)
+        properties.expire(ttl)
         properties.values[basic.TYPE] = _ENCODED_BODY
         return _frames(properties, content)
     if layout.header != NONE:
         properties.read_header(content, layout.header, layout.header_end)
+    properties.expire(ttl)
     if layout.application_properties != NONE:
         properties.read_application(content, layout.application_properties, layout.application_properties_end)
     if layout.annotations != NONE:
@@ -124,11 +127,14 @@ class _Properties:
             if priority != NONE:
                 octet: int = priority
                 self.values[basic.PRIORITY] = bytes((octet,))
-            ttl = fields.uint("ttl")
-            if ttl != NONE:
-                self.values[basic.EXPIRATION] = _short(str(ttl).encode())
+            self.expire(fields.uint("ttl"))
         except DecodeError:
             return
+
+    def expire(self, ttl: i64) -> None:
+        """Set the expiration, in ms, unless it is NONE."""
+        if ttl != NONE:
+            self.values[basic.EXPIRATION] = _short(str(ttl).encode())
 
     def read_application(self, content: bytes, value: i64, end: i64) -> None:
         """All application properties are headers."""

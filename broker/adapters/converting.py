@@ -1,0 +1,64 @@
+"""Messages of AMQP 1.0 as clients of AMQP 0-9-1 are given them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.message import Message
+from protocol.amqp091.content import header_frame_bytes
+from protocol.conversion.to091 import content091
+
+if TYPE_CHECKING:
+    from broker.adapters.server import Server
+
+KEPT_BYTES_MAX: Final = 1048576
+KEPT_EACH_MAX: Final = 65536  # larger ones take longer to be copied than to be converted
+_OVERHEAD: Final = 256  # of one that is kept
+
+
+@final
+class Conversions:
+    """The latest of them, by the contents that they are of: a message for many consumers is converted once.
+
+    They take up to KEPT_BYTES_MAX with what they are of.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, bytes] = {}
+        self._bytes: i64 = 0
+
+    def content(self, content: bytes) -> bytes:
+        """The content header and body frames for some sections."""
+        found = self._kept.get(content)
+        if found is None:
+            found = content091(content)
+            self._keep(content, found)
+        return found
+
+    def _keep(self, content: bytes, converted: bytes) -> None:
+        size: i64 = len(content) + len(converted) + _OVERHEAD
+        if size > KEPT_EACH_MAX:
+            return
+        if self._bytes + size > KEPT_BYTES_MAX:
+            self._kept.clear()
+            self._bytes = 0
+        self._kept[content] = converted
+        self._bytes += size
+
+
+def content_for091(server: Server, message: Message, content: bytes) -> bytes:
+    """The content header and body frames, of any channel and size, for `content`, which is sections.
+
+    A message with an expiration tells what is left of it. Of a large body there are no frames, and the header
+    does not say how long it is: that is not known yet (`large_sections`).
+    """
+    if message.expiration < 0:
+        converted = server.conversions.content(content)
+    else:
+        left = message.expiration
+        if message.date > 0:
+            left -= max(server.broker.schedule.date() - message.date, 0)
+        converted = content091(content, ttl=max(left, 0))
+    return converted if message.body is None else converted[: header_frame_bytes(converted)]

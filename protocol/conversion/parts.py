@@ -1,0 +1,103 @@
+"""The body of a message of AMQP 1.0 that comes in parts, cut anywhere. [amqp-1.0 3.2]"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, truncated, undefined
+from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
+from protocol.amqp10.fields import Fields
+from protocol.amqp10.sections import SECTIONS_MAX
+from protocol.conversion.octets import unsigned32
+
+START_BYTES_MAX: Final = 27  # of a data section before its contents: its name, long, and a long binary
+
+
+@final
+class BodyParts:
+    """What is in the data sections of a body, part by part.
+
+    `code`: the descriptor of the body's sections, 0 before the first one has come. `size`: bytes that were in
+    data sections so far; `left`: of the section under way, those that have not come. `ended`: what follows is
+    of no interest: a footer has begun, or this body has no data sections.
+    """
+
+    def __init__(self) -> None:
+        self.code: i64 = 0
+        self.size: i64 = 0
+        self.left: i64 = 0
+        self.ended = False
+        self._start = b""  # of a section, as far as it has come
+        self._sections: i64 = 0
+
+    def feed(self, part: bytes) -> list[bytes]:
+        """What of data sections is in the next part. Raises DecodeError for what is no section of a body."""
+        data = self._start + part if self._start else part
+        self._start = b""
+        contents: list[bytes] = []
+        p: i64 = 0
+        n: i64 = len(data)
+        while p < n and not self.ended:
+            if self.left == 0:
+                p = self._begin(data, p, n)
+                if p == NONE:
+                    break
+            taken: i64 = min(self.left, n - p)
+            if taken > 0:
+                contents.append(data[p : p + taken])
+                self.pass_over(taken)
+                p += taken
+        return contents
+
+    def pass_over(self, count: i64) -> None:
+        """So many bytes, at most what is `left`, have come and are of no interest."""
+        self.left -= count
+        self.size += count
+
+    def end(self) -> None:
+        """Nothing more comes. Raises DecodeError if something is missing."""
+        if self.left > 0 or self._start:
+            raise truncated("body")
+
+    def _begin(self, data: bytes, p: i64, end: i64) -> i64:
+        """The offset of what is in the section that begins at `p`; NONE if its start is not all there."""
+        fields = Fields()
+        try:
+            code = fields.descriptor(data, p, end, "section")
+            if code == DATA:
+                value = self._open(data, fields.p, end)
+            else:
+                self._close(code)
+                value = end
+        except DecodeError:
+            if end - p >= START_BYTES_MAX or self.ended:
+                raise
+            self._start = data[p:end]
+            return NONE
+        self._sections += 1
+        if self._sections > SECTIONS_MAX:
+            raise DecodeError(f"message of more than {SECTIONS_MAX} sections")
+        self.code = self.code or code
+        return value
+
+    def _open(self, data: bytes, p: i64, end: i64) -> i64:
+        """Begin with the data section whose value is at `p`; the offset of what is in it."""
+        if end - p < 2:
+            raise truncated("data")
+        constructor: i64 = data[p]
+        if constructor == BINARY8:
+            self.left = data[p + 1]
+            return p + 2
+        if constructor != BINARY32:
+            raise undefined(data[p], "data")
+        if end - p < 5:
+            raise truncated("data")
+        self.left = unsigned32(data, p + 1)
+        return p + 5
+
+    def _close(self, code: i64) -> None:
+        """A section that is none of data."""
+        self.ended = True
+        if code != FOOTER and (self.code != 0 or (code != AMQP_SEQUENCE and code != AMQP_VALUE)):
+            raise DecodeError("section that does not belong into this body")
