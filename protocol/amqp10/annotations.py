@@ -12,6 +12,7 @@ from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import (
     MAP8,
     MAP32,
+    NONE,
     SMALL_ULONG,
     SYMBOL8,
     SYMBOL32,
@@ -20,6 +21,7 @@ from protocol.amqp10.constructors import (
     value_end,
 )
 from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
+from protocol.amqp10.sections import Layout
 from protocol.amqp10.writing import sized
 
 _WHAT: Final = "message-annotations"
@@ -67,6 +69,16 @@ def reannotated(
     except DecodeError:
         kept = []
     return _section(kept, len(kept) + len(keys), keys, values)
+
+
+def with_annotations(
+    data: bytes, layout: Layout, without: list[bytes], keys: list[bytes], values: list[bytes]
+) -> bytes:
+    """The message with this layout as `reannotated` has its annotations, and otherwise as it is."""
+    section = reannotated(data, layout.annotations, layout.annotations_end, without, keys, values)
+    if layout.annotations == NONE:
+        return data[: layout.bare] + section + data[layout.bare :]
+    return data[: layout.annotations_start] + section + data[layout.annotations_end :]
 
 
 def _section(parts: list[bytes], count: i64, keys: list[bytes], values: list[bytes]) -> bytes:

@@ -61,6 +61,7 @@ def test_a_message_goes_in_with_all_its_properties_and_comes_out(
         "exchange": "",
         "routing_key": "q",
         "message_count": 0,
+        "protocol": "amqp-0-9-1",
         "properties": properties,
         "payload": base64.b64encode(b"\xff\x00\xff\x00").decode(),
         "payload_encoding": "base64",

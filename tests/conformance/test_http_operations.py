@@ -67,6 +67,7 @@ def test_a_list_is_paged_and_leaves_everything_as_it_is(api: Api, vhost: str, ad
         "redelivered": False,
         "exchange": "",
         "routing_key": "q",
+        "protocol": "amqp-0-9-1",
         "properties": {"delivery_mode": 2, "headers": {"n": 3}},
         "payload": "",
         "payload_encoding": "string",

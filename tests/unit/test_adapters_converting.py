@@ -12,21 +12,11 @@ from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.types import Symbol
 from protocol.conversion.to091 import content091
-from tests.amqp10_values import described
 from tests.contents10 import BODY, content10
+from tests.kept10 import data, put
 from tests.wired import CAPABILITIES, House, Wired
 
 ANNOTATED: dict[str, object] = {"x-own": "a"}
-
-
-def put(house: House, content: bytes, name: str = "q", expiration: int = -1) -> Message:
-    """Publish a message of AMQP 1.0 to the queue of this name."""
-    vhost = house.broker.vhosts["/"]
-    route = vhost.route("", name)
-    message = Message(route.address, content, len(BODY), True, 0)
-    message.expiration = expiration
-    assert vhost.publish_carefully(route, message) == 1
-    return message
 
 
 def headers(content: bytes) -> dict[str, object]:
@@ -61,7 +51,7 @@ def test_a_consumer_is_given_a_content(house: House) -> None:
 def test_a_body_is_split_for_a_client_with_small_frames(house: House) -> None:
     client = consumer(house)
     payload = bytes(range(256)) * 2000
-    put(house, content10(body=described(0x75, b"\xb0" + len(payload).to_bytes(4, "big") + payload)))
+    put(house, content10(body=data(payload)))
     house.turns.run()
     [(_, content)] = client.contents()
     assert body(content) == payload
@@ -227,10 +217,10 @@ def test_conversions_take_a_bounded_amount_of_memory() -> None:
     kept: dict[bytes, bytes] = conversions._kept
     for number in range(5000):
         payload = b"%04d" % number + bytes(1000)
-        content = content10(body=described(0x75, b"\xb0" + len(payload).to_bytes(4, "big") + payload))
+        content = content10(body=data(payload))
         assert body(conversions.content(content)) == payload
         assert sum(len(key) + len(value) for key, value in kept.items()) <= KEPT_BYTES_MAX
         assert content in kept
-    large = content10(body=described(0x75, b"\xb0\0\1\0\0" + bytes(65536)))
+    large = content10(body=data(bytes(65536)))
     assert body(conversions.content(large)) == bytes(KEPT_EACH_MAX)
     assert large not in kept

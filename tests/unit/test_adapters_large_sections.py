@@ -4,7 +4,7 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.large_bodies import STEP_BYTES
-from broker.core.message import Body, Message, piece_of
+from broker.core.message import Message
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.content import body
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
@@ -13,37 +13,14 @@ from protocol.amqp10.sections import SECTIONS_MAX
 from tests.amqp10_values import described
 from tests.contents10 import content10
 from tests.conversion import DATA, FOOTER, SEQUENCE, VALUE
+from tests.kept10 import ON_DISK, PIECE_BYTES, data, put_large
 from tests.wired import CAPABILITIES, House, Wired
 
-PIECE = 131072
 PAYLOAD = bytes(range(256)) * 8192
 FOOT = described(FOOTER, b"\xc1\x01\x00")
 
 
-def data(payload: bytes) -> bytes:
-    """A data section."""
-    return described(DATA, b"\xb0" + len(payload).to_bytes(4, "big") + payload)
-
-
 MANY = b"".join(data(PAYLOAD[p : p + 5000]) for p in range(0, len(PAYLOAD), 5000))
-
-
-def large(house: House, sections: bytes, piece: int = PIECE, on_disk: bool = False, **front: object) -> Body:
-    """A message with this body is in the queue `q`; its front is `front`."""
-    vhost = house.broker.vhosts["/"]
-    route = vhost.route("", "q")
-    content = content10(body=b"", **front)  # type: ignore[arg-type]
-    message = Message(route.address, content, len(sections), True, 0)
-    message.body = Body([])
-    for start in range(0, len(sections), piece):
-        cut = sections[start : start + piece]
-        kept = piece_of(message.body, cut, len(cut))
-        if on_disk:
-            kept.sequence = 1_000_000 + len(message.body.pieces)
-            house.store.contents[kept.sequence] = cut
-            kept.content = None
-    assert vhost.publish_carefully(route, message) == 1
-    return message.body
 
 
 def open_client(house: House, frame_max: int = 131072) -> Wired:
@@ -72,20 +49,21 @@ def got(client: Wired) -> tuple[Properties, bytes]:
 @pytest.mark.parametrize(
     ("sections", "piece"),
     [
-        (data(PAYLOAD), PIECE),
-        (data(PAYLOAD) + FOOT, PIECE),
+        (data(PAYLOAD), PIECE_BYTES),
+        (data(PAYLOAD) + FOOT, PIECE_BYTES),
         (data(PAYLOAD), len(PAYLOAD) + 8),
         (data(PAYLOAD) + FOOT, len(PAYLOAD) + 8),
-        (MANY + FOOT, PIECE),
+        (MANY + FOOT, PIECE_BYTES),
         (MANY, 4999),
-        (described(DATA, b"\xa0\x00") + data(PAYLOAD[:7]) + data(PAYLOAD[7:]), PIECE),
+        (described(DATA, b"\xa0\x00") + data(PAYLOAD[:7]) + data(PAYLOAD[7:]), PIECE_BYTES),
     ],
 )
 def test_what_is_in_data_sections_is_the_body(
     house: House, sections: bytes, piece: int, on_disk: bool, frame_max: int
 ) -> None:
     client = open_client(house, frame_max)
-    large(house, sections, piece, on_disk, annotations={"x-own": "a"}, message_id="m")
+    front = content10({"x-own": "a"}, body=b"", message_id="m")
+    put_large(house, sections, front, piece_bytes=piece, on_disk=on_disk)
     properties, payload = got(client)
     assert payload == PAYLOAD
     assert properties.headers() == {"x-own": "a"}
@@ -102,7 +80,7 @@ def test_what_is_in_data_sections_is_the_body(
 )
 def test_a_body_of_another_kind_is_its_sections(house: House, sections: bytes) -> None:
     client = open_client(house)
-    large(house, sections, annotations={"x-own": "a", "x-basic-type": "t"})
+    put_large(house, sections, content10({"x-own": "a", "x-basic-type": "t"}, body=b""))
     properties, payload = got(client)
     assert payload == sections
     assert properties.headers() == {"x-own": "a"}
@@ -121,10 +99,10 @@ def test_a_body_of_another_kind_is_its_sections(house: House, sections: bytes) -
 )
 def test_of_a_body_that_is_no_sections_nothing_is_lost(house: House, sections: bytes) -> None:
     client = open_client(house, 4096)
-    front: dict[str, object] = {"annotations": {"x-own": "a" * 3000}, "application": {"more": "b" * 900}}
-    large(house, sections, durable=True, **front)
+    front = content10({"x-own": "a" * 3000}, {"more": "b" * 900}, durable=True, body=b"")
+    put_large(house, sections, front)
     properties, payload = got(client)
-    assert payload == content10(body=sections, durable=True, **front)  # type: ignore[arg-type]
+    assert payload == front + sections
     assert properties.headers() == {}
     assert (properties.text(basic.TYPE), properties.number(basic.DELIVERY_MODE)) == ("amqp-1.0", 2)
 
@@ -132,17 +110,18 @@ def test_of_a_body_that_is_no_sections_nothing_is_lost(house: House, sections: b
 def test_a_header_that_has_no_room_for_the_type_of_the_body_is_not_sent(house: House) -> None:
     client = open_client(house, 4096)
     sections = described(VALUE, b"\xb0\x00\x20\x00\x00" + PAYLOAD)
-    front = {
-        "application": {"h": "x" * 4057}
-    }  # what 4,096 bytes have room for, and eight less than with a type
-    large(house, sections, **front)
-    properties, payload = got(client)
-    assert (properties.headers(), payload) == ({}, content10(body=sections, **front))  # type: ignore[arg-type]
+    for room in (True, False):
+        headers: dict[str, object] = {"h": "x" * (4053 if room else 4054)}
+        front = content10(application=headers, body=b"")
+        put_large(house, sections, front)
+        properties, payload = got(client)
+        assert properties.headers() == (headers if room else {})
+        assert payload == (sections if room else front + sections)
 
 
 def test_a_body_of_empty_sections_is_empty(house: House) -> None:
     client = open_client(house)
-    large(house, described(DATA, b"\xa0\x00") * 10 + described(FOOTER, b"\xb0\0\x20\0\0" + PAYLOAD))
+    put_large(house, described(DATA, b"\xa0\x00") * 10 + described(FOOTER, b"\xb0\0\x20\0\0" + PAYLOAD))
     assert got(client)[1] == b""
 
 
@@ -151,12 +130,7 @@ def test_a_large_body_is_delivered_as_often_as_it_comes(house: House) -> None:
     client.send(Queue.Declare(queue="limited", arguments={"x-delivery-limit": 5}), 1)
     client.send(Basic.Consume(queue="limited", consumer_tag="c"), 1)
     client.frames()
-    shared = large(house, MANY + FOOT)
-    vhost = house.broker.vhosts["/"]
-    route = vhost.route("", "limited")
-    message = Message(route.address, content10(body=b""), len(MANY), True, 0)
-    message.body = shared
-    vhost.publish_carefully(route, message)
+    put_large(house, MANY + FOOT, name="limited")
     for count in range(3):
         client.publish("limited", b"behind")
         house.turns.run()
@@ -171,23 +145,23 @@ def test_a_large_body_is_delivered_as_often_as_it_comes(house: House) -> None:
 
 def test_one_section_is_not_read_from_disk_to_be_measured(house: House) -> None:
     client = open_client(house)
-    large(house, data(PAYLOAD) + FOOT, on_disk=True)
+    put_large(house, data(PAYLOAD) + FOOT, on_disk=True)
     read: list[int] = []
     load = house.store.load
 
     def counted(message: Message) -> bytes:
-        read.append(int(message.sequence) - 1_000_000)
+        read.append(int(message.sequence) - ON_DISK)
         return load(message)
 
     house.store.load = counted  # type: ignore[method-assign]
     assert got(client)[1] == PAYLOAD
-    pieces = len(data(PAYLOAD) + FOOT + bytes(PIECE - 1)) // PIECE
+    pieces = len(data(PAYLOAD) + FOOT + bytes(PIECE_BYTES - 1)) // PIECE_BYTES
     assert read == [1, pieces, *range(1, pieces + 1)]
 
 
 def test_many_pieces_are_walked_over_in_many_turns(house: House) -> None:
     client = open_client(house)
-    large(house, MANY, 4999)
+    put_large(house, MANY, piece_bytes=4999)
     other = open_client(house)
     client.send(Basic.Get(queue="q", no_ack=True), 1)
     turns = 0
@@ -202,7 +176,7 @@ def test_many_pieces_are_walked_over_in_many_turns(house: House) -> None:
 
 def test_what_comes_meanwhile_waits_behind_a_body_that_is_measured(house: House) -> None:
     client = open_client(house)
-    large(house, MANY, 4999)
+    put_large(house, MANY, piece_bytes=4999)
     client.send(Basic.Get(queue="q", no_ack=True), 1)
     client.send(Queue.Declare(queue="other"), 1)
     assert client.edge.written == b""
@@ -214,7 +188,7 @@ def test_what_comes_meanwhile_waits_behind_a_body_that_is_measured(house: House)
 
 def test_a_piece_that_cannot_be_read_ends_the_connection_and_nothing_of_it_was_sent(house: House) -> None:
     client = open_client(house)
-    large(house, data(PAYLOAD), on_disk=True)
+    put_large(house, data(PAYLOAD), on_disk=True)
     house.store.unreadable = True
     client.send(Basic.Get(queue="q"), 1)
     house.turns.run()

@@ -6,7 +6,8 @@ import pytest
 
 from broker.adapters.selecting import SelectorFilter
 from broker.admin.api import slices
-from broker.admin.api.messages import BYTES_MAX, look, take
+from broker.admin.api.messages import look, take
+from broker.admin.api.showing import BYTES_MAX
 from broker.core.context import SCAN_BUDGET
 from broker.core.entry import QueueEntry
 from broker.core.message import Address, Message

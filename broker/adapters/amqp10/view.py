@@ -20,7 +20,7 @@ from broker.core.view import (
     plain,
 )
 from protocol.amqp10 import properties as p
-from protocol.amqp10.annotations import reannotated
+from protocol.amqp10.annotations import with_annotations
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode
@@ -92,15 +92,8 @@ class View10(MessageView):
         """
         number = header_named(self.content, self.layout, name)
         assert isinstance(number, int | float | str), "what was held has a number there"
-        layout = self.layout
-        content = self.content
-        key = annotation_name(content, layout, name)
-        section = reannotated(
-            content, layout.annotations, layout.annotations_end, [], [key], [encode(-int(number))]
-        )
-        if layout.annotations == NONE:
-            return content[: layout.bare] + section + content[layout.bare :]
-        return content[: layout.annotations_start] + section + content[layout.annotations_end :]
+        key = annotation_name(self.content, self.layout, name)
+        return with_annotations(self.content, self.layout, [], [key], [encode(-int(number))])
 
     def property(self, name: str) -> object | None:
         """A property, as AMQP 0-9-1 would have it (MessageView): of at most 255 bytes.

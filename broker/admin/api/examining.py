@@ -10,15 +10,16 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 
+from broker.adapters.server import Server
 from broker.admin.api.errors import not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.messages import BYTES_MAX, COUNT_MAX, shown_message, sieve_of
+from broker.admin.api.messages import COUNT_MAX, sieve_of
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
 from broker.admin.api.ready import ready_entries
+from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.visitor import Asker
 from broker.core.entry import QueueEntry
-from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 
 USUAL_COUNT: Final = 100
@@ -57,7 +58,7 @@ async def list_messages(
             if len(written) == count or size > BYTES_MAX:
                 following = place
                 break
-            shown = {"place": place} | described(management.store, queue, entry, truncate)
+            shown = {"place": place} | described(management.server, queue, entry, truncate)
             written.append(json.dumps(shown))
             size += len(written[-1])
     content = f'{{"messages":[{",".join(written)}],"next":{json.dumps(following)}}}'
@@ -92,7 +93,7 @@ async def get_message(
     async with aclosing(ready_entries(queue, None)) as entries:
         async for entry in entries:
             if id_of(queue, entry) == number:
-                return JSONResponse(described(management.store, queue, entry, truncate))
+                return JSONResponse(described(management.server, queue, entry, truncate))
     raise not_found(f"no message '{number}' is ready in queue '{name}' in vhost '{vhost}'")
 
 
@@ -105,8 +106,8 @@ def id_of(queue: Queue, entry: QueueEntry) -> str:
     return f"log-{sequence}" if sequence > 0 else f"mem-{queue.entries.arrival(entry)}"
 
 
-def described(store: MessageStore, queue: Queue, entry: QueueEntry, truncate: int) -> dict[str, Any]:
+def described(server: Server, queue: Queue, entry: QueueEntry, truncate: int) -> dict[str, Any]:
     """A message that is where it is."""
-    found = shown_message(store, entry, 0, "auto", truncate)
+    found = shown_message(server, entry, 0, "auto", truncate)
     del found["message_count"]
     return {"id": id_of(queue, entry), "delivery_count": int(entry.delivery_count)} | found

@@ -1,16 +1,14 @@
 """Messages over HTTP, for tools and tests: looked at, taken, published. Not a way to move many of them."""
 
-import base64
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, suppress
-from typing import Any, Final
+from contextlib import aclosing
+from typing import Final
 
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from broker.adapters.selecting import SelectorFilter
-from broker.adapters.views import view_of
 from broker.admin.api.body import Body
 from broker.admin.api.clientless import taker_of
 from broker.admin.api.durable import durable
@@ -19,10 +17,10 @@ from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
 from broker.admin.api.ready import ready_entries
+from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, text
-from broker.admin.json_values import shown
 from broker.core.consumer import QueueConsumer
 from broker.core.contexts import join, leave
 from broker.core.discipline import next_entry
@@ -30,18 +28,13 @@ from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import PreconditionFailed
 from broker.core.getting import get_one
-from broker.core.message import Message
 from broker.core.notifying import pass_baton
 from broker.core.outcome import RELEASED
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.selector.selector import Selector
-from broker.core.view import PROPERTIES, MessageView
-from protocol.amqp091.content import body as body_of
-from protocol.amqp091.content import body_of_frames
 
 COUNT_MAX: Final = 10_000
-BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a body that is longer has to be truncated
 PIECE: Final = 64  # messages that are sent at once
 SETTLES: Final = ("ack_requeue_false", "reject_requeue_false")
 LEAVES: Final = ("ack_requeue_true", "reject_requeue_true")
@@ -79,7 +72,7 @@ async def get_messages(
     sieve = sieve_of(body, management.store)
 
     def write(entry: QueueEntry, left: int) -> str:
-        return json.dumps(shown_message(management.store, entry, left, encoding, limit))
+        return json.dumps(shown_message(management.server, entry, left, encoding, limit))
 
     if mode in LEAVES:
         written = await look(queue, count, write, sieve)
@@ -174,55 +167,3 @@ async def _joined(written: list[str]) -> AsyncIterator[str]:
         yield opening + ",".join(written[start : start + PIECE])
         opening = ","
     yield "[]" if opening == "[" else "]"
-
-
-def shown_message(
-    store: MessageStore, entry: QueueEntry, left: int, encoding: str, limit: int | None
-) -> dict[str, Any]:
-    """A message as the API shows it; `limit`: how much of the body at most."""
-    message = entry.message
-    payload = _payload(store, message, limit)
-    how, what = "base64", base64.b64encode(payload).decode()
-    if encoding == "auto":
-        with suppress(UnicodeDecodeError):
-            how, what = "string", payload.decode()
-    return {
-        "payload_bytes": int(message.size),
-        "redelivered": bool(entry.redelivered),
-        "exchange": message.address.exchange,
-        "routing_key": shown(message.address.routing_key),
-        "message_count": left,
-        "properties": _properties(view_of(message, store)),
-        "payload": what,
-        "payload_encoding": how,
-    }
-
-
-def _payload(store: MessageStore, message: Message, limit: int | None) -> bytes:
-    """The body, or its beginning. Raises ApiError if there is more of it than an answer holds."""
-    wanted = int(message.size) if limit is None else min(int(message.size), limit)
-    if message.body is not None and wanted > BYTES_MAX:
-        raise bad_request(
-            f"message of {message.size} bytes, an answer holds {BYTES_MAX}: ask for less with 'truncate'"
-        )
-    content = message.content if message.content is not None else store.load(message)
-    parts = [body_of(content)]
-    left = wanted - len(parts[0])
-    for piece in message.body.pieces if message.body is not None else ():
-        if left <= 0:
-            break
-        parts.append(body_of_frames(piece.content if piece.content is not None else store.load(piece)))
-        left -= len(parts[-1])
-    return b"".join(parts)[:wanted]
-
-
-def _properties(view: MessageView) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in PROPERTIES:
-        value = view.property(name)
-        if value is not None:
-            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else shown(value)
-    headers = view.headers()
-    if headers:
-        found["headers"] = shown(headers)
-    return found

@@ -22,7 +22,8 @@ from broker.admin.api.messages import sieve_of
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
 from broker.admin.api.ready import ready_entries
-from broker.admin.api.rewriting import Edit, check_user, loaded, revived
+from broker.admin.api.rewriting import Edit, check_user, revived
+from broker.admin.api.showing import loaded
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text
 from broker.auth.terms import WRITE

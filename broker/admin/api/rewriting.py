@@ -5,6 +5,7 @@ from typing import Any, Final, NamedTuple
 from broker.adapters.expiration import parse_expiration
 from broker.admin.api.errors import bad_request
 from broker.admin.api.publishing import check_header, content_of, payload_of, properties_of
+from broker.admin.api.showing import loaded
 from broker.admin.fields import Fields, table
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NEVER, Address, Message, copy_of
@@ -19,11 +20,6 @@ from protocol.errors import ProtocolError
 
 _INDEXES: Final = {name: getattr(p, name.upper()) for name in PROPERTIES}
 _FIRST_QUEUE: Final = FIRST + b"queue"
-
-
-def loaded(message: Message, store: MessageStore) -> bytes:
-    """The content of a message, wherever it is. Raises what MessageStore.load raises."""
-    return message.content if message.content is not None else store.load(message)
 
 
 class Edit:

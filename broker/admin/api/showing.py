@@ -1,0 +1,109 @@
+"""A message as the API shows it: as clients of AMQP 0-9-1 are given it, whatever its protocol."""
+
+import base64
+from contextlib import suppress
+from typing import Any, Final
+
+from broker.adapters.converting import content_for091
+from broker.adapters.server import Server
+from broker.adapters.view091 import ContentView
+from broker.admin.api.errors import bad_request
+from broker.admin.json_values import shown
+from broker.core.entry import QueueEntry
+from broker.core.message import Body, Message
+from broker.core.ports import MessageStore
+from broker.core.view import PROPERTIES, MessageView
+from protocol.amqp091.content import body as body_of
+from protocol.amqp091.content import body_of_frames
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE
+from protocol.amqp10.sections import is_sections
+from protocol.conversion.names import ENCODED_BODY
+from protocol.conversion.parts import BodyParts
+
+BYTES_MAX: Final = 8 * 2**20  # of bodies in one answer; a body that is longer has to be truncated
+
+
+def loaded(message: Message, store: MessageStore) -> bytes:
+    """The content of a message, wherever it is. Raises what MessageStore.load raises."""
+    return message.content if message.content is not None else store.load(message)
+
+
+def shown_message(
+    server: Server, entry: QueueEntry, left: int, encoding: str, limit: int | None
+) -> dict[str, Any]:
+    """A message as the API shows it; `limit`: how much of the body at most."""
+    message = entry.message
+    size = int(message.size)
+    kept = loaded(message, server.store)
+    converted = is_sections(kept)
+    content = content_for091(server, message, kept) if converted else kept
+    properties = _properties(ContentView(content))
+    if message.body is None:
+        whole = body_of(content)
+        size = len(whole)
+        payload = whole[:limit]
+    else:
+        payload, encoded = _beginning(server.store, message.body, _wanted(size, limit), converted)
+        if encoded:
+            properties["type"] = ENCODED_BODY.decode()
+    how, what = "base64", base64.b64encode(payload).decode()
+    if encoding == "auto":
+        with suppress(UnicodeDecodeError):
+            how, what = "string", payload.decode()
+    return {
+        "payload_bytes": size,
+        "redelivered": bool(entry.redelivered),
+        "exchange": message.address.exchange,
+        "routing_key": shown(message.address.routing_key),
+        "message_count": left,
+        "protocol": "amqp-1.0" if converted else "amqp-0-9-1",
+        "properties": properties,
+        "payload": what,
+        "payload_encoding": how,
+    }
+
+
+def _wanted(size: int, limit: int | None) -> int:
+    """How much of a large body is shown. Raises ApiError if that is more than an answer holds."""
+    wanted = size if limit is None else min(size, limit)
+    if wanted > BYTES_MAX:
+        raise bad_request(
+            f"message of {size} bytes, an answer holds {BYTES_MAX}: ask for less with 'truncate'"
+        )
+    return wanted
+
+
+def _beginning(store: MessageStore, body: Body, wanted: int, sections: bool) -> tuple[bytes, bool]:
+    """The first `wanted` bytes of a large body; and whether it is sections as they are."""
+    parts = BodyParts()
+    raw: list[bytes] = []
+    inside: list[bytes] = []
+    encoded = False
+    for piece in body.pieces:
+        enough = sum(map(len, raw if encoded else inside)) >= wanted or (parts.ended and not encoded)
+        if raw and enough:  # of a first one the kind is told
+            break
+        content = loaded(piece, store)
+        raw.append(content)
+        if not sections:
+            inside.append(body_of_frames(content))
+        elif not encoded:
+            try:
+                inside += parts.feed(content)
+                encoded = parts.code in (AMQP_VALUE, AMQP_SEQUENCE)
+            except DecodeError:
+                encoded = True
+    return b"".join(raw if encoded else inside)[:wanted], encoded
+
+
+def _properties(view: MessageView) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in PROPERTIES:
+        value = view.property(name)
+        if value is not None:
+            found[name] = value // 1000 if name == "timestamp" and isinstance(value, int) else shown(value)
+    headers = view.headers()
+    if headers:
+        found["headers"] = shown(headers)
+    return found
