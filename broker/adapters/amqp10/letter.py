@@ -8,17 +8,19 @@ from broker.adapters.amqp10.headers import raw_annotation
 from broker.adapters.amqp10.view import View10
 from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Message
-from protocol.amqp10.annotations import reannotated
+from protocol.amqp10.annotations import reannotated, with_annotations
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST, Death, add_death, decode_deaths, encode_deaths
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import header_section
+from protocol.amqp10.sections import scan_front
 from protocol.conversion.names import X_CC
 
 _ACQUIRED: Final = b"x-acquired-count"
 _RETURNED: Final = b"x-delivery-count"
 _EXPIRED_BY: Final = b"x-expired-by"
 _EXPIRED_WHILE: Final = b"x-expired-while"
+_TOLD: Final = (b"reason", b"queue", b"exchange")  # of the first death and the last one
 
 
 def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
@@ -41,13 +43,11 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
         [message.address.routing_key, *copies],
         _ttl(message, view),
     )
-    known = decode_deaths(raw_annotation(content, view.layout, DEATHS)) if message.died else []
-    deaths = add_death(known, death)
+    deaths = add_death(deaths_of(content) if message.died else [], death)
     told: dict[bytes, object] = {}
     for prefix in (LAST,) if message.died else (FIRST, LAST):
-        told[prefix + b"reason"] = death.reason
-        told[prefix + b"queue"] = death.queue
-        told[prefix + b"exchange"] = exchange
+        for what, text in zip(_TOLD, (death.reason, death.queue, exchange), strict=True):
+            told[prefix + what] = text
     _add_past(told, notice.past)
     without = [name for name in (_EXPIRED_BY, _EXPIRED_WHILE) if name not in told]
     if not notice.keeps_keys:
@@ -55,6 +55,23 @@ def letter_of(message: Message, content: bytes, notice: Notice) -> DeadLetter:
         without.append(X_CC)
     written = _written(message, view, without, deaths, told)
     return DeadLetter(written, copies, [(each.queue, each.reason) for each in deaths], View10(written))
+
+
+def deaths_of(content: bytes) -> list[Death]:
+    """The history that a dead letter tells of, the latest death first."""
+    return decode_deaths(raw_annotation(content, scan_front(content), DEATHS))
+
+
+def first_queue(content: bytes) -> str:
+    """The queue in which a dead letter died first, "" if it does not say."""
+    queue = raw_annotation(content, scan_front(content), FIRST + b"queue")
+    return queue if isinstance(queue, str) else ""
+
+
+def without_history(content: bytes) -> bytes:
+    """A dead letter without what it tells of its deaths."""
+    told = [prefix + what for prefix in (FIRST, LAST) for what in _TOLD]
+    return with_annotations(content, scan_front(content), [DEATHS, *told], [], [])
 
 
 def _add_past(told: dict[bytes, object], past: Past | None) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any, Final, NamedTuple
 
+from broker.adapters.amqp10.letter import deaths_of, first_queue, without_history
+from broker.adapters.amqp10.view import View10
 from broker.adapters.expiration import parse_expiration
 from broker.admin.api.errors import bad_request
 from broker.admin.api.publishing import check_header, content_of, payload_of, properties_of
@@ -16,6 +18,10 @@ from protocol.amqp091.content import EXPIRES, PERSISTENT, PRIORITY_SHIFT, header
 from protocol.amqp091.deaths import FIRST, X_DEATH, decode_deaths, without_deaths
 from protocol.amqp091.fields import Reader
 from protocol.amqp091.properties import Field, Properties
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.sections import is_sections
+from protocol.conversion.editing import Edition, data_section
 from protocol.errors import ProtocolError
 
 _INDEXES: Final = {name: getattr(p, name.upper()) for name in PROPERTIES}
@@ -47,15 +53,25 @@ class Edit:
         self._said = Properties(content)
         if "expiration" in kept:
             parse_expiration(kept["expiration"])  # which would refuse it for each message, if there were any
-        self._changed = [_INDEXES[name] for name in given] + ([p.HEADERS] if bare else [])
+        self._places = {name: _INDEXES[name] for name in given}
+        self._bare = bare
         self._fields = self._said.fields()
         self._headers = {name.encode() for name in headers}
         self._frame_max = frame_max
+        self._edition: Edition | None = None  # the same for messages of AMQP 1.0
         self.names_user = given.get("user_id")
 
     def of(self, message: Message, store: MessageStore) -> Message:
         """The message as it is to be. Raises ApiError, and what MessageStore.load raises."""
         content = loaded(message, store)
+        edited = (
+            self._of_sections(message, content) if is_sections(content) else self._of091(message, content)
+        )
+        edited.died = message.died
+        edited.marks = message.marks
+        return edited
+
+    def _of091(self, message: Message, content: bytes) -> Message:
         size, body = message.size, message.body
         try:
             properties = Properties(content)
@@ -68,7 +84,7 @@ class Edit:
                 for index in (*_INDEXES.values(), p.HEADERS):
                     fresh.adopt(properties, index)
                 properties = fresh
-            for index in self._changed:
+            for index in (*self._places.values(), *([p.HEADERS] if self._bare else [])):
                 properties.adopt(self._said, index)
             content = properties.content()
             check_header(content, self._frame_max)
@@ -79,8 +95,30 @@ class Edit:
             edited.expiration = parse_expiration(properties.text(p.EXPIRATION)) if traits & EXPIRES else NEVER
         except ProtocolError as error:
             raise bad_request(f"a message cannot be edited: {error.text}") from error
-        edited.died = message.died
-        edited.marks = message.marks
+        edited.body = body
+        return edited
+
+    def _of_sections(self, message: Message, content: bytes) -> Message:
+        size, body = message.size, message.body
+        if self._payload is not None:
+            size, body = len(data_section(self._payload)), None
+        try:
+            if self._edition is None:
+                self._edition = Edition(
+                    self._said.original, self._places, list(self._headers), self._bare, self._payload
+                )
+            content = self._edition.content(content)
+        except (ValueError, DecodeError) as error:
+            raise bad_request(f"a message cannot be edited: {error}") from error
+        header = View10(content).header()
+        edited = Message(
+            message.address,
+            content,
+            size,
+            header.durable if "delivery_mode" in self._places else message.persistent,
+            header.priority if "priority" in self._places else message.priority,
+        )
+        edited.expiration = NEVER if header.ttl == NONE else header.ttl
         edited.body = body
         return edited
 
@@ -100,7 +138,12 @@ def revived(message: Message, store: MessageStore) -> Revived | None:
     """
     if not message.died:
         return None
-    properties = Properties(loaded(message, store))
+    content = loaded(message, store)
+    return _revived10(message, content) if is_sections(content) else _revived091(message, content)
+
+
+def _revived091(message: Message, content: bytes) -> Revived | None:
+    properties = Properties(content)
     try:
         fields = properties.fields()
         queue = _text(fields, _FIRST_QUEUE)
@@ -111,8 +154,20 @@ def revived(message: Message, store: MessageStore) -> Revived | None:
     if not first or not first[-1].routing_keys:
         return None
     properties.set_fields(without_deaths(fields))
-    copy = copy_of(message, properties.content())
-    copy.address = Address(first[-1].exchange, first[-1].routing_keys[0])
+    return _alive(message, properties.content(), queue, first[-1].exchange, first[-1].routing_keys[0])
+
+
+def _revived10(message: Message, content: bytes) -> Revived | None:
+    queue = first_queue(content)
+    first = [death for death in deaths_of(content) if death.queue == queue]
+    if not first or not first[-1].routing_keys:
+        return None
+    return _alive(message, without_history(content), queue, first[-1].exchange, first[-1].routing_keys[0])
+
+
+def _alive(message: Message, content: bytes, queue: str, exchange: str, key: str) -> Revived:
+    copy = copy_of(message, content)
+    copy.address = Address(exchange, key)
     copy.died = False
     return Revived(copy, queue)
 

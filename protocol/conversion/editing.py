@@ -1,0 +1,204 @@
+"""Messages of AMQP 1.0 that are changed in the words of AMQP 0-9-1.
+
+What is not named keeps its bytes, but for the sizes of the sections around it.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from protocol.amqp091 import properties as basic
+from protocol.amqp091.deaths import X_DEATH
+from protocol.amqp091.properties import Properties
+from protocol.amqp10 import properties as places
+from protocol.amqp10.annotations import reannotated
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import NONE, SMALL_ULONG, STRING8, SYMBOL8
+from protocol.amqp10.deaths import DEATHS
+from protocol.amqp10.descriptors import APPLICATION_PROPERTIES, DATA, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
+from protocol.amqp10.entries import Entries
+from protocol.amqp10.fields import Fields
+from protocol.amqp10.headers import Header, header_section, read_priority
+from protocol.amqp10.sections import Layout, Sections, scan_front
+from protocol.amqp10.writing import NULL_VALUE, binary, composite
+from protocol.conversion import names
+from protocol.conversion.to10 import content10
+from protocol.conversion.values import string_map
+
+_PLACES: Final = {
+    basic.CONTENT_TYPE: places.CONTENT_TYPE,
+    basic.CONTENT_ENCODING: places.CONTENT_ENCODING,
+    basic.CORRELATION_ID: places.CORRELATION_ID,
+    basic.REPLY_TO: places.REPLY_TO,
+    basic.MESSAGE_ID: places.MESSAGE_ID,
+    basic.TIMESTAMP: places.CREATION_TIME,
+    basic.USER_ID: places.USER_ID,
+    basic.APP_ID: places.GROUP_ID,
+}
+_IN_HEADER: Final = (basic.DELIVERY_MODE, basic.PRIORITY, basic.EXPIRATION)
+_ANNOTATIONS: Final = {names.CC: names.X_CC, X_DEATH: DEATHS}  # that headers of other names are
+
+
+@final
+class _Front:
+    """The sections in front of a body, and what is in those that can be changed. Raises DecodeError."""
+
+    def __init__(self, content: bytes) -> None:
+        self.sections: dict[int, bytes] = {}  # by their descriptors
+        self.layout: Layout = scan_front(content)
+        self.content = content
+        end: i64 = 0
+        sections = Sections(content, 0, len(content))
+        while sections.advance() and sections.code < DATA:
+            self.sections[sections.code] = content[sections.start : sections.end]
+            end = sections.end
+        self.rest = content[end:]
+        self.header = Header()
+        self.priority: i64 = NONE
+        layout = self.layout
+        if layout.header != NONE:
+            self.header.read(content, layout.header, layout.header_end)
+            self.priority = read_priority(content, layout.header, layout.header_end)
+        self.fields = _property_fields(content, layout)
+        self.annotations = _entries(content, layout.annotations, layout.annotations_end, SYMBOL8)
+        self.application = _entries(
+            content, layout.application_properties, layout.application_properties_end, STRING8
+        )
+
+
+@final
+class Edition:
+    """What is to be changed in messages.
+
+    `said` is a content of AMQP 0-9-1 with the properties and headers that are to be there. `changed` are the
+    places of the properties that are to be as it has them, or absent, by their names; `headers` the names of
+    the headers that are, with `bare` those alone. `payload` is to be the body, if there is one.
+
+    Raises ValueError for what no message of AMQP 1.0 can say.
+    """
+
+    def __init__(
+        self, said: bytes, changed: dict[str, int], headers: list[bytes], bare: bool, payload: bytes | None
+    ) -> None:
+        self._said = _Front(content10(said, "", ""))
+        self._places = list(changed.values())
+        self._bare = bare
+        self._payload = payload
+        self._headers = headers
+        self._annotations = {
+            name: value
+            for name, value in self._said.annotations.items()
+            if name not in (names.EXCHANGE, names.ROUTING_KEY)
+        }
+        self._without = [_ANNOTATIONS.get(name, name) for name in headers]
+        if basic.TYPE in self._places:
+            self._without.append(names.BASIC_TYPE)
+        self._check(Properties(said), changed)
+
+    def _check(self, said: Properties, changed: dict[str, int]) -> None:
+        """Raise ValueError for what has no counterpart."""
+        for name, _ in said.fields():
+            if _ANNOTATIONS.get(name, name) not in self._annotations and name not in self._said.application:
+                text = name.decode(errors="backslashreplace")
+                raise ValueError(f"header '{text}' cannot be what is given in a message of AMQP 1.0")
+        for property_name, place in changed.items():
+            if said.octets(place) is not None and not self._has(place):
+                raise ValueError(f"property {property_name} cannot be what is given in a message of AMQP 1.0")
+
+    def _has(self, place: int) -> bool:
+        if place in _PLACES:
+            return self._said.fields[_PLACES[place]] != NULL_VALUE
+        if place == basic.TYPE:
+            return names.BASIC_TYPE in self._annotations
+        if place == basic.EXPIRATION:
+            return self._said.header.ttl != NONE
+        return place in _IN_HEADER
+
+    def content(self, content: bytes) -> bytes:
+        """The changed content of a message. Raises DecodeError for one that is malformed."""
+        old = _Front(content)
+        return b"".join(
+            (
+                self._header(old),
+                self._annotation_section(old),
+                self._property_section(old),
+                self._application_section(old),
+                old.rest if self._payload is None else data_section(self._payload),
+            )
+        )
+
+    def _header(self, old: _Front) -> bytes:
+        if not any(place in _IN_HEADER for place in self._places):
+            return old.sections.get(HEADER, b"")
+        said = self._said
+        return header_section(
+            (said if basic.DELIVERY_MODE in self._places else old).header.durable,
+            (said if basic.PRIORITY in self._places else old).priority,
+            (said if basic.EXPIRATION in self._places else old).header.ttl,
+            old.header.first_acquirer,
+            old.header.delivery_count,
+        )
+
+    def _annotation_section(self, old: _Front) -> bytes:
+        without = list(self._without)
+        if self._bare:
+            without += [name for name in old.annotations if _is_header(name)]
+        if not self._annotations and not any(name in old.annotations for name in without):
+            return old.sections.get(MESSAGE_ANNOTATIONS, b"")
+        layout = old.layout
+        values = list(self._annotations.values())
+        return reannotated(
+            old.content, layout.annotations, layout.annotations_end, without, list(self._annotations), values
+        )
+
+    def _property_section(self, old: _Front) -> bytes:
+        fields = list(old.fields)
+        for place in self._places:
+            if place in _PLACES:
+                fields[_PLACES[place]] = self._said.fields[_PLACES[place]]
+        if fields == old.fields:
+            return old.sections.get(PROPERTIES, b"")
+        return composite(PROPERTIES, fields)
+
+    def _application_section(self, old: _Front) -> bytes:
+        entries: dict[bytes, bytes] = {}
+        if not self._bare:
+            entries = {name: value for name, value in old.application.items() if name not in self._headers}
+        entries.update(self._said.application)
+        if entries == old.application:
+            return old.sections.get(APPLICATION_PROPERTIES, b"")
+        return bytes((0, SMALL_ULONG, APPLICATION_PROPERTIES)) + string_map(entries) if entries else b""
+
+
+def data_section(payload: bytes) -> bytes:
+    """A body of one data section."""
+    return bytes((0, SMALL_ULONG, DATA)) + binary(payload)
+
+
+def _is_header(annotation: bytes) -> bool:
+    """Whether an annotation is a header to clients of AMQP 0-9-1."""
+    return annotation.startswith(b"x-") and not names.is_internal(annotation)
+
+
+def _property_fields(content: bytes, layout: Layout) -> list[bytes]:
+    """The properties by their places, encoded. Raises DecodeError."""
+    found = [NULL_VALUE] * len(places.NAMES)
+    if layout.properties != NONE:
+        fields = Fields()
+        fields.open_list(content, layout.properties, layout.properties_end, "properties", len(places.NAMES))
+        for place, name in enumerate(places.NAMES):
+            start = fields.raw(name)
+            if start != NONE:
+                found[place] = content[start : fields.p]
+    return found
+
+
+def _entries(content: bytes, value: i64, end: i64, kind: i64) -> dict[bytes, bytes]:
+    """The entries of a map, their values encoded. Raises DecodeError unless all of them are sound."""
+    found: dict[bytes, bytes] = {}
+    entries = Entries(content, value, end, kind)
+    while entries.advance():
+        found[entries.name()] = content[entries.key_end : entries.end]
+    if entries.malformed:
+        raise DecodeError("malformed map")
+    return found
