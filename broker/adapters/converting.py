@@ -49,11 +49,14 @@ class Conversions:
 
 
 def content_for091(server: Server, message: Message, content: bytes) -> bytes:
-    """The content header and body frames, of any channel and size, for `content`, which is sections.
+    """The content header and body frames, of any channel and size, for `content`, which `message` is kept as.
 
-    A message with an expiration tells what is left of it. Of a large body there are no frames, and the header
-    does not say how long it is: that is not known yet (`large_sections`).
+    That of AMQP 0-9-1 stays what it is. A message of AMQP 1.0 with an expiration tells what is left of it. Of
+    a large body there are no frames, and the header does not say how long it is: that is not known yet
+    (`large_sections`).
     """
+    if content[0] != 0:
+        return content
     if message.expiration < 0:
         converted = server.conversions.content(content)
     else:

@@ -103,7 +103,7 @@ def _content(channel: Channel, message: Message) -> bytes:
     """The content of a reply as clients of AMQP 0-9-1 have it."""
     content = message.content
     assert content is not None, "a reply is never logged"
-    return content_for091(channel.server, message, content) if content[0] == 0 else content
+    return content_for091(channel.server, message, content)
 
 
 NOBODY: Final = ReplyConsumer(None, "", "")

@@ -52,7 +52,7 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
             queue.release([entry], consumer, RELEASED)
             raise
     connection = channel.connection
-    given = _content(channel, entry, content)
+    given = content_for091(channel.server, entry.message, content)
     fitting = _fitting(channel, queue, entry, given)
     if fitting is None:
         queue.release([entry], consumer, RELEASED)
@@ -73,11 +73,6 @@ def _wait(channel: Channel, queue: Queue) -> i64:
     assert isinstance(value, int), "properties and arguments are checked before they are used"
     milliseconds: int = value
     return milliseconds
-
-
-def _content(channel: Channel, entry: QueueEntry, kept: bytes) -> bytes:
-    """The content of a message as clients of AMQP 0-9-1 have it."""
-    return content_for091(channel.server, entry.message, kept) if kept[0] == 0 else kept
 
 
 def _fitting(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
@@ -152,7 +147,7 @@ class WaitingGet(ConsumerTarget):
             except Exception:
                 channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
                 raise
-        given = _content(channel, entry, content)
+        given = content_for091(channel.server, entry.message, content)
         fitting = _fitting(channel, consumer.queue, entry, given)
         if fitting is None:
             channel.unacked.add(entry, consumer)

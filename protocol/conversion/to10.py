@@ -76,17 +76,31 @@ def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
     """
     properties = _properties(content)
     body = _body(content)
-    kind = properties[basic.TYPE]
     sections = b""
-    if kind == names.ENCODED_BODY:
+    if properties[basic.TYPE] == names.ENCODED_BODY:
         sections = _body_sections(body)
         if sections:
-            kind = None
+            properties[basic.TYPE] = None
+    return _front(properties, exchange, routing_key) + (sections or _DATA + binary(body))
+
+
+def front10(content: bytes, exchange: str, routing_key: str, size: int) -> bytes:
+    """As `content10`, but of a body only what stands in front of its `size` bytes, which are more than 255.
+
+    They make one data section, whatever they are.
+    """
+    front = _front(_properties(content), exchange, routing_key)
+    return front + _DATA + bytes((BINARY32,)) + size.to_bytes(4, "big")
+
+
+def _front(properties: list[bytes | None], exchange: str, routing_key: str) -> bytes:
+    """The sections in front of a body."""
     headers = _Headers(properties[basic.HEADERS])
     annotations: dict[bytes, bytes] = {
         names.EXCHANGE: sized(exchange.encode(), STRING8, STRING32),
         names.ROUTING_KEY: sized(routing_key.encode(), STRING8, STRING32),
     }
+    kind = properties[basic.TYPE]
     if kind is not None and is_text(kind):
         annotations[names.BASIC_TYPE] = sized(kind, STRING8, STRING32)
     annotations.update(headers.annotations)
@@ -94,7 +108,6 @@ def content10(content: bytes, exchange: str, routing_key: str) -> bytes:
     if headers.properties:
         parts.append(bytes((0, SMALL_ULONG, APPLICATION_PROPERTIES)))
         parts.append(string_map(headers.properties))
-    parts.append(sections if sections else _DATA + binary(body))
     return b"".join(parts)
 
 

@@ -36,8 +36,8 @@ def shown_message(
     message = entry.message
     size = int(message.size)
     kept = loaded(message, server.store)
+    content = content_for091(server, message, kept)
     converted = is_sections(kept)
-    content = content_for091(server, message, kept) if converted else kept
     properties = _properties(ContentView(content))
     if message.body is None:
         whole = body_of(content)
