@@ -7,7 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.amqp091 import properties as basic
+from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.sections import scan
+from protocol.conversion.editing import Edition
 from protocol.conversion.to091 import content091
 from protocol.conversion.to10 import content10
 from tests.amqp10_values import described
@@ -167,3 +169,38 @@ def test_any_property_list_makes_sections(
         found = check_sections(content10(bytes(whole) + frame, "e", "k"))
         if found:
             assert found[DATA] == payload
+
+
+@given(st.lists(st.tuples(CODES, JUNK), max_size=6), st.binary(max_size=20))
+def test_any_sections_are_edited_or_refused(parts: list[tuple[int, bytes]], rest: bytes) -> None:
+    said = content({basic.APP_ID: short(b"me")}, field(b"x-own", b"V") + field(b"own", b"t\1"), b"")
+    edition = Edition(said, {"app_id": basic.APP_ID}, [b"x-own", b"own"], False, None)
+    given_bytes = b"".join(described(code, value) for code, value in parts) + rest
+    try:
+        found = edition.content(given_bytes)
+    except DecodeError:
+        return
+    properties, headers, _ = opened(content091(found))
+    if properties.octets(basic.TYPE) != b"amqp-1.0" or b"own" in headers:
+        assert headers[b"x-own"] == b"V"
+        assert headers[b"own"] == b"t\1"
+        assert properties.octets(basic.APP_ID) == b"me"
+
+
+@given(st.fixed_dictionaries({}, optional=SAYABLE), HEADERS, X_HEADERS, st.binary(max_size=300))
+def test_an_edit_leaves_all_else_as_it_was(
+    values: dict[int, bytes], headers: dict[bytes, bytes], x_headers: dict[bytes, bytes], payload: bytes
+) -> None:
+    table = b"".join(field(name, value) for name, value in (headers | x_headers).items())
+    before = content10(content(values, table, payload), "ex", "key")
+    said = content({}, field(b"x-edited", b"V") + field(b"edited", b"t\1"), b"")
+    edition = Edition(said, {}, [b"x-edited", b"edited"], False, None)
+    after = edition.content(before)
+    found, expected = sections(after), sections(before)
+    assert isinstance(expected.setdefault(0x74, {}), dict)
+    expected[0x72] |= {"x-edited": None}  # type: ignore[operator]
+    expected[0x74] |= {"edited": True}  # type: ignore[operator]
+    assert found == expected
+    assert edition.content(after) == after
+    undone = Edition(content({}, None, b""), {}, [b"x-edited", b"edited"], False, None)
+    assert undone.content(after) == before
