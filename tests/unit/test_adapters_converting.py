@@ -4,6 +4,8 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.converting import KEPT_BYTES_MAX, KEPT_EACH_MAX, Conversions, content_for091
+from broker.adapters.letters import write_letter
+from broker.core.letter import Notice
 from broker.core.message import Address, Message
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.content import body
@@ -174,6 +176,25 @@ def test_headers_that_are_too_long_for_a_client_end_its_channel(house: House, wa
     assert (closed.reply_code, "content header of" in closed.reply_text) == (406, True)
     queue = house.broker.vhosts["/"].queues["q"]
     assert queue.ready == 1
+
+
+def test_a_client_without_room_is_not_told_of_the_oldest_deaths(house: House) -> None:
+    client = small_frames(house)
+    letter = Message(Address("", "q"), content10(ANNOTATED), len(BODY), True, 0)
+    for number in range(100):
+        written = write_letter(letter, house.store, Notice(f"queue-{number}", "rejected", 5000, True))
+        letter = Message(letter.address, written.content, len(BODY), True, 0)
+        letter.died = True
+    route = house.broker.vhosts["/"].route("", "q")
+    house.broker.vhosts["/"].publish_carefully(route, letter)
+    client.send(Basic.Get(queue="q"), 1)
+    [(_, content)] = client.contents()
+    fields = dict(Properties(content).fields())
+    told = [death.queue for death in decode_deaths(fields[b"x-death"])]
+    assert told == [f"queue-{99 - number}" for number in range(len(told))]
+    assert 10 < len(told) < 100
+    assert fields[b"x-own"] == b"S\0\0\0\1a"
+    assert body(content) == b"body"
 
 
 @pytest.mark.parametrize("flow", [True, False])
