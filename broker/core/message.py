@@ -40,9 +40,9 @@ class Address:
 class Message:
     """An immutable message, shared by every queue that it was routed to.
 
-    `content` is the content header and body frames as the publisher sent them, one slice; None once the log
-    holds them and memory does not (`MessageStore.load` brings them back). `size` is the body in bytes.
-    `body`: a body that is too large for that; then `content` is the content header alone.
+    `content` is the content header and body frames as the publisher sent them, one slice, or sections of AMQP
+    1.0; None once the log holds them and memory does not (`MessageStore.load` brings them back). `size` is
+    the body in bytes. `body`: a body that is too large for that; then `content` is what stands before it.
     `date`: from when on its time is counted, in milliseconds since 1970; 0: nobody needs it.
     `expiration`: how many milliseconds it may wait in a queue; NEVER: its publisher does not say.
     `died`: it has been dead-lettered, and what its headers say of that is the broker's own word.
@@ -82,9 +82,9 @@ class Body:
     """A large body in pieces, so that it need not be in memory as a whole.
 
     It is shared by the message that it came with, by copies and dead letters of that, and by whoever is about
-    to send it. `pieces` are messages that are in no queue; their content is body frames, as the publisher
-    sent them. When nobody refers to the body any more, its pieces that are in the log are added to `orphans`:
-    whoever holds them on disk can let go of them.
+    to send it. `pieces` are messages that are in no queue; their content is body frames as the publisher sent
+    them, or sections, cut anywhere. When nobody refers to the body any more, its pieces that are in the log
+    are added to `orphans`: whoever holds them on disk can let go of them.
     """
 
     def __init__(self, orphans: list[Message]) -> None:
