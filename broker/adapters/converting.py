@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from broker.adapters.server import Server
 
 KEPT_BYTES_MAX: Final = 1048576
-KEPT_EACH_MAX: Final = 65536  # larger ones take longer to be copied than to be converted
+KEPT_EACH_MAX: Final = 4096  # a longer content takes longer to be found than to be converted
 _OVERHEAD: Final = 256  # of one that is kept
 
 
@@ -31,6 +31,8 @@ class Conversions:
 
     def content(self, content: bytes) -> bytes:
         """The content header and body frames for some sections."""
+        if len(content) > KEPT_EACH_MAX:
+            return content091(content)
         found = self._kept.get(content)
         if found is None:
             found = content091(content)
@@ -39,8 +41,6 @@ class Conversions:
 
     def _keep(self, content: bytes, converted: bytes) -> None:
         size: i64 = len(content) + len(converted) + _OVERHEAD
-        if size > KEPT_EACH_MAX:
-            return
         if self._bytes + size > KEPT_BYTES_MAX:
             self._kept.clear()
             self._bytes = 0

@@ -71,8 +71,9 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
     whole = front + b"".join(pieces)
     found = sections(whole)
     assert found[DATA] == PAYLOAD
-    assert isinstance(found[PROPERTIES], list)
-    assert found[PROPERTIES][0] == "m"
+    listed = found[PROPERTIES]
+    assert isinstance(listed, list)
+    assert listed[0] == "m"
     assert whole == content10(content({basic.MESSAGE_ID: short(b"m")}, None, PAYLOAD), "", "q")
 
 

@@ -242,6 +242,6 @@ def test_conversions_take_a_bounded_amount_of_memory() -> None:
         assert body(conversions.content(content)) == payload
         assert sum(len(key) + len(value) for key, value in kept.items()) <= KEPT_BYTES_MAX
         assert content in kept
-    large = content10(body=data(bytes(65536)))
+    large = content10(body=data(bytes(KEPT_EACH_MAX)))
     assert body(conversions.content(large)) == bytes(KEPT_EACH_MAX)
     assert large not in kept
