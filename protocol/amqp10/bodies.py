@@ -5,13 +5,14 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, truncated, undefined, value_reach
+from protocol.amqp10.constructors import NONE, truncated, undefined, value_reach
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.sections import SECTIONS_MAX
 
 START_BYTES_MAX: Final = 1024  # by which the size of a section is known
 
+_BINARIES: Final = b"\xa0\xb0"
 _LISTS: Final = b"\x45\xc0\xd0"
 _MAPS: Final = b"\xc1\xd1"
 _BODY: Final = (DATA, AMQP_SEQUENCE, AMQP_VALUE)
@@ -87,7 +88,7 @@ class BodyScan:
             self._code = code
         suits = (
             code == AMQP_VALUE
-            or (code == DATA and (constructor == BINARY8 or constructor == BINARY32))
+            or (code == DATA and constructor in _BINARIES)
             or (code == AMQP_SEQUENCE and constructor in _LISTS)
             or (code == FOOTER and constructor in _MAPS)
         )

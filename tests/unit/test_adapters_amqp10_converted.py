@@ -3,7 +3,7 @@
 import pytest
 from pamqp.commands import Basic, Queue
 
-from broker.adapters.amqp10.converted import content_for10, parts_for10
+from broker.adapters.amqp10.converted import content_for10, pieces_of
 from broker.core.message import Message
 from broker.core.ports import MessageStore
 from protocol.amqp091 import properties as basic
@@ -28,6 +28,12 @@ def client(house: House) -> Wired:
     return client
 
 
+def given(message: Message, store: MessageStore) -> list[bytes]:
+    """The message as sections: what is in front, and a large body by the piece."""
+    front = content_for10(message, kept(message))
+    return [front] if message.body is None else [front, *pieces_of(message.body, kept(message), store)]
+
+
 def published(house: House, client: Wired, payload: bytes, frame_max: int, **fields: object) -> Message:
     """The message that is kept of one that the client publishes."""
     properties = Basic.Properties(**fields)  # type: ignore[arg-type]
@@ -49,7 +55,7 @@ def test_a_message_is_its_sections(house: House, client: Wired) -> None:
     found = sections(made)
     assert found[ANNOTATIONS] == {"x-exchange": "", "x-routing-key": "q", "x-own": 1}
     assert found[DATA] == b"hello"
-    assert list(parts_for10(message, kept(message), MessageStore())) == [made]
+    assert (given(message, MessageStore())) == [made]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
@@ -64,7 +70,7 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
             piece.sequence = number
             house.store.contents[number] = kept(piece)
             piece.content = None
-    front, *pieces = parts_for10(message, kept(message), house.store)
+    front, *pieces = given(message, house.store)
     assert front == content_for10(message, kept(message))
     assert len(pieces) == len(message.body.pieces)
     assert b"".join(pieces) == PAYLOAD
@@ -79,7 +85,7 @@ def test_a_large_body_is_one_data_section_that_comes_piece_by_piece(
 
 def test_a_large_body_that_says_that_it_is_sections_is_not_believed(house: House, client: Wired) -> None:
     message = published(house, client, PAYLOAD, 131072, message_type="amqp-1.0")
-    whole = b"".join(parts_for10(message, kept(message), house.store))
+    whole = b"".join(given(message, house.store))
     layout = scan(whole, 0, len(whole))
     assert (layout.body_code, layout.body_count, layout.body_end) == (DATA, 1, len(whole))
     assert sections(whole)[ANNOTATIONS] == {
@@ -94,7 +100,7 @@ def test_what_came_over_amqp_091_goes_back_there_as_it_was(
     house: House, client: Wired, payload: bytes
 ) -> None:
     message = published(house, client, payload, 131072, delivery_mode=1, headers={"x-own": 1, "a": "b"})
-    parts = list(parts_for10(message, kept(message), house.store))
+    parts = given(message, house.store)
     client.send(Queue.Purge(queue="q"), 1)
     client.frames()
     if message.body is None:
@@ -104,8 +110,8 @@ def test_what_came_over_amqp_091_goes_back_there_as_it_was(
         put_large(house, parts[0][layout.body :] + b"".join(parts[1:]), parts[0][: layout.body])
     client.send(Basic.Get(queue="q"), 1)
     house.turns.run()
-    [(_, given)] = client.contents()
-    properties = Properties(given)
+    [(_, got)] = client.contents()
+    properties = Properties(got)
     assert properties.headers() == {"x-own": 1, "a": "b"}
     assert properties.number(basic.DELIVERY_MODE) == 1
-    assert body(given) == payload
+    assert body(got) == payload

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.core.message import Message
+from broker.core.message import Body, Message
 from broker.core.ports import MessageStore
 from protocol.amqp091.content import body_of_frames
+from protocol.amqp10.sections import is_sections
 from protocol.conversion.to10 import content10, front10
 
 
@@ -22,14 +23,15 @@ def content_for10(message: Message, content: bytes) -> bytes:
     return front10(content, address.exchange, address.routing_key, message.size)
 
 
-def parts_for10(message: Message, content: bytes, store: MessageStore) -> Iterator[bytes]:
-    """The message in parts, each made when it is asked for: `content_for10`, then a large body by pieces.
+def pieces_of(body: Body, content: bytes, store: MessageStore) -> Iterator[bytes]:
+    """A large body as sections, or what of a data section follows `content_for10`.
 
-    Raises what MessageStore.load raises.
+    `content` is what is kept in front of it. Each piece is made when it is asked for. Raises what
+    MessageStore.load raises.
     """
-    yield content_for10(message, content)
-    body = message.body
-    if body is not None:
-        for piece in body.pieces:
-            frames = piece.content
-            yield body_of_frames(store.load(piece) if frames is None else frames)
+    sections = is_sections(content)
+    for piece in body.pieces:
+        data = piece.content
+        if data is None:
+            data = store.load(piece)
+        yield data if sections else body_of_frames(data)

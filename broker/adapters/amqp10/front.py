@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.converted import content_for10
+from broker.adapters.amqp10.converted import content_for10, pieces_of
 from broker.core.entry import QueueEntry
 from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
@@ -32,7 +33,9 @@ _HEADER_START: Final = 5  # of a header that is kept: descriptor, constructor an
 
 @final
 class Front:
-    """Of one message after the other. `size`: bytes of all three parts; `rest` is the bare message.
+    """Of one message after the other.
+
+    `rest` is the bare message; of a large one `further` follows, in pieces. `size`: bytes of all of it.
 
     The annotations say where the message was published to. Of one address after the other they are made once.
     """
@@ -42,6 +45,7 @@ class Front:
         self.annotations = b""
         self.rest = b""
         self.size: i64 = 0
+        self.further: Iterator[bytes] | None = None
         self._schedule: Schedule = virtual_host.schedule
         self._address: Address | None = None
         self._told: list[bytes] = []  # exchange and routing key, encoded
@@ -53,6 +57,11 @@ class Front:
         content = message.content
         if content is None:
             content = store.load(message)
+        self.size = 0
+        if message.body is not None:
+            self.further = pieces_of(message.body, content, store)
+            for piece in message.body.pieces:
+                self.size += piece.size
         if not is_sections(content):
             content = content_for10(message, content)
         if message.address is not self._address:
@@ -72,7 +81,7 @@ class Front:
             self.header = self._changed(content, end, message, entry)
         else:
             self.header = content[:end]
-        self.size = len(self.header) + len(self.annotations) + len(self.rest)
+        self.size += len(self.header) + len(self.annotations) + len(self.rest)
 
     def _tell(self, address: Address) -> None:
         self._address = address

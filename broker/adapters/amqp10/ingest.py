@@ -29,8 +29,8 @@ class Arrival:
     """One message that has arrived.
 
     `size`: bytes of its body; `priority` and `ttl` (ms) are NONE if it does not say. `layout` is that
-    of `data`, in which the message lies, or of a large one what is in front of its `body`. `heeded`: annotations or properties may ask for more
-    than to be routed by a key.
+    of `data`, in which the message lies, or of a large one what is in front of its `body`. `heeded`:
+    annotations or properties may ask for more than to be routed by a key.
     """
 
     def __init__(self, data: bytes, layout: Layout, header: Header) -> None:

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.ingest import Arrival
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.routes import place
-from broker.adapters.amqp10.view import COPIES, View10
+from broker.adapters.amqp10.view import View10
 from broker.adapters.receipt091 import mark_receipts
 from broker.auth.terms import WRITE
 from broker.core.allowance import METHOD, PROPERTIES
@@ -31,6 +31,7 @@ from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE
 from protocol.amqp10.outcomes import error as fault
 from protocol.amqp10.properties import SUBJECT, TO, read_text, read_user_id
 from protocol.amqp10.types import Symbol
+from protocol.conversion.names import X_CC
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.incoming import IncomingLink
@@ -158,7 +159,7 @@ def _check_user(link: IncomingLink, name: bytes) -> None:
 
 def _check_copies(view: View10) -> None:
     """The annotation that adds routing keys is a list of strings. Raises PreconditionFailed."""
-    name = COPIES.decode()
+    name = X_CC.decode()
     copies = view.headers().get(name)
     if copies is None:
         return

@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.converted import bytes_of, pieces_of
 from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.sending import send_on
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
-from broker.core.message import Message
 from broker.core.outcome import CRASH
 from protocol.amqp10.conditions import RESOURCE_DELETED
 from protocol.amqp10.outcomes import transactional
 from protocol.amqp10.outgoing import SplitTransfer
-from protocol.amqp10.transfers import MESSAGE_FORMAT
 from protocol.amqp10.writing import NULL_VALUE
 
 if TYPE_CHECKING:
@@ -79,7 +76,7 @@ class Target10(ConsumerTarget):
         out = session.peer.out
         head = link.template.whole(delivery_id, tag, settled, front.size)
         if head is None or message.body is not None or link.transaction is not None:
-            self._split(number, tag, front, message)
+            self._split(number, tag, front)
             return
         out.write(head)
         out.write(front.header)
@@ -90,19 +87,26 @@ class Target10(ConsumerTarget):
         if len(out) >= OUTPUT_BYTES_MAX:
             session.peer.full = True
 
-    def _split(self, number: i64, tag: bytes, front: Front, message: Message) -> None:
+    def _split(self, number: i64, tag: bytes, front: Front) -> None:
         """Send it in as many frames as it takes, as far as the session's window goes."""
         link = self.link
         parts = [front.header, front.annotations, front.rest]
-        further = None if message.body is None else pieces_of(message, link.session.peer.server.store)
-        further_bytes = 0 if message.body is None else bytes_of(message)
+        size: i64 = len(front.header) + len(front.annotations) + len(front.rest)
+        further, front.further = front.further, None
         delivery_id = number - 1 & 0xFFFFFFFF
         state = NULL_VALUE
         if link.transaction is not None:
             state = transactional(link.transaction.txn_id)
             link.transaction.acquire(link.session, number)
         link.sending = SplitTransfer(
-            link.template, delivery_id, tag, link.settled, parts, MESSAGE_FORMAT, state, False, further, further_bytes
+            link.template,
+            delivery_id,
+            tag,
+            link.settled,
+            parts,
+            state=state,
+            further=further,
+            further_bytes=front.size - size,
         )
         send_on(link.session, link)
 
