@@ -28,7 +28,7 @@ def shown(value: object) -> object:
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value
+    return value if value is None or isinstance(value, int | float) else str(value)
 
 
 def field_table(value: object, where: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, final
 
 import structlog
@@ -57,7 +58,8 @@ class Connection10(ServedConnection):
         super().__init__(server, scheduler, edge, origin)
         self.state = AUTHENTICATING
         self.secured = secured
-        self.container = ""  # the name that the peer has
+        self.client_name = ""  # the peer's container-id
+        self.client_properties: Mapping[str, object] = {}
         self.virtual_host: VirtualHost | None = None
         self._routes: Routes | None = None
         self.frame_max: i64 = FRAME_MAX_MIN  # of frames that the peer takes

@@ -43,7 +43,8 @@ def open_connection(connection: Connection10, peer: Open) -> None:
     if 0 < asked < LEAST_MS:
         raise PeerError(NOT_ALLOWED, f"idle-time-out is {asked} ms, at least {LEAST_MS} is possible")
     connection.frame_max = peer.max_frame_size
-    connection.container = peer.container_id
+    connection.client_name = peer.container_id
+    connection.client_properties = peer.properties or {}
     virtual_host = _vhost(connection, peer.hostname)
     connection.rights = Rights(server.access, connection.user, virtual_host.name)
     connection.set_channel_max(min(peer.channel_max, SESSIONS_MAX))
@@ -57,7 +58,7 @@ def open_connection(connection: Connection10, peer: Open) -> None:
         peer=connection.peer,
         user=connection.user,
         vhost=virtual_host.name,
-        client=connection.container,
+        client=connection.client_name,
         tls=connection.origin.tls_version or None,
     )
 

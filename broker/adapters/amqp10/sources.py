@@ -119,7 +119,7 @@ def _subscription(session: Session10, link: str, source: Source, node: Node) -> 
 def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
     """The name of the queue of a subscription that outlives its link, or has several."""
     stem = link.partition("|")[0] if shared else link
-    return f"sub.{stem}" if everywhere else f"sub.{session.peer.container}.{stem}"
+    return f"sub.{stem}" if everywhere else f"sub.{session.peer.client_name}.{stem}"
 
 
 def _forget_changed(session: Session10, name: str, exchange: str, key: str) -> None:

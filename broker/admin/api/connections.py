@@ -6,18 +6,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header
 from fastapi.responses import JSONResponse, Response
 
+from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.connection091 import Connection091
 from broker.admin.api.channels import channels_of, shown_channel
 from broker.admin.api.errors import not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
+from broker.admin.api.sessions import sessions_of, shown_session
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.json_values import shown
 
 BY_OPERATOR = "Closed via management HTTP API"
 
 Shown = dict[str, Any]
+Open = Connection091 | Connection10
 
 
 def _reason(said: Annotated[str, Header(alias="x-reason")] = BY_OPERATOR) -> str:
@@ -30,13 +33,13 @@ Reason = Annotated[str, Depends(_reason)]
 router = APIRouter(tags=["connections"])
 
 
-def open_connections(management: Management, visitor: Visitor) -> list[Connection091]:
+def open_connections(management: Management, visitor: Visitor) -> list[Open]:
     """The connections that a user may see: all of them, or one's own."""
-    found = [each for each in management.connections.all if isinstance(each, Connection091)]
+    found = [each for each in management.connections.all if isinstance(each, Open)]
     return found if visitor.monitors else [each for each in found if each.user == visitor.name]
 
 
-def shown_connection(connection: Connection091, node: str) -> Shown:
+def shown_connection(connection: Open, node: str) -> Shown:
     """One connection."""
     origin = connection.origin
     vhost = connection.virtual_host
@@ -45,7 +48,7 @@ def shown_connection(connection: Connection091, node: str) -> Shown:
         "user_provided_name": connection.client_name or None,
         "node": node,
         "type": "network",
-        "protocol": "AMQP 0-9-1",
+        "protocol": "AMQP 0-9-1" if isinstance(connection, Connection091) else "AMQP 1-0",
         "state": "flow" if connection.braked else "running",
         "user": connection.user,
         "vhost": vhost.name if vhost is not None else None,
@@ -60,13 +63,13 @@ def shown_connection(connection: Connection091, node: str) -> Shown:
         "timeout": int(connection.heartbeat),
         "frame_max": int(connection.frame_max),
         "channel_max": int(connection.channel_max),
-        "channels": int(connection.channel_count),
+        "channels": connection.channels_open(),
         "client_properties": shown(connection.client_properties),
         "connected_at": origin.since,
     }
 
 
-async def _list(management: Management, connections: Iterable[Connection091], options: Options) -> Response:
+async def _list(management: Management, connections: Iterable[Open], options: Options) -> Response:
     return await answer_list(
         connections,
         lambda connection: shown_connection(connection, management.node),
@@ -76,9 +79,9 @@ async def _list(management: Management, connections: Iterable[Connection091], op
     )
 
 
-def _existing(management: Management, name: str) -> Connection091:
+def _existing(management: Management, name: str) -> Open:
     for connection in management.connections.all:
-        if isinstance(connection, Connection091) and connection.origin.name == name:
+        if isinstance(connection, Open) and connection.origin.name == name:
             return connection
     raise not_found(f"no connection '{name}'")
 
@@ -132,9 +135,11 @@ async def close_connection(management: Managed, visitor: Asker, name: Name, reas
 
 @router.get("/connections/{name}/sessions")
 async def list_sessions_of(management: Managed, visitor: Asker, name: Name) -> JSONResponse:
-    """The sessions of a connection: AMQP 1.0 has them, and 0-9-1 channels instead."""
-    visitor.require_owner(_existing(management, name).user, to_change=False)
-    return JSONResponse([])
+    """The sessions of a connection with their links: AMQP 1.0 has them, and 0-9-1 channels instead."""
+    connection = _existing(management, name)
+    visitor.require_owner(connection.user, to_change=False)
+    sessions = [] if isinstance(connection, Connection091) else sessions_of(connection)
+    return JSONResponse([shown_session(session) for session in sessions])
 
 
 @router.get("/connections/{name}/channels")
@@ -143,7 +148,7 @@ async def list_channels_of(management: Managed, visitor: Asker, options: Options
     connection = _existing(management, name)
     visitor.require_owner(connection.user, to_change=False)
     return await answer_list(
-        channels_of(connection),
+        channels_of(connection) if isinstance(connection, Connection091) else [],
         lambda channel: shown_channel(channel, management.node),
         options,
         lambda channel: (str(channel.number).zfill(5),),

@@ -5,14 +5,17 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from broker.adapters.amqp10.target import Target10
 from broker.adapters.target091 import Target091
 from broker.admin.api.channels import channel_details
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.paths import Name
+from broker.admin.api.sessions import session_details
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.json_values import shown
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import ALSO_CONSUME
+from broker.core.consumer_target import ConsumerTarget
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 
@@ -24,6 +27,7 @@ router = APIRouter(tags=["consumers"])
 def shown_consumer(consumer: QueueConsumer) -> Shown:
     """One consumer."""
     queue, target = consumer.queue, consumer.target
+    window = target.link.credit.left if isinstance(target, Target10) else target.credit.count_max
     arguments: Shown = {}
     if isinstance(target, Target091):
         arguments = {name: shown(value) for name, value in target.arguments.items()}
@@ -32,9 +36,9 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
         "consumer_tag": consumer.tag,
-        "channel_details": channel_details(target.channel) if isinstance(target, Target091) else {},
+        "channel_details": _details(target),
         "ack_required": not consumer.no_ack,
-        "prefetch_count": int(target.credit.count_max),
+        "prefetch_count": int(window),
         "exclusive": consumer.exclusive,
         "active": consumer.active,
         "activity_status": consumer.activity,
@@ -44,8 +48,15 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
 
 
 def _user(consumer: QueueConsumer) -> str:
-    target = consumer.target
-    return target.channel.connection.user if isinstance(target, Target091) else ""
+    user = _details(consumer.target).get("user", "")
+    return str(user)
+
+
+def _details(target: ConsumerTarget) -> Shown:
+    """The channel or session that a consumer belongs to; nothing of one that no client has."""
+    if isinstance(target, Target091):
+        return channel_details(target.channel)
+    return session_details(target.link.session) if isinstance(target, Target10) else {}
 
 
 def shown_consumers(queue: Queue) -> list[Shown]:

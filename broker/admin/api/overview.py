@@ -122,7 +122,7 @@ async def overview(management: Managed, visitor: Asker) -> JSONResponse:
         ]
     else:
         own = open_connections(management, visitor)
-        connections, channels = len(own), sum(int(each.channel_count) for each in own)
+        connections, channels = len(own), sum(each.channels_open() for each in own)
         shown["message_stats"] = rates.of_sum(("queues", seen), sums.counters)
     shown["object_totals"] = sums.objects | {"connections": connections, "channels": channels}
     return JSONResponse(shown)
