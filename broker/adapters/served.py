@@ -26,6 +26,8 @@ class ServedConnection(Connection):
         self.user = ""
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0
+        self.container = ""  # the peer's container-id, if it is one of AMQP 1.0
+        self.sole = False  # the only one of that
         self.publishes = False
         self.braked = False
         self.leaving = False  # its virtual host is gone: it is about to be closed
@@ -64,6 +66,10 @@ class ServedConnection(Connection):
 
     def force_close(self, reason: str) -> None:
         """Close the connection: an operator wants it so, or the broker stops."""
+        raise NotImplementedError
+
+    def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
+        """Close the connection because another one has taken its place."""
         raise NotImplementedError
 
     def lost(self, reason: str) -> None:

@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.adapters.access import Access
 from broker.adapters.activity091 import ActivityNotices
+from broker.adapters.amqp10.stealing import LinkNames
 from broker.adapters.connections import Connections
 from broker.adapters.converting import Conversions
 from broker.adapters.shortage import Shortage
@@ -85,6 +86,7 @@ class Server:
         self.notices = ActivityNotices(broker.schedule)
         self.replies: dict[tuple[VirtualHost, bytes], ReplyConsumer] = {}  # by their encoded names
         self.conversions = Conversions()
+        self.link_names = LinkNames()
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max

@@ -40,12 +40,16 @@ TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 
 
 class PeerError(Exception):
-    """The peer did what it must not; `condition` is one of the above, `text` says what it was."""
+    """The peer did what it must not; `condition` is one of the above, `text` says what it was.
 
-    def __init__(self, condition: str, text: str) -> None:
+    `info`: what a program can read of it, by symbols.
+    """
+
+    def __init__(self, condition: str, text: str, info: dict[str, object] | None = None) -> None:
         super().__init__(condition, text)
         self.condition = condition
         self.text = text
+        self.info = info
 
 
 class DecodeError(PeerError):

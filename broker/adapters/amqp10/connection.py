@@ -73,7 +73,7 @@ class Connection10(ServedConnection):
         self.heard = False
         self.hearing = Hearing(self)
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
-        self._held: HeldCredit | None = None
+        self.held: HeldCredit | None = None
         self.transactions = Transactions(self)
 
     def is_open(self) -> bool:
@@ -222,23 +222,6 @@ class Connection10(ServedConnection):
                 self.schedule()
                 self.release(HELD_FOR_PEER)
 
-    def hold_credit(self) -> None:
-        """The machine is short of something: allow publishers no more until it is not."""
-        if self._held is None:
-            self._held = HeldCredit(self)
-
-    def forget_held(self) -> None:
-        """It is held no longer, as it ends."""
-        if self._held is not None:
-            self._held.forget()
-            self._held = None
-
-    def give_credit(self) -> None:
-        """Allow them more again."""
-        self._held = None
-        self.mapped.top_up()
-        self.end_turn()
-
     # -- the end
 
     def internal_error(self) -> None:
@@ -246,7 +229,7 @@ class Connection10(ServedConnection):
         _log.exception("internal error", peer=self.peer)
         self.fail(INTERNAL_ERROR, "internal error, see the broker's log")
 
-    def fail(self, condition: str, text: str) -> None:
+    def fail(self, condition: str, text: str, info: dict[str, object] | None = None) -> None:
         """The connection ends: say why, and wait for the peer's close. [amqp-1.0 2.4.3]"""
         if self.state in (CLOSING, CLOSED):
             return
@@ -254,7 +237,11 @@ class Connection10(ServedConnection):
         if self.state in (AUTHENTICATING, AUTHENTICATED):  # the peer cannot be told
             ending.drop(self)
             return
-        ending.close(self, condition, text)
+        ending.close(self, condition, text, info)
+
+    def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
+        """Close the connection because another one has taken its place (ServedConnection)."""
+        ending.close(self, condition, text, info)
 
     def lost(self, reason: str) -> None:
         """The socket is gone."""

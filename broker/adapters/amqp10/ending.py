@@ -20,13 +20,13 @@ CLOSING_SECONDS: Final = 2
 _log = structlog.get_logger("amqpd.connection")
 
 
-def close(connection: Connection10, condition: str, text: str) -> None:
+def close(connection: Connection10, condition: str, text: str, info: dict[str, object] | None = None) -> None:
     """Send close with an error, and open before it if that has not been said; the peer's close follows."""
     if connection.state == OPENING:
         opening.refuse(connection)
     let_go(connection)
     connection.state = CLOSING
-    connection.write(opening.close_with(condition, text))
+    connection.write(opening.close_with(condition, text, info))
     connection.hearing.holds = 0
     connection.edge.release(HELD)
     connection.edge.closing(CLOSING_SECONDS)
@@ -73,7 +73,8 @@ def let_go(connection: Connection10) -> None:
     connection.mapped.let_go()
     connection.transactions.roll_back()
     connection.owing = []
-    connection.forget_held()
+    if connection.held is not None:
+        connection.held.forget()
     if connection.login is not None:
         connection.login.abandon()
     virtual_host = connection.virtual_host

@@ -57,7 +57,7 @@ class Hearing:
                 else:
                     break
         except PeerError as error:
-            connection.fail(error.condition, error.text)
+            connection.fail(error.condition, error.text, error.info)
         except Exception:
             connection.internal_error()
         allowance.end(before)

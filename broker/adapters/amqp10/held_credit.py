@@ -28,10 +28,19 @@ class HeldCredit(Held):
         _log.info("publisher held", peer=connection.peer, user=connection.user, reason=shortage.reason)
 
     def end(self) -> None:
-        """There is enough again (Held)."""
+        """There is enough again: allow senders more (Held)."""
         self.forget()
-        self._connection.give_credit()
+        connection = self._connection
+        connection.mapped.top_up()
+        connection.end_turn()
 
     def forget(self) -> None:
         """The connection is gone, or held no longer."""
+        self._connection.held = None
         self._connection.server.shortage.held.pop(self, None)
+
+
+def hold_credit(connection: Connection10) -> None:
+    """Allow the senders of a connection no more until there is enough again."""
+    if connection.held is None:
+        connection.held = HeldCredit(connection)

@@ -80,6 +80,7 @@ class Link10:
     def leave(self) -> None:
         """Give back what it holds. What comes on it from now on is dropped."""
         self.leaving = True
+        self.session.peer.server.link_names.remove(self)
         self.silence()
         self.let_go()
         if self.lifetime is not None:

@@ -52,6 +52,7 @@ def attach_link(session: Session10, attach: Attach) -> None:
         if len(attach.name) > NAME_CHARACTERS_MAX:
             text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
             raise PeerError(INVALID_FIELD, text)
+        session.peer.server.link_names.steal(session, attach)
         if attach.role:
             _send_to(session, attach)
         else:
@@ -259,6 +260,7 @@ class Waiting(DurableWaiter):
 
 def _establish(session: Session10, link: Link10, answer: Attach) -> None:
     session.links[link.handle] = link
+    session.peer.server.link_names.add(link)
     session.say(answer)
 
 

@@ -8,6 +8,7 @@ import structlog
 
 from broker.adapters.access import Rights
 from broker.adapters.amqp10.idle import LEAST_MS
+from broker.adapters.amqp10.sole_connection import CAPABILITY, enforce
 from broker.adapters.opening import vhost_for
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Error
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SESSIONS_MAX: Final = 255  # the highest channel
 CONTAINER_CHARACTERS_MAX: Final = 255
 DESCRIPTION_BYTES_MAX: Final = 300  # of an error: it fits the smallest frame
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY", CAPABILITY)
 VHOST_PREFIX: Final = "vhost:"
 DEFAULT_VHOST: Final = "/"
 REFUSED: Final = Symbol("amqp:connection-establishment-failed")
@@ -48,6 +50,8 @@ def open_connection(connection: Connection10, peer: Open) -> None:
     virtual_host = _vhost(connection, peer.hostname)
     connection.rights = Rights(server.access, connection.user, virtual_host.name)
     connection.set_channel_max(min(peer.channel_max, SESSIONS_MAX))
+    connection.container = peer.container_id
+    enforce(connection, peer)
     server.connections.add(connection, connection.user, virtual_host.name)
     say_open(connection, {})
     connection.opened(virtual_host)
@@ -79,16 +83,18 @@ def say_open(connection: Connection10, properties: dict[str, object]) -> None:
         max_frame_size=frame_max,
         channel_max=SESSIONS_MAX,
         idle_time_out=heartbeat * 1000 or None,
+        offered_capabilities=CAPABILITIES,
         properties=known | properties,
     )
     if len(encode_composite(said)) + FRAME_HEADER_BYTES > connection.frame_max:
         said.properties = properties
+        said.offered_capabilities = ()
     connection.write(said)
 
 
-def close_with(condition: str, text: str) -> Close:
+def close_with(condition: str, text: str, info: dict[str, object] | None) -> Close:
     """A close that says why, in a frame that every peer takes."""
-    return Close(error=Error(condition=condition, description=shortened(text)))
+    return Close(error=Error(condition=condition, description=shortened(text), info=info))
 
 
 def shortened(text: str) -> str:

@@ -10,8 +10,9 @@ from broker.adapters.amqp10.control import decode, name_of
 from broker.adapters.amqp10.incoming import IncomingLink
 from broker.adapters.amqp10.sending import send_all_on
 from broker.adapters.amqp10.session import Session10, begin_session
+from broker.auth.terms import MAX_CHANNELS
 from broker.core.allowance import METHOD, PAYLOAD
-from protocol.amqp10.conditions import ILLEGAL_STATE, DecodeError, PeerError
+from protocol.amqp10.conditions import ILLEGAL_STATE, RESOURCE_LIMIT_EXCEEDED, DecodeError, PeerError
 from protocol.amqp10.descriptors import DISPOSITION, FLOW, TRANSFER
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.fields import Fields
@@ -125,10 +126,15 @@ class Sessions:
             mapped.append(None)
         if mapped[channel] is not None:
             raise PeerError(ILLEGAL_STATE, f"channel {channel} has a session")
-        mapped[channel] = begin_session(self._connection, channel, begin)
         connection = self._connection
+        mapped[channel] = session = begin_session(connection, channel, begin)
         connection.server.counters.channels_opened += 1
-        connection.server.connections.add_channels(connection.user, 1)
+        server, user = connection.server, connection.user
+        limit = server.access.limit(user, MAX_CHANNELS)
+        if limit is not None and server.connections.channels_of_user(user) >= limit:
+            text = f"user '{user}' has {limit} sessions and channels, which is the limit"
+            session.fail(RESOURCE_LIMIT_EXCEEDED, text)
+        server.connections.add_channels(user, 1)
 
     def _session(self, channel: i64, what: str) -> Session10:
         session = self._mapped[channel] if channel < len(self._mapped) else None
