@@ -1,4 +1,4 @@
-"""What a selector lets pass, asked of content as it is kept."""
+"""What a criterion lets pass, asked of content as it is kept."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import final
 
 from broker.adapters.amqp10.view import View10
 from broker.adapters.selecting091 import Sieve091
+from broker.core.criterion import Criterion
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.message import Message
 from broker.core.ports import MessageStore
-from broker.core.selector.selector import Selector
 from protocol.amqp10.sections import is_sections
 
 
 @final
 class SelectorFilter(EntryFilter):
-    """The entries whose messages a selector is true for.
+    """The entries whose messages a criterion is true for, most often a selector.
 
     `trouble`: who is told, once, that content cannot be read. That is unknown then, and does not pass: the
     look may be on behalf of somebody else, whose connection it must not close. None: who asks gets an error.
     """
 
     def __init__(
-        self, selector: Selector, store: MessageStore, trouble: Callable[[str], None] | None = None
+        self, criterion: Criterion, store: MessageStore, trouble: Callable[[str], None] | None = None
     ) -> None:
-        super().__init__(selector.canonical)
-        self.selector = selector
-        self.demands = selector.demands
-        self._sieve = Sieve091(selector)
+        super().__init__(criterion.canonical)
+        self.criterion = criterion
+        self.demands = criterion.demands
+        self._sieve = Sieve091(criterion)
         self._store = store
         self._trouble = trouble
         self._told = False
 
     def passes(self, entry: QueueEntry) -> bool:
-        """Whether the selector is true for the message (EntryFilter).
+        """Whether the criterion is true for the message (EntryFilter).
 
         Raises what the store raises, if nobody else is told of trouble.
         """
@@ -45,7 +45,7 @@ class SelectorFilter(EntryFilter):
             if content is None:
                 return False
         if is_sections(content):
-            return self.selector.matches(View10(content))
+            return self.criterion.matches(View10(content))
         return self._sieve.passes(content)
 
     def _load(self, message: Message) -> bytes | None:

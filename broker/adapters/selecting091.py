@@ -1,4 +1,4 @@
-"""What a selector lets pass of AMQP 0-9-1, asked of content as it is kept."""
+"""What a criterion lets pass of AMQP 0-9-1, asked of content as it is kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.view091 import ContentView, marks
-from broker.core.selector.selector import Selector
+from broker.core.criterion import Criterion
 from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.lookup import NO_INTEGER, integer_at
 
@@ -16,18 +16,18 @@ _SHORT: Final = 1024  # bytes of content that are searched faster than it is fou
 
 @final
 class Sieve091:
-    """The content that a selector is true for.
+    """The content that a criterion is true for.
 
     If it asks for an equality, most of the rest is told by what is not in the header: a name with a string,
     or with an integer.
     """
 
-    def __init__(self, selector: Selector) -> None:
-        self._selector = selector
+    def __init__(self, criterion: Criterion) -> None:
+        self._criterion = criterion
         self._mark = b""
         self._named = b""  # the name of a header that must be `_number`
         self._number: i64 = 0
-        for name, value in selector.demands:
+        for name, value in criterion.demands:
             mark = marks(name, value)
             if isinstance(value, str):
                 self._mark = max(self._mark, mark, key=len)
@@ -36,7 +36,7 @@ class Sieve091:
                 self._number = value
 
     def passes(self, content: bytes) -> bool:
-        """Whether the selector is true for the message with this content."""
+        """Whether the criterion is true for the message with this content."""
         end: i64 = len(content)
         if end > _SHORT:
             end = header_frame_bytes(content)
@@ -45,7 +45,7 @@ class Sieve091:
                 return False
         elif self._named and self._has_other_number(content, end):
             return False
-        return self._selector.matches(ContentView(content))
+        return self._criterion.matches(ContentView(content))
 
     def _has_other_number(self, content: bytes, end: i64) -> bool:
         """Whether the header that must be there is not, or is certainly another number."""

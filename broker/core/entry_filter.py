@@ -12,7 +12,7 @@ class EntryFilter:
     """A condition that holds for an entry, or not, as long as it is in its queue.
 
     `key`: filters with the same key let the same entries pass.
-    `demands`: equalities without which it lets nothing pass; see `Selector`.
+    `demands`: equalities without which it lets nothing pass; see `Criterion`.
     """
 
     def __init__(self, key: str) -> None:

@@ -1,7 +1,6 @@
 """A content of AMQP 0-9-1 as the sections of AMQP 1.0. [amqp-0-9-1 4.2.6, amqp-1.0 messaging 3.2]"""
 
 from typing import Final, final
-from uuid import UUID
 
 from librt.strings import read_i32_be
 from mypy_extensions import i64
@@ -10,11 +9,8 @@ from protocol.amqp091 import properties as basic
 from protocol.amqp091.constants import FRAME_OVERHEAD
 from protocol.amqp091.content import HEADER_PREFIX_BYTES
 from protocol.amqp091.deaths import X_DEATH
-from protocol.amqp10.addresses import queue_address
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import (
-    BINARY8,
-    BINARY32,
     MAP8,
     NONE,
     SMALL_ULONG,
@@ -26,11 +22,13 @@ from protocol.amqp10.constructors import (
 from protocol.amqp10.deaths import DEATHS
 from protocol.amqp10.descriptors import APPLICATION_PROPERTIES, DATA, MESSAGE_ANNOTATIONS, PROPERTIES
 from protocol.amqp10.headers import header_section
+from protocol.amqp10.properties import CORRELATION_ID, GROUP_ID, MESSAGE_ID
 from protocol.amqp10.sections import scan
 from protocol.amqp10.writing import NULL_VALUE, binary, composite, compound, sized
 from protocol.conversion import names
 from protocol.conversion.deaths import opt_deaths
 from protocol.conversion.octets import is_text
+from protocol.conversion.properties10 import NOT_THERE, SOURCES, property10
 from protocol.conversion.values import (
     ARRAY,
     BYTES,
@@ -38,7 +36,6 @@ from protocol.conversion.values import (
     TEXT,
     TableFields,
     encoded_value,
-    milliseconds,
     string_map,
 )
 
@@ -63,8 +60,6 @@ _SIZES: Final[tuple[int, ...]] = (
 
 _PERSISTENT: Final = b"\x02"
 _UINT_MAX: Final = 0xFFFFFFFF
-_URN: Final = b"urn:uuid:"
-_URN_BYTES: Final = 45
 _DATA: Final = bytes((0, SMALL_ULONG, DATA))
 
 
@@ -243,50 +238,18 @@ def _text_or_bytes(table: bytes, p: i64, end: i64) -> bytes | None:
 
 def _properties_section(properties: list[bytes | None], headers: _Headers) -> bytes:
     """The properties section; b"" if it would say nothing."""
-    reply_to = properties[basic.REPLY_TO]
-    address: bytes | None = None
-    if reply_to is not None and is_text(reply_to):
-        address = queue_address(reply_to.decode()).encode()
-    user_id = properties[basic.USER_ID]
-    timestamp = properties[basic.TIMESTAMP]
-    app_id = properties[basic.APP_ID]
-    values: list[bytes | None] = [
-        _id(properties[basic.MESSAGE_ID], headers.message_id),
-        None if user_id is None else sized(user_id, BINARY8, BINARY32),
-        None,
-        None,
-        None if address is None else sized(address, STRING8, STRING32),
-        _id(properties[basic.CORRELATION_ID], headers.correlation_id),
-        _symbol(properties[basic.CONTENT_TYPE]),
-        _symbol(properties[basic.CONTENT_ENCODING]),
-        None,
-        None if timestamp is None else milliseconds(timestamp),
-        None if app_id is None or not is_text(app_id) else sized(app_id, STRING8, STRING32),
-    ]
+    values: list[bytes | None] = []
+    for place in range(GROUP_ID + 1):  # nothing becomes one of those behind it
+        source = SOURCES[place]
+        raw = None if source == NOT_THERE else properties[source]
+        values.append(None if raw is None else property10(place, raw))
+    if properties[basic.MESSAGE_ID] is None:
+        values[MESSAGE_ID] = headers.message_id
+    if properties[basic.CORRELATION_ID] is None:
+        values[CORRELATION_ID] = headers.correlation_id
     fields: list[bytes] = []
     empty = True
     for value in values:
         fields.append(NULL_VALUE if value is None else value)
         empty = empty and value is None
     return b"" if empty else composite(PROPERTIES, fields)
-
-
-def _id(value: bytes | None, header: bytes | None) -> bytes | None:
-    """The encoded id for that property; if it is absent, the one among the headers."""
-    if value is None:
-        return header
-    if not is_text(value):
-        return sized(value, BINARY8, BINARY32)
-    if len(value) == _URN_BYTES and value.startswith(_URN):
-        text = value[len(_URN) :].decode()
-        try:
-            uuid = UUID(text)
-        except ValueError:
-            return sized(value, STRING8, STRING32)
-        if str(uuid) == text:  # else it would come back as another text
-            return b"\x98" + uuid.bytes
-    return sized(value, STRING8, STRING32)
-
-
-def _symbol(value: bytes | None) -> bytes | None:
-    return None if value is None or not value.isascii() else sized(value, SYMBOL8, SYMBOL32)

@@ -1,8 +1,8 @@
 """Conditions of selectors, which are true, false or unknown; None is unknown. [JMS 1.1, 3.8.1]
 
 Values of different types are not equal, and neither is more than the other: such a comparison is false. So it
-is with headers of types that selectors do not have: arrays, tables, bytes. Beyond JMS, strings have an order,
-that of code points, so that dates can be compared.
+is with headers of types that selectors do not have: arrays and tables. Beyond JMS, strings have an order,
+that of code points, so that dates can be compared, and binaries are compared with each other.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ def compare(sign: str, left: object, right: object) -> bool | None:
         if sign == "=":
             return left == right
         return _ordered(sign, (left > right) - (left < right))
+    if isinstance(left, (bytes, bytearray)) and isinstance(right, (bytes, bytearray)):
+        return _ordered(sign, (bytes(left) > bytes(right)) - (bytes(left) < bytes(right)))
     return False
 
 
@@ -98,26 +100,32 @@ class Between(Expression):
 
 @final
 class In(Expression):
-    """One of several literals."""
+    """One of several values, most often literals."""
 
-    def __init__(self, operand: Expression, choices: list[Literal]) -> None:
+    def __init__(self, operand: Expression, choices: list[Expression]) -> None:
         super().__init__(CONDITION, COMPARISON_LEVEL)
         self.operand = operand
         self.choices = choices
-        self._strings = frozenset([choice.value for choice in choices if isinstance(choice.value, str)])
+        literals = [choice.value for choice in choices if isinstance(choice, Literal)]
+        self._strings = frozenset([value for value in literals if isinstance(value, str)])
+        self._others = [
+            choice
+            for choice in choices
+            if not isinstance(choice, Literal) or not isinstance(choice.value, str)
+        ]
 
     def evaluate(self, view: MessageView) -> object:
-        """Unknown for NULL."""
+        """Unknown for NULL; among the choices NULL is equal to nothing."""
         value = self.operand.evaluate(view)
         if value is None:
             return None
-        if isinstance(value, str):
-            return value in self._strings
-        return any(compare("=", value, choice.value) for choice in self.choices)
+        if isinstance(value, str) and value in self._strings:
+            return True
+        return any(compare("=", value, choice.evaluate(view)) for choice in self._others)
 
     def text(self) -> str:
-        """With the literals in their order."""
-        choices = ", ".join([choice.text() for choice in self.choices])
+        """With the choices in their order."""
+        choices = ", ".join([choice.within(SUM_LEVEL) for choice in self.choices])
         return f"{self.operand.within(SUM_LEVEL)} IN ({choices})"
 
 

@@ -1,7 +1,7 @@
 """What selectors mean: expressions that are evaluated for one message. [JMS 1.1, 3.8.1]
 
-A value is an int, a float, a str, a bool, or None, which is SQL's NULL; as a condition None is *unknown*.
-Conditions are in `condition`.
+A value is an int, a float, a str, a bool, bytes, or None, which is SQL's NULL; as a condition None is
+*unknown*. Conditions are in `condition`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ PRIMARY_LEVEL: Final[i64] = 8
 CONDITION: Final = "a condition"
 NUMBER: Final = "a number"
 STRING: Final = "a string"
+BINARY: Final = "a binary"
 ANYTHING: Final = "an identifier"
 
 
@@ -52,11 +53,10 @@ class Expression:
 
 @final
 class Literal(Expression):
-    """A number, a string, TRUE or FALSE."""
+    """A number, a string, a binary, TRUE or FALSE."""
 
-    def __init__(self, value: int | float | str | bool) -> None:
-        kind = CONDITION if isinstance(value, bool) else STRING if isinstance(value, str) else NUMBER
-        super().__init__(kind, PRIMARY_LEVEL)
+    def __init__(self, value: int | float | str | bool | bytes) -> None:
+        super().__init__(_kind_of(value), PRIMARY_LEVEL)
         self.value = value
 
     def evaluate(self, view: MessageView) -> object:
@@ -70,7 +70,17 @@ class Literal(Expression):
             return "TRUE" if value else "FALSE"
         if isinstance(value, str):
             return "'" + value.replace("'", "''") + "'"
+        if isinstance(value, bytes):
+            return "0x" + value.hex().upper()
         return repr(value)
+
+
+def _kind_of(value: int | float | str | bool | bytes) -> str:
+    if isinstance(value, bool):
+        return CONDITION
+    if isinstance(value, str):
+        return STRING
+    return BINARY if isinstance(value, bytes) else NUMBER
 
 
 @final
@@ -112,10 +122,14 @@ class Negative(Expression):
 
 @final
 class Arithmetic(Expression):
-    """Sums and differences, or products and quotients, from left to right."""
+    """Sums and differences, or products, quotients and remainders, from left to right.
 
-    def __init__(self, first: Expression, signs: list[str], operands: list[Expression]) -> None:
+    `whole`: a quotient of integers is an integer.
+    """
+
+    def __init__(self, first: Expression, signs: list[str], operands: list[Expression], whole: bool) -> None:
         super().__init__(NUMBER, SUM_LEVEL if signs[0] in "+-" else PRODUCT_LEVEL)
+        self.whole = whole
         self.first = first
         self.signs = signs
         self.operands = operands
@@ -124,7 +138,7 @@ class Arithmetic(Expression):
         """NULL where a part is no number, or the result cannot be calculated."""
         result = self.first.evaluate(view)
         for index, sign in enumerate(self.signs):
-            result = _calculate(sign, result, self.operands[index].evaluate(view))
+            result = _calculate(sign, result, self.operands[index].evaluate(view), self.whole)
         return result
 
     def text(self) -> str:
@@ -135,7 +149,7 @@ class Arithmetic(Expression):
         return " ".join(parts)
 
 
-def _calculate(sign: str, left: object, right: object) -> object:
+def _calculate(sign: str, left: object, right: object, whole: bool) -> object:
     if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
         return None
     if isinstance(left, bool) or isinstance(right, bool):
@@ -148,9 +162,13 @@ def _calculate(sign: str, left: object, right: object) -> object:
         if sign == "*":
             return left * right
         if isinstance(left, int) and isinstance(right, int):
-            quotient = abs(left) // abs(right)  # towards zero, as in Java
-            return quotient if (left < 0) == (right < 0) else -quotient
-        return left / right
+            if sign == "%":
+                remainder = abs(left) % abs(right)  # with the sign of what is divided, as in Java
+                return remainder if left >= 0 else -remainder
+            if whole:
+                quotient = abs(left) // abs(right)  # towards zero, as in Java
+                return quotient if (left < 0) == (right < 0) else -quotient
+        return None if sign == "%" else left / right
     except (OverflowError, ZeroDivisionError):
         return None
 

@@ -27,7 +27,7 @@ _SHORT_SIGNS: Final = "=<>+-*/(),"
 class Token:
     """`text` is the token as it was written, `value` the name, word, literal or sign that it stands for."""
 
-    def __init__(self, kind: str, text: str, value: str | int | float, position: int) -> None:
+    def __init__(self, kind: str, text: str, value: str | int | float | bytes, position: int) -> None:
         self.kind = kind
         self.text = text
         self.value = value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from broker.core.errors import PreconditionFailed
 from broker.core.selector.condition import Alike, Between, Comparison, In, IsNull, Junction, opposite
 from broker.core.selector.expression import (
     ANYTHING,
+    BINARY,
     CONDITION,
     NUMBER,
     STRING,
@@ -32,14 +33,14 @@ def parse(text: str) -> Expression:
     Raises:
         PreconditionFailed: it is none, or parentheses are nested too deeply; with the position.
     """
-    return _Parser(tokens_of(text)).whole()
+    return Parser(tokens_of(text), INTEGER_MAX).whole()
 
 
-@final
-class _Parser:
-    """Recursive descent; only parentheses make it go deeper."""
+class Parser:
+    """Recursive descent; only parentheses make it go deeper. Other grammars are variants of this one."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], integer_max: int) -> None:
+        self._integer_max = integer_max
         self._tokens = tokens
         self._next = 0
         self._depth = 0
@@ -103,7 +104,7 @@ class _Parser:
             if self._take(WORD, "BETWEEN"):
                 test = self._between(left, start)
             elif self._take(WORD, "IN"):
-                test = In(left, self._choices())
+                test = self._among(left)
             elif self._take(WORD, "LIKE"):
                 test = self._alike(_need(left, (STRING, ANYTHING), start))
             elif negated:
@@ -117,8 +118,11 @@ class _Parser:
         right_start = self._token().position
         right = self._sum()
         if sign in _ORDERING:
-            _need(left, (NUMBER, STRING, ANYTHING), start)
-            _need(right, (NUMBER, STRING, ANYTHING), right_start)
+            _need(left, (NUMBER, STRING, BINARY, ANYTHING), start)
+            _need(right, (NUMBER, STRING, BINARY, ANYTHING), right_start)
+        return self._comparison_of(sign, left, right)
+
+    def _comparison_of(self, sign: str, left: Expression, right: Expression) -> Expression:
         return Comparison(sign, left, right)
 
     def _between(self, operand: Expression, start: int) -> Expression:
@@ -132,19 +136,20 @@ class _Parser:
             _need(operand, kinds, start), _need(low, kinds, low_start), _need(high, kinds, high_start)
         )
 
-    def _choices(self) -> list[Literal]:
+    def _among(self, operand: Expression) -> Expression:
         self._expect(SIGN, "(")
-        choices: list[Literal] = []
-        while True:
-            start = self._token().position
-            choice = self._signed()
-            if not isinstance(choice, Literal):
-                raise refusal(start, "IN takes literals only")
-            choices.append(choice)
-            if not self._take(SIGN, ","):
-                break
+        choices = [self._choice()]
+        while self._take(SIGN, ","):
+            choices.append(self._choice())
         self._expect(SIGN, ")")
-        return choices
+        return In(operand, choices)
+
+    def _choice(self) -> Expression:
+        start = self._token().position
+        choice = self._signed()
+        if not isinstance(choice, Literal):
+            raise refusal(start, "IN takes literals only")
+        return choice
 
     def _alike(self, operand: Expression) -> Expression:
         pattern = self._take_string("a pattern in quotes")
@@ -166,7 +171,7 @@ class _Parser:
         return self._calculation(("+", "-"))
 
     def _product(self) -> Expression:
-        return self._calculation(("*", "/"))
+        return self._calculation(("*", "/", "%"))
 
     def _calculation(self, signs: tuple[str, str]) -> Expression:
         """Sums of products, or products of signed values."""
@@ -182,7 +187,10 @@ class _Parser:
             start = self._token().position
             operand = self._product() if signs[0] == "+" else self._signed()
             operands.append(_need(operand, (NUMBER, ANYTHING), start))
-        return Arithmetic(first, found, operands)
+        return self._arithmetic(first, found, operands)
+
+    def _arithmetic(self, first: Expression, signs: list[str], operands: list[Expression]) -> Expression:
+        return Arithmetic(first, signs, operands, True)
 
     def _signed(self) -> Expression:
         minuses = 0
@@ -203,18 +211,20 @@ class _Parser:
         assert isinstance(value, (int, float)), "a literal that is a number"
         if minuses % 2:
             value = -value
-        if isinstance(value, int) and value > INTEGER_MAX:
+        if isinstance(value, int) and value > self._integer_max:
             raise refusal(start, f"'{value}' is out of range")
         return Literal(value)
 
     def _primary(self, negative: bool) -> Expression:
         token = self._token()
         value = token.value
-        if token.kind in (END, SIGN, WORD) and value not in ("(", "TRUE", "FALSE"):
+        if token.kind == WORD:
+            return self._word()
+        if token.kind == END or (token.kind == SIGN and value != "("):
             raise self._unexpected("a value or a condition")
         self._next += 1
         if token.kind == NUMBER_TOKEN:
-            if isinstance(value, int) and value > INTEGER_MAX and not negative:
+            if isinstance(value, int) and value > self._integer_max and not negative:
                 raise refusal(token.position, f"'{token.text}' is out of range")
             return Literal(value)
         if token.kind == STRING_TOKEN:
@@ -222,8 +232,6 @@ class _Parser:
         if token.kind == NAME:
             assert isinstance(value, str), "names are strings"
             return Identifier(value)
-        if token.kind == WORD:
-            return Literal(value == "TRUE")
         self._depth += 1
         if self._depth > NESTING_MAX:
             raise refusal(token.position, f"more than {NESTING_MAX} parentheses within each other")
@@ -231,6 +239,14 @@ class _Parser:
         self._expect(SIGN, ")")
         self._depth -= 1
         return inner
+
+    def _word(self) -> Expression:
+        """A word that is a value."""
+        value = self._token().value
+        if value not in ("TRUE", "FALSE"):
+            raise self._unexpected("a value or a condition")
+        self._next += 1
+        return Literal(value == "TRUE")
 
     # -- tokens
 
