@@ -90,12 +90,12 @@ class ContentView(MessageView):
     """
 
     def __init__(self, content: bytes) -> None:
-        self._content = content
+        self.content = content
         self._whole: View091 | None = None
 
     def lookup(self, name: str) -> object | None:
         """What an identifier of a selector stands for (MessageView)."""
-        content = self._content
+        content = self.content
         start = header_at(content, name.encode(errors="surrogatepass"))
         if start >= 0:
             return plain(header_value(content, start))
@@ -123,11 +123,11 @@ class ContentView(MessageView):
     def whole(self) -> View091:
         """The view of all of it. Raises ProtocolError."""
         if self._whole is None:
-            self._whole = View091(Properties(self._content))
+            self._whole = View091(Properties(self.content))
         return self._whole
 
     def _property(self, index: i64) -> object | None:
-        content = self._content
+        content = self.content
         start = property_at(content, index)
         if start < 0:
             return None

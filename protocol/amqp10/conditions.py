@@ -3,6 +3,7 @@
 [amqp-1.0 transport 2.8.15-2.8.18, transactions 4.5.8]
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 INTERNAL_ERROR: Final = "amqp:internal-error"
@@ -42,10 +43,10 @@ TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 class PeerError(Exception):
     """The peer did what it must not; `condition` is one of the above, `text` says what it was.
 
-    `info`: what a program can read of it, by symbols.
+    `info`: more about it, for the program of the peer.
     """
 
-    def __init__(self, condition: str, text: str, info: dict[str, object] | None = None) -> None:
+    def __init__(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
         super().__init__(condition, text)
         self.condition = condition
         self.text = text

@@ -11,6 +11,7 @@ from protocol.amqp091.content import HEADER_PREFIX_BYTES
 from protocol.amqp091.deaths import X_DEATH
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import (
+    BINARY32,
     MAP8,
     NONE,
     SMALL_ULONG,

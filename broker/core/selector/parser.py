@@ -47,34 +47,25 @@ class Parser:
 
     def whole(self) -> Expression:
         """The condition that all tokens are."""
-        condition = self._disjunction()
+        condition = self._junction("OR")
         if self._token().kind != END:
             raise self._unexpected("an operator or the end")
         return _need(condition, (CONDITION, ANYTHING), self._tokens[0].position)
 
     # -- conditions
 
-    def _disjunction(self) -> Expression:
+    def _junction(self, word: str) -> Expression:
+        """Conditions with OR between them, each of some with AND between them."""
         start = self._token().position
-        first = self._conjunction()
-        if not self._at(WORD, "OR"):
+        first = self._junction("AND") if word == "OR" else self._negation()
+        if not self._at(WORD, word):
             return first
-        operands = _operands("OR", _need(first, (CONDITION, ANYTHING), start))
-        while self._take(WORD, "OR"):
+        operands = _operands(word, _need(first, (CONDITION, ANYTHING), start))
+        while self._take(WORD, word):
             start = self._token().position
-            operands += _operands("OR", _need(self._conjunction(), (CONDITION, ANYTHING), start))
-        return Junction("OR", operands)
-
-    def _conjunction(self) -> Expression:
-        start = self._token().position
-        first = self._negation()
-        if not self._at(WORD, "AND"):
-            return first
-        operands = _operands("AND", _need(first, (CONDITION, ANYTHING), start))
-        while self._take(WORD, "AND"):
-            start = self._token().position
-            operands += _operands("AND", _need(self._negation(), (CONDITION, ANYTHING), start))
-        return Junction("AND", operands)
+            operand = self._junction("AND") if word == "OR" else self._negation()
+            operands += _operands(word, _need(operand, (CONDITION, ANYTHING), start))
+        return Junction(word, operands)
 
     def _negation(self) -> Expression:
         count = 0
@@ -173,7 +164,7 @@ class Parser:
     def _product(self) -> Expression:
         return self._calculation(("*", "/", "%"))
 
-    def _calculation(self, signs: tuple[str, str]) -> Expression:
+    def _calculation(self, signs: tuple[str, ...]) -> Expression:
         """Sums of products, or products of signed values."""
         start = self._token().position
         first = self._product() if signs[0] == "+" else self._signed()
@@ -235,7 +226,7 @@ class Parser:
         self._depth += 1
         if self._depth > NESTING_MAX:
             raise refusal(token.position, f"more than {NESTING_MAX} parentheses within each other")
-        inner = self._disjunction()
+        inner = self._junction("OR")
         self._expect(SIGN, ")")
         self._depth -= 1
         return inner
@@ -263,7 +254,7 @@ class Parser:
         token = self._tokens[self._next]
         return token.kind == kind and token.value == value
 
-    def _at_sign(self, signs: tuple[str, str]) -> bool:
+    def _at_sign(self, signs: tuple[str, ...]) -> bool:
         token = self._tokens[self._next]
         return token.kind == SIGN and token.text in signs
 

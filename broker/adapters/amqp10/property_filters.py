@@ -1,0 +1,126 @@
+"""The filters that compare properties with references. [filtex-v1.0 4.2.4, 4.2.5]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, final
+from uuid import UUID
+
+from broker.adapters.amqp10.parts import parts_of
+from broker.adapters.amqp10.references import Reference
+from broker.core.criterion import Criterion
+from broker.core.view import MessageView
+from protocol.amqp10 import properties as p
+from protocol.amqp10.types import Char, Map, Timestamp
+
+FIELDS_MAX: Final = 16  # of one filter [filtex-v1.0 7.1]
+
+_ID: Final = "a string, a ulong, a UUID or a binary"
+_EXPECTED: Final = {
+    p.MESSAGE_ID: _ID,
+    p.USER_ID: "a binary",
+    p.CORRELATION_ID: _ID,
+    p.ABSOLUTE_EXPIRY_TIME: "a timestamp",
+    p.CREATION_TIME: "a timestamp",
+    p.GROUP_SEQUENCE: "an integer",
+}
+_STRING: Final = "a string"  # or a symbol
+
+
+@final
+class PropertiesFilter(Criterion):
+    """Whether properties are as the references say by their names; and if one is not there, it is not.
+
+    Raises:
+        ValueError: it is no map of at most FIELDS_MAX properties with values that they can have.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._fields: list[tuple[int, Reference]] = []
+        for name, wanted in _pairs(value):
+            if name not in p.NAMES:
+                raise ValueError(f"'{name}' is no property")
+            place = p.NAMES.index(name)
+            expected = _EXPECTED.get(place, _STRING)
+            if wanted is not None and not _is_expected(wanted, expected):
+                raise ValueError(f"'{name}' is not {expected}")
+            self._fields.append((place, _reference(name, wanted)))
+        texts = sorted(f"{p.NAMES[place]} {reference.text}" for place, reference in self._fields)
+        super().__init__(f"properties: {texts}", [])
+
+    def matches(self, view: MessageView) -> bool:
+        """Whether all of them are so (Criterion)."""
+        parts = parts_of(view)
+        return all(reference.suits(parts.property(place)) for place, reference in self._fields)
+
+
+@final
+class ApplicationPropertiesFilter(Criterion):
+    """Whether application properties are as the references say; and if one is not there, it is not.
+
+    Raises:
+        ValueError: it is no map of at most FIELDS_MAX strings and simple values.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._fields: list[tuple[bytes, Reference]] = []
+        demands: list[tuple[str, str | int]] = []
+        texts: list[str] = []
+        for name, wanted in _pairs(value):
+            reference = _reference(name, wanted)
+            self._fields.append((name.encode(), reference))
+            texts.append(f"{name!r} {reference.text}")
+            plain = reference.plain()
+            if plain is not None and is_header(name):
+                demands.append((name, plain))
+        super().__init__(f"application-properties: {sorted(texts)}", demands)
+
+    def matches(self, view: MessageView) -> bool:
+        """Whether all of them are so (Criterion)."""
+        parts = parts_of(view)
+        return all(reference.suits(parts.application_property(name)) for name, reference in self._fields)
+
+
+def is_header(name: str) -> bool:
+    """Whether selectors have the application property of this name before anything else."""
+    return not name.startswith("x-")
+
+
+def _pairs(value: object) -> list[tuple[str, object]]:
+    pairs: Iterable[tuple[object, object]]
+    if isinstance(value, Map):
+        pairs = value.pairs
+    elif isinstance(value, dict):
+        pairs = value.items()
+    else:
+        raise ValueError("is no map")
+    found: dict[str, object] = {}
+    for name, wanted in pairs:
+        if not isinstance(name, str) or isinstance(name, Char):
+            raise ValueError("has a key that is no string")
+        if name in found:
+            raise ValueError(f"has '{name}' twice")
+        found[str(name)] = wanted
+        if len(found) > FIELDS_MAX:
+            raise ValueError(f"has more than {FIELDS_MAX} fields")
+    return list(found.items())
+
+
+def _is_expected(value: object, expected: str) -> bool:
+    """Whether the property may have such a value."""
+    if expected == "a timestamp":
+        return isinstance(value, Timestamp)
+    integer = isinstance(value, int) and not isinstance(value, (bool, Timestamp))
+    if expected == "an integer":
+        return integer
+    if expected == "a binary":
+        return isinstance(value, bytes)
+    string = isinstance(value, str) and not isinstance(value, Char)
+    return string or (expected == _ID and (integer or isinstance(value, (bytes, UUID))))
+
+
+def _reference(name: str, wanted: object) -> Reference:
+    try:
+        return Reference(wanted)
+    except ValueError as error:
+        raise ValueError(f"'{name}' {error}") from error
