@@ -104,7 +104,7 @@ class SourceFilters:
     def take(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
         """Take known filters, each with its kind and its name. Raises PeerError(INVALID_FIELD)."""
         self._given = given
-        criteria: list[Criterion] = []
+        criteria: dict[str, Criterion] = {}
         for kind, name, filter_value in given:
             assert isinstance(filter_value, Described), "known filters are described"
             try:
@@ -117,15 +117,16 @@ class SourceFilters:
                 else:
                     criterion = _criterion(kind, filter_value.value, date)
                     if criterion is not None:
-                        criteria.append(criterion)
+                        criteria[criterion.canonical] = criterion
             except PreconditionFailed as error:
                 raise _invalid(name, f": {error.text}") from error
             except ValueError as error:
                 raise _invalid(name, f" {error}") from error
             if len(criteria) > CRITERIA_MAX:
                 raise _invalid(name, f" is one too many: there may be {CRITERIA_MAX}")
-        if criteria:
-            self.criterion = criteria[0] if len(criteria) == 1 else _All(criteria)
+        different = list(criteria.values())
+        if different:
+            self.criterion = different[0] if len(different) == 1 else _All(different)
 
 
 def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> SourceFilters:
@@ -153,7 +154,7 @@ class _All(Criterion):
 
     def __init__(self, criteria: list[Criterion]) -> None:
         demands = [demand for criterion in criteria for demand in criterion.demands]
-        super().__init__(f"all: {sorted({criterion.canonical for criterion in criteria})}", demands)
+        super().__init__(f"all: {sorted([criterion.canonical for criterion in criteria])}", demands)
         self._criteria = criteria
 
     def matches(self, view: MessageView) -> bool:
