@@ -62,6 +62,7 @@ HEADERS: dict[str, object] = {
         ("NOT list = 1", True),
         ("table IS NOT NULL", True),
         ("binary = 'abc'", False),
+        ("binary = binary AND NOT binary <> binary AND binary <= binary", True),
         ("yes > no", False),
         # NULL
         ("void IS NULL", True),

@@ -167,9 +167,7 @@ def _kind_of(value: object) -> str | None:
     if not isinstance(value, Described):
         return None
     descriptor = value.descriptor
-    if isinstance(descriptor, bool) or not isinstance(descriptor, (int, str)):
-        return None
-    return _KINDS.get(descriptor)
+    return _KINDS.get(descriptor) if isinstance(descriptor, (int, str)) else None
 
 
 def _criterion(kind: str, value: object, date: Callable[[], int]) -> Criterion | None:

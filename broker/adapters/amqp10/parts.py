@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.view import View10
@@ -22,21 +23,48 @@ from protocol.amqp10.headers import PRIORITY_DEFAULT
 from protocol.amqp10.properties import CORRELATION_ID, MESSAGE_ID, read_property
 from protocol.conversion import names
 from protocol.conversion.properties10 import NOT_THERE, SOURCES, property10
-from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, encoded_value, value_behind
+from protocol.conversion.values import ARRAY, BYTES, TABLE, TEXT, TableFields, encoded_value, value_behind
 
 _ID_HEADERS: Final = {MESSAGE_ID: names.MESSAGE_ID, CORRELATION_ID: names.CORRELATION_ID}
 _TIMESTAMP_BYTES: Final = 8
+LOOKS_MAX: Final = 8  # for one application property each
 
 
 class Parts:
     """Some values of one message, as `decode` has them; None is null, not there, or malformed."""
+
+    def __init__(self) -> None:
+        self._looks: i64 = 0
+        self._places: dict[bytes, int] | None = None
 
     def property(self, place: i64) -> object:
         """The property at this place."""
         raise NotImplementedError
 
     def application_property(self, name: bytes) -> object:
-        """The application property of this name."""
+        """The application property of this name.
+
+        It is looked for by itself, but if there are many to look for, it is found out once where all are.
+        """
+        places = self._places
+        if places is None:
+            self._looks += 1
+            if self._looks <= LOOKS_MAX:
+                return self._value(self._place(name))
+            places = self._all_places()
+            self._places = places
+        return self._value(places.get(name, NONE))
+
+    def _place(self, name: bytes) -> i64:
+        """Where the application property of this name is, NONE if it is not there."""
+        raise NotImplementedError
+
+    def _all_places(self) -> dict[bytes, int]:
+        """Where all application properties are, by their names."""
+        raise NotImplementedError
+
+    def _value(self, place: i64) -> object:
+        """The application property that is there; NONE is nowhere."""
         raise NotImplementedError
 
     def priority(self) -> int:
@@ -61,6 +89,7 @@ class Parts10(Parts):
     """Of a message of AMQP 1.0."""
 
     def __init__(self, view: View10) -> None:
+        super().__init__()
         self._view = view
         self._content = view.content
         self._layout = view.layout
@@ -76,16 +105,34 @@ class Parts10(Parts):
             return None
         return None if raw is None else _decoded(raw, 0, len(raw))
 
-    def application_property(self, name: bytes) -> object:
-        """The application property of this name (Parts), of several the first."""
-        layout = self._layout
-        content = self._content
-        start, end = layout.application_properties, layout.application_properties_end
-        entries = Entries(content, start, end, STRING8)
+    def _place(self, name: bytes) -> i64:
+        """Where it is (Parts), of several the first."""
+        entries = self._entries()
         while entries.advance():
             if entries.is_for(name):
-                return _decoded(content, entries.key_end, entries.end)
-        return None
+                return entries.key_end
+        return NONE
+
+    def _all_places(self) -> dict[bytes, int]:
+        """Where all are (Parts), of several with one name the first."""
+        places: dict[bytes, int] = {}
+        content = self._content
+        entries = self._entries()
+        while entries.advance():
+            places.setdefault(content[entries.key : entries.key_end], entries.key_end)
+        return places
+
+    def _entries(self) -> Entries:
+        layout = self._layout
+        return Entries(
+            self._content, layout.application_properties, layout.application_properties_end, STRING8
+        )
+
+    def _value(self, place: i64) -> object:
+        """The value there (Parts)."""
+        return (
+            None if place == NONE else _decoded(self._content, place, self._layout.application_properties_end)
+        )
 
     def priority(self) -> int:
         """The priority (Parts)."""
@@ -101,6 +148,7 @@ class Parts091(Parts):
     """Of a message of AMQP 0-9-1, by the rules of `protocol.conversion`."""
 
     def __init__(self, view: ContentView) -> None:
+        super().__init__()
         self._view = view
         self._content = view.content
 
@@ -124,15 +172,30 @@ class Parts091(Parts):
                 return self._header(start)
         return None
 
-    def application_property(self, name: bytes) -> object:
-        """The application property of this name (Parts): no array, no table, and no x- in front."""
-        if name.startswith(b"x-"):
-            return None
+    def _place(self, name: bytes) -> i64:
+        """Where the header is (Parts); those with x- are none, of several the last counts."""
+        return NONE if name.startswith(b"x-") else header_at(self._content, name)
+
+    def _all_places(self) -> dict[bytes, int]:
+        """Where all are (Parts)."""
+        places: dict[bytes, int] = {}
         content = self._content
-        start = header_at(content, name)
-        if start < 0 or content[start] in (ARRAY, TABLE):
+        start = property_at(content, basic.HEADERS)
+        if start >= 0:
+            length: int = read_i32_be(content, start)
+            fields = TableFields(content, start + 4, start + 4 + length)
+            while fields.advance():
+                if not fields.name.startswith(b"x-"):
+                    places[fields.name] = fields.value
+            if fields.malformed:
+                places.clear()
+        return places
+
+    def _value(self, place: i64) -> object:
+        """The header there (Parts), no array and no table."""
+        if place == NONE or self._content[place] in (ARRAY, TABLE):
             return None
-        return self._header(start)
+        return self._header(place)
 
     def priority(self) -> int:
         """The priority (Parts)."""
