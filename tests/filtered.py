@@ -18,7 +18,6 @@ ID = UUID("12345678-9abc-def0-1234-56789abcdef0")
 TEXTS = ["", "a", "ab", "b", "&a", "ab&", "\u00fc", "%"]
 KEYS = ["a", "b", "x-a", "AND", "\u00fc k", "priority", "CC"]
 Message = dict[str, dict[str, object]]  # "p": properties, "a": application properties
-Part = tuple[Any, ...]
 
 simple = st.one_of(
     st.none(),
@@ -51,6 +50,7 @@ messages = st.fixed_dictionaries({"p": properties, "a": st.dictionaries(st.sampl
 
 
 def view_of(message: Message) -> View10:
+    """A message of AMQP 1.0 with these properties."""
     bare: dict[str, Any] = message["p"]
     return View10(content10(application=message["a"], **bare))
 
@@ -89,6 +89,7 @@ old_tables = st.none() | st.dictionaries(old_names, old_values, max_size=5).map(
 
 
 def literal(value: object) -> str:
+    """A literal of SQL."""
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
     if isinstance(value, bytes):
