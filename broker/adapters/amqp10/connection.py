@@ -229,7 +229,7 @@ class Connection10(ServedConnection):
         _log.exception("internal error", peer=self.peer)
         self.fail(INTERNAL_ERROR, "internal error, see the broker's log")
 
-    def fail(self, condition: str, text: str, info: dict[str, object] | None = None) -> None:
+    def fail(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
         """The connection ends: say why, and wait for the peer's close. [amqp-1.0 2.4.3]"""
         if self.state in (CLOSING, CLOSED):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -20,7 +21,9 @@ CLOSING_SECONDS: Final = 2
 _log = structlog.get_logger("amqpd.connection")
 
 
-def close(connection: Connection10, condition: str, text: str, info: dict[str, object] | None = None) -> None:
+def close(
+    connection: Connection10, condition: str, text: str, info: Mapping[str, object] | None = None
+) -> None:
     """Send close with an error, and open before it if that has not been said; the peer's close follows."""
     if connection.state == OPENING:
         opening.refuse(connection)

@@ -5,40 +5,53 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.coordinator import CoordinatorLink
+from broker.adapters.amqp10.establishing import (
+    NAME_CHARACTERS_MAX,
+    Waiting,
+    answer_to,
+    establish,
+    refuse,
+)
+from broker.adapters.amqp10.filters import CAPABILITIES as FILTERS
+from broker.adapters.amqp10.filters import filters_of
 from broker.adapters.amqp10.incoming import SETTLED, UNSETTLED, IncomingLink
-from broker.adapters.amqp10.link import Link10
-from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.outgoing import OutgoingLink
+from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.routes import place
 from broker.adapters.amqp10.sources import Supply, dynamic_target, supply_of
-from broker.adapters.server import HELD_FOR_REPLY
 from broker.core.consumer import QueueConsumer
+from broker.core.entry_filter import EntryFilter
 from broker.core.errors import BrokerError
 from broker.core.outcome import RELEASED
-from broker.core.ports import DurableWaiter
 from broker.core.queue_kinds import is_non_destructive
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import AddressError, node_of
-from protocol.amqp10.composites import Coordinator, Error, Modified, Released, Source, Target
+from protocol.amqp10.composites import Coordinator, Modified, Released, Source, Target
 from protocol.amqp10.conditions import (
-    INTERNAL_ERROR,
     INVALID_FIELD,
     NOT_IMPLEMENTED,
     PeerError,
 )
-from protocol.amqp10.performatives import Attach, Detach
+from protocol.amqp10.performatives import Attach
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
 
-NAME_CHARACTERS_MAX: Final = 512
-CAPABILITIES: Final = ("queue", "topic", "shared", "global", "temporary-queue", "temporary-topic")
+CAPABILITIES: Final = (
+    "queue",
+    "topic",
+    "shared",
+    "global",
+    "temporary-queue",
+    "temporary-topic",
+    *FILTERS,
+)
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
 MOVE: Final = "move"
 COPY: Final = "copy"
@@ -58,11 +71,11 @@ def attach_link(session: Session10, attach: Attach) -> None:
         else:
             _receive_from(session, attach)
     except PeerError as error:
-        _refuse(session, attach, error.condition, error.text)
+        refuse(session, attach, error.condition, error.text)
     except AddressError as error:
-        _refuse(session, attach, INVALID_FIELD, str(error))
+        refuse(session, attach, INVALID_FIELD, str(error))
     except BrokerError as error:
-        _refuse(session, attach, condition_of(error), error.text)
+        refuse(session, attach, condition_of(error), error.text)
 
 
 # ---- the peer sends
@@ -103,14 +116,14 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     if source is not None:
         link.outcomes = _outcomes(source)
     size_max: int = link.size_max
-    answer = _answer(attach)
+    answer = answer_to(attach)
     answer.source = source if source is not None else Source()
     link.lifetime = lifetime
     answer.target = target if target is not None else Target()
     answer.target.address = address
     answer.target.durable = 0
     answer.max_message_size = size_max
-    _establish(session, link, answer)
+    establish(session, link, answer)
     session.owed.touch(link)
 
 
@@ -120,11 +133,11 @@ def _coordinate(session: Session10, attach: Attach, count: i64) -> None:
     link = CoordinatorLink(
         session, attach.name, attach.handle, count, () if source is None else _outcomes(source)
     )
-    answer = _answer(attach)
+    answer = answer_to(attach)
     answer.rcv_settle_mode = 0
     answer.source = source if source is not None else Source()
     answer.target = Coordinator(capabilities=TXN_CAPABILITIES)
-    _establish(session, link, answer)
+    establish(session, link, answer)
     link.top_up()
 
 
@@ -148,7 +161,9 @@ def _send_to(session: Session10, attach: Attach) -> None:
     if mode is not None and mode not in (MOVE, COPY):
         raise PeerError(INVALID_FIELD, f"distribution-mode '{mode}' is neither move nor copy")
     priority = _priority(attach)
-    supply = supply_of(session, attach.name, source)
+    vhost = session.vhost
+    filters = filters_of(None if source is None else source.filter, vhost.schedule.date)
+    supply = supply_of(session, attach.name, source, filters)
     queue = supply.queue
     settled = attach.snd_settle_mode == SETTLED
     size_max = min(attach.max_message_size or 0, 2**62)
@@ -159,17 +174,21 @@ def _send_to(session: Session10, attach: Attach) -> None:
         link.target.abandoned = RELEASED
     subscribes = supply.lifetime is not None  # whose queue is its own, whatever it asks for
     copies = (mode == COPY and not subscribes) or is_non_destructive(queue.arguments)
-    consumer = QueueConsumer(link.target, queue, not copies, priority, False, attach.name, settled)
-    answer = _answer(attach)
+    sieve: EntryFilter | None = filters.entry_filter(queue.store, vhost.trouble)
+    if size_max > 0:
+        sieve = Small(sieve, size_max)
+    consumer = QueueConsumer(link.target, queue, not copies, priority, False, attach.name, settled, sieve)
+    answer = answer_to(attach)
     answer.snd_settle_mode = SETTLED if settled else UNSETTLED
     answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
+    answer.source.filter = filters.in_force(binding=subscribes)
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
     waiting = Waiting(link, consumer, answer)
     if supply.is_new and queue.durable:
         waiting.wait()
     else:
-        waiting.establish()
+        waiting.attach()
 
 
 def _given(source: Source, supply: Supply, mode: str) -> Source:
@@ -199,84 +218,3 @@ def _priority(attach: Attach) -> i64:
             raise PeerError(INVALID_FIELD, f"property '{name}' of the link is no number of 32 bits")
         return value
     return 0
-
-
-# ---- both
-
-
-def _answer(attach: Attach) -> Attach:
-    """An attach that says the same, from the other side, but for the termini."""
-    return Attach(
-        name=attach.name,
-        handle=attach.handle,
-        role=not attach.role,
-        snd_settle_mode=attach.snd_settle_mode,
-        rcv_settle_mode=attach.rcv_settle_mode,
-    )
-
-
-@final
-class Waiting(DurableWaiter):
-    """A link to a queue that may have to be on disk before the peer hears of it."""
-
-    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, answer: Attach) -> None:
-        self._link = link
-        self._consumer = consumer
-        self._answer = answer
-
-    def wait(self) -> None:
-        """Establish the link when all that was appended is on disk, and take no frames before."""
-        connection = self._link.session.peer
-        connection.hold(HELD_FOR_REPLY)
-        connection.server.store.wait(self)
-
-    def establish(self) -> None:
-        """Attach it. Raises BrokerError."""
-        link = self._link
-        try:
-            self._consumer.queue.add_consumer(self._consumer)
-        except BrokerError:
-            link.target.close()
-            raise
-        _establish(link.session, link, self._answer)
-
-    def on_durable(self, batch: i64) -> None:
-        """It is on disk (DurableWaiter)."""
-        session = self._link.session
-        if not session.gone:
-            try:
-                self.establish()
-            except BrokerError as error:
-                _refuse(session, self._answer, condition_of(error), error.text, answered=True)
-            session.peer.release(HELD_FOR_REPLY)
-
-    def on_store_failed(self, reason: str) -> None:
-        """It may not be (DurableWaiter)."""
-        session = self._link.session
-        if not session.gone:
-            session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
-            session.peer.release(HELD_FOR_REPLY)
-
-
-def _establish(session: Session10, link: Link10, answer: Attach) -> None:
-    session.links[link.handle] = link
-    session.peer.server.link_names.add(link)
-    session.say(answer)
-
-
-def _refuse(session: Session10, attach: Attach, condition: str, text: str, *, answered: bool = False) -> None:
-    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
-
-    `answered`: `attach` is the answer already.
-    """
-    answer = attach if answered else _answer(attach)
-    answer.name = attach.name[:NAME_CHARACTERS_MAX]
-    answer.source = answer.target = None
-    if not answer.role:
-        answer.initial_delivery_count = 0
-    session.say(answer)
-    link = Link10(session, answer.name, attach.handle, answer.role, attach.initial_delivery_count or 0)
-    link.leaving = True
-    session.links[attach.handle] = link
-    error = Error(condition=condition, description=shortened(text))
-    session.say(Detach(handle=attach.handle, closed=True, error=error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -92,7 +93,7 @@ def say_open(connection: Connection10, properties: dict[str, object]) -> None:
     connection.write(said)
 
 
-def close_with(condition: str, text: str, info: dict[str, object] | None) -> Close:
+def close_with(condition: str, text: str, info: Mapping[str, object] | None) -> Close:
     """A close that says why, in a frame that every peer takes."""
     return Close(error=Error(condition=condition, description=shortened(text), info=info))
 

@@ -99,6 +99,10 @@ class OutgoingLink(Link10):
 
     # -- the end
 
+    def full_name(self) -> str:
+        """What no other link of the broker is called."""
+        return f"{self.session.peer.origin.name} {self.session.channel} {self.handle} {self.name}"
+
     def consumed(self) -> list[Queue]:
         """The queues that it is attached to."""
         return [consumer.queue for consumer in self.target.consumers]

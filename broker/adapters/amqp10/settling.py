@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.target import Target10
 from broker.core import returning
 from broker.core.allowance import ENTRIES
@@ -95,6 +96,10 @@ def _apply(
     elif code == d.RELEASED:
         returning.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
+        if state.undeliverable_here:
+            for consumer, entries in runs:
+                if consumer.acquires and isinstance(consumer.target, Target10):
+                    exclude(consumer, entries, consumer.target.link.full_name())
         outcome = NACK if state.delivery_failed else RELEASED
         returning.give_back(runs, outcome, session, virtual_host)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from broker.adapters.access import QUEUE
+from broker.adapters.amqp10.filters import SourceFilters
 from broker.adapters.amqp10.lifetimes import (
     CONNECTION_CLOSE,
     NEVER,
@@ -19,6 +20,8 @@ from broker.auth.terms import CONFIGURE, READ
 from broker.core.errors import ResourceLocked
 from broker.core.exchange import TOPIC
 from broker.core.queue import Queue
+from broker.core.selector.argument import SELECTOR
+from broker.core.selector.selector import Selector
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import Node, node_of, queue_address, quote
 from protocol.amqp10.composites import Source, Target
@@ -49,7 +52,7 @@ class Supply:
         self.is_new = is_new
 
 
-def supply_of(session: Session10, link: str, source: Source | None) -> Supply:
+def supply_of(session: Session10, link: str, source: Source | None, filters: SourceFilters) -> Supply:
     """What a receiver gets its messages from.
 
     Raises PeerError and AddressError for what makes no sense, and what declarations of queues raise.
@@ -68,7 +71,7 @@ def supply_of(session: Session10, link: str, source: Source | None) -> Supply:
     if node.kind == addresses.NAME and name in vhost.exchanges:
         is_exchange = TOPIC_CAPABILITY in source.capabilities or name not in vhost.queues
     if is_exchange:
-        return _subscription(session, link, source, node)
+        return _subscription(session, link, source, node, filters)
     session.peer.rights.require(READ, QUEUE, name)
     return Supply(vhost.queue(name, session.peer), address)
 
@@ -88,13 +91,20 @@ def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply
     return Supply(queue, queue_address(name), Lifetime(vhost, queue, CONNECTION_CLOSE))
 
 
-def _subscription(session: Session10, link: str, source: Source, node: Node) -> Supply:
+def _subscription(
+    session: Session10, link: str, source: Source, node: Node, filters: SourceFilters
+) -> Supply:
     """A queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
     vhost = session.vhost
     exchange = vhost.existing_exchange(node.name)
     key = node.key
     if key is None:
         key = ALL_KEYS if exchange.kind == TOPIC else ""
+    arguments: dict[str, object] = {}
+    if filters.binding is not None:
+        key, arguments = filters.binding.key, dict(filters.binding.arguments)
+    if isinstance(filters.criterion, Selector):
+        arguments[SELECTOR] = filters.criterion.canonical
     policy = source.expiry_policy
     if policy not in POLICIES:
         raise PeerError(INVALID_FIELD, f"expiry-policy '{policy}' is none that there is")
@@ -108,11 +118,11 @@ def _subscription(session: Session10, link: str, source: Source, node: Node) -> 
     rights.require(CONFIGURE, QUEUE, name)
     rights.require_binding(QUEUE, name, node.name, exchange, key)
     rights.require(READ, QUEUE, name)
-    _forget_changed(session, name, node.name, key)
+    _forget_changed(session, name, node.name, key, arguments)
     is_new = name not in vhost.queues
     owner = None if durable or shared else session.peer
     queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not (durable or shared))
-    vhost.bind_queue(name, node.name, key, {}, session.peer)
+    vhost.bind_queue(name, node.name, key, arguments, session.peer)
     return Supply(queue, source.address or "", Lifetime(vhost, queue, NEVER if durable else policy), is_new)
 
 
@@ -122,7 +132,9 @@ def _subscription_name(session: Session10, link: str, shared: bool, everywhere: 
     return f"sub.{stem}" if everywhere else f"sub.{session.peer.client_name}.{stem}"
 
 
-def _forget_changed(session: Session10, name: str, exchange: str, key: str) -> None:
+def _forget_changed(
+    session: Session10, name: str, exchange: str, key: str, arguments: dict[str, object]
+) -> None:
     """A subscription to something else takes the place of the one of its name. [JMS 6.11.1]
 
     Raises ResourceLocked if that is in use.
@@ -132,8 +144,10 @@ def _forget_changed(session: Session10, name: str, exchange: str, key: str) -> N
     if queue is None:
         return
     bindings = vhost.bindings_to(queue)
-    if any(binding.source.name == exchange and binding.routing_key == key for binding in bindings):
-        return
+    for binding in bindings:
+        same = binding.source.name == exchange and binding.routing_key == key
+        if same and binding.arguments == arguments:
+            return
     if queue.consumer_count:
         raise ResourceLocked(f"subscription '{name}' is in use, and is to something else")
     vhost.delete_queue(name, False, False, session.peer)

@@ -1,0 +1,103 @@
+"""How links come to be, or do not: what the peer is told. [amqp-1.0 2.6.3]"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.opening import shortened
+from broker.adapters.amqp10.outgoing import OutgoingLink
+from broker.adapters.amqp10.refusing import condition_of
+from broker.adapters.server import HELD_FOR_REPLY
+from broker.core.consumer import QueueConsumer
+from broker.core.errors import BrokerError
+from broker.core.ports import DurableWaiter
+from protocol.amqp10.composites import Error
+from protocol.amqp10.conditions import INTERNAL_ERROR
+from protocol.amqp10.performatives import Attach, Detach
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+NAME_CHARACTERS_MAX: Final = 512
+
+
+def answer_to(attach: Attach) -> Attach:
+    """An attach that says the same, from the other side, but for the termini."""
+    return Attach(
+        name=attach.name,
+        handle=attach.handle,
+        role=not attach.role,
+        snd_settle_mode=attach.snd_settle_mode,
+        rcv_settle_mode=attach.rcv_settle_mode,
+    )
+
+
+@final
+class Waiting(DurableWaiter):
+    """A link to a queue that may have to be on disk before the peer hears of it."""
+
+    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, answer: Attach) -> None:
+        self._link = link
+        self._consumer = consumer
+        self._answer = answer
+
+    def wait(self) -> None:
+        """Establish the link when all that was appended is on disk, and take no frames before."""
+        connection = self._link.session.peer
+        connection.hold(HELD_FOR_REPLY)
+        connection.server.store.wait(self)
+
+    def attach(self) -> None:
+        """Attach it. Raises BrokerError."""
+        link = self._link
+        try:
+            self._consumer.queue.add_consumer(self._consumer)
+        except BrokerError:
+            link.target.close()
+            raise
+        establish(link.session, link, self._answer)
+
+    def on_durable(self, batch: i64) -> None:
+        """It is on disk (DurableWaiter)."""
+        session = self._link.session
+        if not session.gone:
+            try:
+                self.attach()
+            except BrokerError as error:
+                refuse(session, self._answer, condition_of(error), error.text, answered=True)
+            session.peer.release(HELD_FOR_REPLY)
+
+    def on_store_failed(self, reason: str) -> None:
+        """It may not be (DurableWaiter)."""
+        session = self._link.session
+        if not session.gone:
+            session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
+            session.peer.release(HELD_FOR_REPLY)
+
+
+def establish(session: Session10, link: Link10, answer: Attach) -> None:
+    """Say that the link is attached."""
+    session.links[link.handle] = link
+    session.peer.server.link_names.add(link)
+    session.say(answer)
+
+
+def refuse(session: Session10, attach: Attach, condition: str, text: str, *, answered: bool = False) -> None:
+    """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
+
+    `answered`: `attach` is the answer already.
+    """
+    answer = attach if answered else answer_to(attach)
+    answer.name = attach.name[:NAME_CHARACTERS_MAX]
+    answer.source = answer.target = None
+    if not answer.role:
+        answer.initial_delivery_count = 0
+    session.say(answer)
+    link = Link10(session, answer.name, attach.handle, answer.role, attach.initial_delivery_count or 0)
+    link.leaving = True
+    session.links[attach.handle] = link
+    error = Error(condition=condition, description=shortened(text))
+    session.say(Detach(handle=attach.handle, closed=True, error=error))

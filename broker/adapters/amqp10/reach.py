@@ -1,0 +1,92 @@
+"""Which messages of a queue a link may get at all. [amqp-1.0 2.7.3 max-message-size, 3.4.5]"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.consumer import QueueConsumer
+from broker.core.entry import DEQUEUED, QueueEntry
+from broker.core.entry_filter import EntryFilter
+from broker.core.message import held_bytes
+
+FRONT_BYTES: Final[i64] = 600  # a header and where the message was published to, which come to what is kept
+_SWEEP_MIN: Final = 64
+
+
+@final
+class Small(EntryFilter):
+    """The entries that another filter lets pass and that are not too large for the peer.
+
+    A message that it would refuse would keep all those behind it.
+    """
+
+    def __init__(self, inner: EntryFilter | None, size_max: i64) -> None:
+        super().__init__(f"of {size_max} bytes: {'' if inner is None else inner.key}")
+        if inner is not None:
+            self.demands = inner.demands
+        self._inner = inner
+        self._size_max = size_max
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether the message fits (EntryFilter)."""
+        message = entry.message
+        if max(held_bytes(message), message.length) + FRONT_BYTES > self._size_max:
+            return False
+        return self._inner is None or self._inner.passes(entry)
+
+
+@final
+class Deliverable(EntryFilter):
+    """The entries that another filter lets pass and that one link has not sent away for itself.
+
+    They are few, and nobody else has this filter.
+    """
+
+    def __init__(self, inner: EntryFilter | None, link: str) -> None:
+        super().__init__(f"deliverable to {link}: {'' if inner is None else inner.key}")
+        if inner is not None:
+            self.demands = inner.demands
+        self._inner = inner
+        self._not_here: set[QueueEntry] = set()
+        self._sweep_at = _SWEEP_MIN
+
+    def exclude(self, entries: list[QueueEntry]) -> None:
+        """Let these pass no more."""
+        self._not_here.update(entries)
+        if len(self._not_here) >= self._sweep_at:
+            self._not_here = {entry for entry in self._not_here if entry.state != DEQUEUED}
+            self._sweep_at = 2 * len(self._not_here) + _SWEEP_MIN
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether the link may have it (EntryFilter)."""
+        return entry not in self._not_here and (self._inner is None or self._inner.passes(entry))
+
+
+def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
+    """Give these, which are on their way back, to other consumers of their queue only. [amqp-1.0 3.4.5]
+
+    The first time another consumer takes the place of the link's: what is seen cannot change for one.
+    """
+    known = consumer.filter
+    if isinstance(known, Deliverable):
+        known.exclude(entries)
+        return
+    queue, target = consumer.queue, consumer.target
+    if consumer not in target.consumers:
+        return
+    filtered = Deliverable(known, link)
+    filtered.exclude(entries)
+    other = QueueConsumer(
+        target,
+        queue,
+        consumer.acquires,
+        consumer.priority,
+        consumer.exclusive,
+        consumer.tag,
+        consumer.no_ack,
+        filtered,
+    )
+    queue.remove_consumer(consumer, [])
+    queue.add_consumer(other)
