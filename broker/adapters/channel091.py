@@ -16,7 +16,7 @@ from broker.adapters.confirms import Confirms
 from broker.adapters.direct_reply import ReplyConsumer
 from broker.adapters.held_publisher import hold_publisher
 from broker.adapters.large_bodies import take_piece
-from broker.adapters.leases import Leases
+from broker.adapters.leases import ChannelLeases
 from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
 from broker.adapters.refusal import connection_ends, reply_code
 from broker.adapters.returning import not_taken, refuse_publish
@@ -73,7 +73,7 @@ class Channel(IncomingChannel):
         self.targets: dict[str, Target091] = {}
         self.unacked = Unacked()
         self.confirms: Confirms | None = None
-        self.leases: Leases | None = None
+        self.leases: ChannelLeases | None = None
         self.transaction: Transaction091 | None = None
         self.replies: ReplyConsumer | None = None
         self.waiting_get: WaitingGet | None = None

@@ -9,7 +9,7 @@ from pamqp import commands
 from broker.adapters import direct_reply
 from broker.adapters.access import QUEUE
 from broker.adapters.activity091 import check_notified
-from broker.adapters.leases import Leases
+from broker.adapters.leases import ChannelLeases
 from broker.adapters.selecting import SelectorFilter
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import queue_named
@@ -176,5 +176,5 @@ def lease_of(channel: Channel, queue: Queue, asked: object) -> Lease | None:
     if milliseconds == 0:
         return None
     if channel.leases is None:
-        channel.leases = Leases(channel)
+        channel.leases = ChannelLeases(channel)
     return channel.leases.lasting(milliseconds)

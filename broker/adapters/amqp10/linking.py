@@ -20,6 +20,7 @@ from broker.adapters.amqp10.establishing import (
 from broker.adapters.amqp10.filters import CAPABILITIES as FILTERS
 from broker.adapters.amqp10.filters import filters_of
 from broker.adapters.amqp10.incoming import SETTLED, UNSETTLED, IncomingLink
+from broker.adapters.amqp10.leases import lease_of
 from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.refusing import condition_of
@@ -178,6 +179,8 @@ def _send_to(session: Session10, attach: Attach) -> None:
     if size_max > 0:
         sieve = Small(sieve, size_max)
     consumer = QueueConsumer(link.target, queue, not copies, priority, False, attach.name, settled, sieve)
+    if not settled and not copies:
+        consumer.lease = lease_of(session, queue, attach)
     answer = answer_to(attach)
     answer.snd_settle_mode = SETTLED if settled else UNSETTLED
     answer.source = _given(source or Source(), supply, COPY if copies else MOVE)

@@ -88,5 +88,6 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
         consumer.no_ack,
         filtered,
     )
+    other.lease = consumer.lease
     queue.remove_consumer(consumer, [])
     queue.add_consumer(other)

@@ -8,6 +8,7 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.halves import Halves
+from broker.adapters.amqp10.leases import SessionLeases
 from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.linking import attach_link
@@ -74,6 +75,7 @@ class Session10(Session):
         self.sending: dict[OutgoingLink, None] = {}
         self.ending = False  # the peer has been told, and its own end is to come
         self.gone = False  # it holds nothing any more
+        self.leases: SessionLeases | None = None
         if self.outgoing.left == 0:
             self.set_flow(False)
 
@@ -266,6 +268,9 @@ class Session10(Session):
             lifetime.session_ended()
         self.lifetimes = {}
         self.owed.clear()
+        if self.leases is not None:
+            self.leases.stop()
+            self.leases = None
 
     def rights_changed(self) -> None:
         """What the user may do has changed."""

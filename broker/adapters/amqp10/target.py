@@ -71,6 +71,8 @@ class Target10(ConsumerTarget):
         number = unsettled.skip() if settled else unsettled.add(entry, consumer)
         delivery_id = number - 1 & 0xFFFFFFFF
         link.credit.use()
+        if consumer.lease is not None:
+            consumer.lease.begin(number)
         number32: int = delivery_id
         tag = number32.to_bytes(4, "big")
         out = session.peer.out

@@ -1,0 +1,98 @@
+"""Deliveries that must be settled in time, and what becomes of those that are not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+from mypy_extensions import i64
+
+from broker.core.counters import Counters
+from broker.core.lease import Lease, LeaseHolder
+from broker.core.schedule import Schedule
+
+SWEEP_MIN: Final = 16  # so many leases are kept, used or not
+TELL_INTERVAL: Final = 60_000  # milliseconds between lines of the log about one channel
+
+_log = structlog.get_logger("amqpd.channel")
+
+
+class Leases(LeaseHolder):
+    """One Lease for each length that the consumers of a channel or session have.
+
+    A subclass knows the deliveries by their numbers.
+    """
+
+    def __init__(self, schedule: Schedule, counters: Counters) -> None:
+        self._schedule = schedule
+        self._counters = counters
+        self._by_length: dict[int, Lease] = {}
+        self._sweep_at: i64 = SWEEP_MIN
+        self._untold: i64 = 0
+        self._tell_at: i64 = 0
+
+    # ---- what a subclass implements, with `is_unsettled`
+
+    def used(self) -> set[Lease | None]:
+        """The leases that consumers have."""
+        raise NotImplementedError
+
+    def end(self, numbers: list[i64]) -> None:
+        """Release these deliveries."""
+        raise NotImplementedError
+
+    def whose(self) -> tuple[str, str, i64]:
+        """The peer, the user and the channel, for the log."""
+        raise NotImplementedError
+
+    # ----
+
+    def lasting(self, milliseconds: i64) -> Lease:
+        """The lease of this length."""
+        length: int = milliseconds
+        lease = self._by_length.get(length)
+        if lease is None:
+            if len(self._by_length) >= self._sweep_at:
+                self._sweep()
+            lease = Lease(self._schedule, self, milliseconds)
+            self._by_length[length] = lease
+        return lease
+
+    def leases_ended(self, numbers: list[i64]) -> None:
+        """Release deliveries (LeaseHolder)."""
+        self._counters.timed_out += len(numbers)
+        self._tell(numbers)
+        self.end(numbers)
+
+    def stop(self) -> None:
+        """Everything has been let go of."""
+        for lease in self._by_length.values():
+            lease.stop()
+        self._by_length.clear()
+
+    def _sweep(self) -> None:
+        """Forget the leases that no consumer and no delivery has: there is no end of different lengths."""
+        used = self.used()
+        for length, lease in list(self._by_length.items()):
+            if lease not in used and lease.is_idle():
+                lease.stop()
+                del self._by_length[length]
+        self._sweep_at = 2 * len(self._by_length) + SWEEP_MIN
+
+    def _tell(self, numbers: list[i64]) -> None:
+        """Log it, but not for each message."""
+        self._untold += len(numbers)
+        now = self._schedule.now()
+        if now < self._tell_at:
+            return
+        peer, user, channel = self.whose()
+        _log.warning(
+            "deliveries were not settled in time",
+            peer=peer,
+            user=user,
+            channel=int(channel),
+            count=int(self._untold),
+            latest_tag=numbers[-1],
+        )
+        self._untold = 0
+        self._tell_at = now + TELL_INTERVAL
