@@ -1,0 +1,160 @@
+"""AMQP in WebSocket messages: the server's side of one connection. [RFC 6455; AMQP WebSocket Binding 2]
+
+wsproto reads and writes the handshake and the frames; here is what AMQP makes of them. Messages and their
+frames are no unit of AMQP: what they carry is one stream of bytes, cut anywhere.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from itertools import islice
+from typing import Final, final
+
+import h11
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import RemoteProtocolError
+
+SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the binding's own name, and what Azure's clients call it
+MESSAGE_BYTES: Final = 32768  # sent as one message: by default some clients take no more than 32 or 64 KiB
+NO_HTTP: Final = (b"AMQP", b"\x16\x03")  # what comes from who takes the address for one of AMQP, or of TLS
+REASON_CHARACTERS: Final = 200  # of what a peer sent, in what is said about it
+
+
+@final
+class WebSocketWire:
+    """One WebSocket: feed it what the peer sends, read the payload, send what `answer` and `message` give.
+
+    `open` from the end of the handshake until either side closes. `ended`: there is nothing more to be read,
+    because the peer has closed, or was refused; `trouble` says why it was. `behind`: frames may be left that
+    were not read yet.
+    """
+
+    def __init__(self) -> None:
+        self._peer = WSConnection(ConnectionType.SERVER)
+        self._start = b""
+        self._answer = b""
+        self._ping: bytes | None = None
+        self.ended = False
+        self.behind = False
+        self.trouble = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether messages can be sent."""
+        frames = self._peer.connection
+        return frames is not None and frames.state is ConnectionState.OPEN and not self.ended
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes from the socket."""
+        if self.ended:
+            return
+        if self._peer.connection is None:
+            self._shake_hands(data)
+        else:
+            self._peer.receive_data(data)
+            self.behind = True
+
+    def read(self, frames: int) -> bytes:
+        """The payload of at most so many frames, or of what has come of the last one."""
+        self.behind = False
+        if self.ended or self._peer.connection is None:
+            return b""
+        pieces = []
+        count = 0
+        for event in islice(self._peer.events(), frames):
+            count += 1
+            if isinstance(event, BytesMessage):
+                pieces.append(event.data)
+            elif isinstance(event, Ping):
+                self._ping = event.payload
+            elif isinstance(event, TextMessage):
+                self._fail(CloseReason.UNSUPPORTED_DATA, "a text message: AMQP is binary")
+                break
+            elif isinstance(event, CloseConnection):
+                self._closed(event)
+                break
+        self.behind = count == frames and not self.ended
+        return b"".join(pieces)
+
+    def answer(self) -> bytes:
+        """What is to be sent to the peer next, whatever AMQP has to say."""
+        answer, self._answer = self._answer, b""
+        return answer
+
+    def pong(self) -> bytes:
+        """The answer to the latest ping, if there was one since the last answer. [RFC 6455 5.5.3]"""
+        ping, self._ping = self._ping, None
+        return self._peer.send(Pong(payload=ping)) if ping is not None and self.open else b""
+
+    def message(self, data: bytes) -> bytes:
+        """`data`, of at most MESSAGE_BYTES, as it is sent while the connection is open."""
+        return self._peer.send(BytesMessage(data=data))
+
+    def close(self) -> bytes:
+        """Close the connection; what to send is empty if it is not open. The peer's answer ends it."""
+        return self._peer.send(CloseConnection(CloseReason.NORMAL_CLOSURE)) if self.open else b""
+
+    def _shake_hands(self, data: bytes) -> None:
+        self._start = (self._start + data)[:4]
+        if self._start.startswith(NO_HTTP):
+            self._refuse(HTTPStatus.BAD_REQUEST, "the protocol here is HTTP at first")
+            return
+        try:
+            self._peer.receive_data(data)
+            request = next(self._peer.events(), None)
+        except RemoteProtocolError as error:
+            unreadable = error.__context__
+            if isinstance(unreadable, h11.RemoteProtocolError):
+                self._refuse(HTTPStatus(unreadable.error_status_hint), str(unreadable))
+            else:
+                self._refuse(HTTPStatus.UPGRADE_REQUIRED, str(error))
+        except UnicodeError:
+            self._refuse(HTTPStatus.BAD_REQUEST, "a header has characters beyond ASCII")
+        else:
+            if isinstance(request, Request):
+                self._accept(request)
+
+    def _accept(self, request: Request) -> None:
+        asked = request.subprotocols
+        chosen = next((name for name in SUBPROTOCOLS if name in asked), None)
+        if chosen is None:
+            said = f"none of {', '.join(asked)} is known" if asked else "none was asked for"
+            self._refuse(HTTPStatus.BAD_REQUEST, f"the subprotocol has to be amqp; {said}")
+        else:
+            self._answer += self._peer.send(AcceptConnection(subprotocol=chosen))
+
+    def _refuse(self, status: HTTPStatus, reason: str) -> None:
+        """Answer the request with an error, whatever state what is wrong with it has left wsproto in."""
+        self.ended = True
+        self.trouble = reason[:REASON_CHARACTERS]
+        body = f"This is for AMQP over WebSocket: {self.trouble}\n".encode("ascii", "backslashreplace")
+        upgrade = status is HTTPStatus.UPGRADE_REQUIRED
+        lines = (
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            "Connection: upgrade, close" if upgrade else "Connection: close",
+            *(("Upgrade: websocket", "Sec-WebSocket-Version: 13") if upgrade else ()),
+            "Content-Type: text/plain; charset=us-ascii",
+            f"Content-Length: {len(body)}",
+            "\r\n",
+        )
+        self._answer += "\r\n".join(lines).encode() + body
+
+    def _closed(self, event: CloseConnection) -> None:
+        frames = self._peer.connection
+        assert frames is not None
+        if frames.state is ConnectionState.OPEN:  # so it is what wsproto says of a frame that is none
+            self._fail(event.code, event.reason or "")
+            return
+        self.ended = True
+        if frames.state is ConnectionState.REMOTE_CLOSING:
+            self._answer += frames.send(event.response())
+
+    def _fail(self, code: int, reason: str) -> None:
+        """Tell the peer what it did wrong. [RFC 6455 7.1.7]"""
+        self.trouble = reason[:REASON_CHARACTERS]
+        if self.open:
+            self._answer += self._peer.send(CloseConnection(code, self.trouble))
+        self.ended = True
