@@ -151,7 +151,7 @@ class Daemon:
         self._recover()
         try:
             await self._first_start()
-            await self.listener.open_all(self.settings.listen, self.settings.tls_listen)
+            await self.listener.open_all(self.settings)
             admin_port = await self._start_admin()
             gc.freeze()  # what the start made is here to stay; do not look at it again
             self._tell_ready(admin_port)
@@ -215,7 +215,7 @@ class Daemon:
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
-        at, bound = (where.host, where.port), self.listener.protocols()
+        at, bound = (where.host, where.port), self.listener.bound
         self.admin, port = await serve_admin(
             at, state, self.server, self.users, self.gate, self._make_password, bound
         )

@@ -137,13 +137,15 @@ def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
 
 def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
     """Refuse what TLS cannot do without another setting, and what would be without effect."""
+    where = "websocket_tls_listen" if _is_set(given, "websocket_tls_listen") else "tls_listen"
     needs = (
         ("tls_listen", "tls_certificate"),
+        ("websocket_tls_listen", "tls_certificate"),
         ("tls_verify", "tls_ca"),
         ("tls_ca", "tls_verify"),
         ("tls_key", "tls_certificate"),
-        ("tls_certificate", "tls_listen"),
-        ("tls_verify", "tls_listen"),
+        ("tls_certificate", where),
+        ("tls_verify", where),
     )
     for name, needed in needs:
         if _is_set(given, name) and not _is_set(given, needed):

@@ -41,6 +41,16 @@ class Settings(BaseModel):
         description="Where to listen for AMQP over TLS; none or more addresses. Needs tls_certificate.",
         json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
     )
+    websocket_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
+        default=(),
+        description="Where to listen for AMQP over WebSocket; none or more addresses.",
+        json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
+    )
+    websocket_tls_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
+        default=(),
+        description="Where to listen for AMQP over WebSocket and TLS; as websocket_listen and tls_listen.",
+        json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
+    )
     tls_certificate: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
         default=None,
         description="The broker's certificate with its chain, PEM; SIGHUP has it read again.",

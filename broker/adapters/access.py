@@ -23,7 +23,8 @@ class Origin:
 
     `peer` is its address with the port, as the log names it. `identity` is the name that a verified
     certificate gives it, None without one. `cipher` is empty on a connection without TLS. It came to
-    `local_address`; `since` is when, in milliseconds since 1970. `name` tells the connection from others.
+    `local_address`; `since` is when, in milliseconds since 1970. `websocket`: AMQP comes in messages of a
+    WebSocket. `name` tells the connection from others.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Origin:
         local_address: str = "",
         local_port: int = 0,
         since: int = 0,
+        websocket: bool = False,
     ) -> None:
         self.address = address
         self.port = port
@@ -49,6 +51,7 @@ class Origin:
         self.identity = identity
         self.tls_version = tls_version
         self.cipher = cipher
+        self.websocket = websocket
 
 
 def _endpoint(address: str, port: int) -> str:

@@ -59,6 +59,7 @@ def open_connection(connection: Connection091, name: str) -> None:
         vhost=name,
         client=connection.client_name,
         tls=connection.origin.tls_version or None,
+        websocket=connection.origin.websocket or None,
     )
 
 

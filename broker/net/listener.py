@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol, final
+from typing import Final, NamedTuple, final
 
 import structlog
 
@@ -15,10 +14,21 @@ from broker.logs import endpoints
 from broker.net.pump import Pump
 from broker.net.strangers import Stranger, Strangers
 from broker.net.tls import NameIn, Tls, TlsError
-from broker.net.tls_listener import TlsListener
+from broker.net.tls_listener import Layer, TlsListener
 from broker.net.transport import TICKS_PER_SECOND, Transport
+from broker.net.websocket import WebSocket
+from config.settings import Settings
 
 BACKLOG: Final = 1024
+SCHEMES: Final = {"amqp": "amqp", "amqp/ssl": "amqps", "http/web-amqp": "ws", "https/web-amqp": "wss"}
+"""What URLs call the protocols that are listened for, by what RabbitMQ's API calls them."""
+SPOKEN: Final = {
+    "amqp": "AMQP",
+    "amqp/ssl": "AMQP over TLS",
+    "http/web-amqp": "AMQP over WebSocket",
+    "https/web-amqp": "AMQP over WebSocket and TLS",
+}
+"""What people call them."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -27,16 +37,12 @@ class ListenError(Exception):
     """An address that cannot be listened on; the text names it and why."""
 
 
-class Place(Protocol):
-    """An address to listen on; port 0: any that is free."""
+class Bound(NamedTuple):
+    """An address that is listened on, and for which of the SCHEMES."""
 
-    @property
-    def host(self) -> str:
-        """A name or an address."""
-
-    @property
-    def port(self) -> int:
-        """The port."""
+    protocol: str
+    host: str
+    port: int
 
 
 @final
@@ -57,8 +63,7 @@ class Listener:
         if tls is not None:
             make = partial(self._accept, tls.name_in)
             self._tls = TlsListener(tls, loop, make, strangers, server.handshake_seconds)
-        self.bound: list[tuple[str, int]] = []
-        self.bound_tls: list[tuple[str, int]] = []
+        self.bound: list[Bound] = []
         self._pump = pump
         self._loop = loop
         self._sockets: list[asyncio.Server] = []
@@ -66,21 +71,23 @@ class Listener:
         self._empty: asyncio.Event | None = None
         self.transports: set[Transport] = set()
 
-    async def open_all(self, plain: Sequence[Place], secure: Sequence[Place]) -> None:
-        """Accept connections on all addresses, `bound` and `bound_tls` from then on. Raises ListenError."""
-        self.bound = [await self.open(place.host, place.port) for place in plain]
-        if self._tls is not None:
-            self.bound_tls = [await self.open_tls(place.host, place.port, self._tls) for place in secure]
-
-    def protocols(self) -> list[tuple[str, str, int]]:
-        """Where it listens: protocol (as RabbitMQ calls it), host and port."""
-        plain = [("amqp", host, port) for host, port in self.bound]
-        return plain + [("amqp/ssl", host, port) for host, port in self.bound_tls]
+    async def open_all(self, settings: Settings) -> None:
+        """Accept connections on all addresses that are set, `bound` from then on. Raises ListenError."""
+        for place in settings.listen:
+            await self._open("amqp", place.host, place.port, _directly)
+        for place in settings.tls_listen:
+            await self._open_tls("amqp/ssl", place.host, place.port, _directly)
+        for place in settings.websocket_listen:
+            await self._open("http/web-amqp", place.host, place.port, self._over_websocket)
+        for place in settings.websocket_tls_listen:
+            await self._open_tls("https/web-amqp", place.host, place.port, self._over_websocket)
 
     def where(self) -> str:
         """Where it listens, as the daemon says when it is ready."""
-        secure = f" amqps={endpoints(self.bound_tls)}" if self.bound_tls else ""
-        return f"amqp={endpoints(self.bound)}{secure}"
+        found: dict[str, list[tuple[str, int]]] = {}
+        for protocol, host, port in self.bound:
+            found.setdefault(SCHEMES[protocol], []).append((host, port))
+        return " ".join(f"{scheme}={endpoints(places)}" for scheme, places in found.items())
 
     def reload(self) -> None:
         """Read again what stands in files of its own: the certificates."""
@@ -94,34 +101,32 @@ class Listener:
         else:
             _log.info("TLS certificates read again")
 
-    async def open(self, host: str, port: int) -> tuple[str, int]:
-        """Accept connections on an address; port 0 takes a free one. Returns what was bound.
-
-        Raises ListenError.
-        """
+    async def _open(self, protocol: str, host: str, port: int, layer: Layer) -> None:
+        """Accept connections on an address; port 0 takes a free one. Raises ListenError."""
         try:
             listening = await self._loop.create_server(
-                self._accept,  # type: ignore[arg-type]  # duck-typed, see Transport
+                lambda: layer(self._accept()),  # type: ignore[arg-type, return-value]  # see Transport
                 host,
                 port,
                 backlog=BACKLOG,
                 reuse_address=True,
             )
         except OSError as e:
-            raise ListenError(f"cannot listen on {host}:{port} for AMQP: {_why(e)}") from e
+            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {_why(e)}") from e
         self._sockets.append(listening)
         self._start_ticking()
         name = listening.sockets[0].getsockname()
-        return str(name[0]), int(name[1])
+        self.bound.append(Bound(protocol, str(name[0]), int(name[1])))
 
-    async def open_tls(self, host: str, port: int, shaking: TlsListener) -> tuple[str, int]:
-        """Accept connections over TLS on an address; as `open` otherwise. Raises ListenError."""
+    async def _open_tls(self, protocol: str, host: str, port: int, layer: Layer) -> None:
+        """Accept connections over TLS on an address; as `_open` otherwise. Raises ListenError."""
+        assert self._tls is not None  # where it is listened for, there is a certificate
         try:
-            bound = await shaking.open(host, port)
+            where = await self._tls.open(host, port, layer)
         except OSError as e:
-            raise ListenError(f"cannot listen on {host}:{port} for AMQP over TLS: {_why(e)}") from e
+            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {_why(e)}") from e
         self._start_ticking()
-        return bound
+        self.bound.append(Bound(protocol, *where))
 
     async def close(self, grace_seconds: float) -> None:
         """Stop accepting, send connection.close 320 to everybody, wait for their close-ok, then hang up."""
@@ -148,6 +153,9 @@ class Listener:
     def _accept(self, name_in: NameIn | None = None) -> Transport:
         return Transport(self._server, self._pump, self._loop, self, name_in)
 
+    def _over_websocket(self, transport: Transport) -> WebSocket:
+        return WebSocket(transport, self._loop)
+
     def arrived(self, transport: Transport) -> None:
         """A peer has connected (Watcher)."""
         self.transports.add(transport)
@@ -172,6 +180,10 @@ class Listener:
         self._timer = self._loop.call_later(1 / TICKS_PER_SECOND, self._tick)
         for transport in list(self.transports):
             transport.tick()
+
+
+def _directly(transport: Transport) -> Transport:
+    return transport
 
 
 def _why(error: OSError) -> str:

@@ -15,6 +15,8 @@ from config.settings import Settings
 VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
+WEBSOCKET: Final = "websocket"  # whether it is one, as transports tell: there is no such word of asyncio's
+
 NameIn = Callable[[dict[str, object]], str | None]
 
 
@@ -121,7 +123,7 @@ class Tls:
 
 def tls_of(settings: Settings) -> Tls | None:
     """TLS as it was set; None without an address for it. Raises TlsError."""
-    if not settings.tls_listen or settings.tls_certificate is None:
+    if settings.tls_certificate is None or not (settings.tls_listen or settings.websocket_tls_listen):
         return None
     return Tls(
         settings.tls_certificate,
@@ -141,6 +143,7 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
     host = str(peer[0])
     loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
     identity, version, cipher = None, "", ""
+    websocket = bool(transport.get_extra_info(WEBSOCKET, False))
     tls = transport.get_extra_info("ssl_object")
     if tls is not None:
         certificate = tls.getpeercert()  # empty unless it was verified
@@ -156,6 +159,7 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
         local_address=str(own[0]),
         local_port=int(own[1]),
         since=since,
+        websocket=websocket,
     )
 
 

@@ -28,6 +28,8 @@ SHUTDOWN_SECONDS: Final = 5.0  # for a peer to say goodbye in TLS too
 UNREAD_BYTES: Final = 4096  # read at once of what nobody wants
 
 Address = tuple[str, int]
+Layer = Callable[[Transport], object]
+"""Gives what the event loop talks to: the transport itself, or what stands in front of it."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -57,7 +59,7 @@ class TlsListener:
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[bool]] = set()
 
-    async def open(self, host: str, port: int) -> Address:
+    async def open(self, host: str, port: int, layer: Layer) -> Address:
         """Accept connections on every address of `host`. Returns what was bound first. Raises OSError."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         bound: list[Address] = []
@@ -70,7 +72,7 @@ class TlsListener:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(address)
             listening.listen(BACKLOG)
-            self._accepting.append(self._loop.create_task(self._accept(listening)))
+            self._accepting.append(self._loop.create_task(self._accept(listening, layer)))
             name = listening.getsockname()
             bound.append((str(name[0]), int(name[1])))
         return bound[0]
@@ -84,7 +86,7 @@ class TlsListener:
         for listening in self._sockets:
             listening.close()
 
-    async def _accept(self, listening: socket.socket) -> None:
+    async def _accept(self, listening: socket.socket, layer: Layer) -> None:
         while True:
             try:
                 client, address = await self._loop.sock_accept(listening)
@@ -95,13 +97,13 @@ class TlsListener:
                 continue  # or the client left before it was accepted
             peer = Origin(str(address[0]), int(address[1]), False).peer
             transport = self._make()
-            task = self._loop.create_task(self._shake_hands(client, peer, transport))
+            task = self._loop.create_task(self._shake_hands(client, peer, layer(transport)))
             self._handshakes.add(task)
             task.add_done_callback(partial(self._done, client, transport))
             self._strangers.arrived(transport, Stranger(peer, DESCRIPTORS, task.cancel))
 
-    async def _shake_hands(self, client: socket.socket, peer: str, transport: Transport) -> bool:
-        """Returns whether the transport has the connection now."""
+    async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
+        """Returns whether the protocol, which the event loop is to talk to, has the connection now."""
         try:
             spare = client.dup()  # the event loop closes the other one as soon as a handshake fails
         except OSError as error:
@@ -110,7 +112,7 @@ class TlsListener:
             return False
         try:
             await self._loop.connect_accepted_socket(  # type: ignore[type-var]  # duck-typed, see Transport
-                lambda: transport,
+                lambda: protocol,
                 client,
                 ssl=self.tls.context,
                 ssl_handshake_timeout=self._seconds,

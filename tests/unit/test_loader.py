@@ -40,6 +40,7 @@ def test_the_flag_names_another_file_than_the_environment(file: Path) -> None:
 
 NEEDED: dict[str, dict[str, object]] = {
     "tls_listen": {"tls_certificate": "/c"},
+    "websocket_tls_listen": {"tls_certificate": "/c"},
     "tls_certificate": {"tls_listen": ["h:1"]},
     "tls_key": {"tls_certificate": "/c", "tls_listen": ["h:1"]},
     "tls_ca": {"tls_verify": "optional", "tls_certificate": "/c", "tls_listen": ["h:1"]},
@@ -54,6 +55,8 @@ NEEDED: dict[str, dict[str, object]] = {
         ("data_dir", "/x", '"/x"'),
         ("listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
         ("tls_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
+        ("websocket_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
+        ("websocket_tls_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
         ("tls_certificate", "/x", '"/x"'),
         ("tls_key", "/x", '"/x"'),
         ("tls_ca", "/x", '"/x"'),
@@ -201,6 +204,7 @@ def test_a_first_user_from_anywhere_needs_a_password_of_its_own(file: Path) -> N
     ("name", "value", "needed"),
     [
         ("tls_listen", "127.0.0.1:5671", "tls_certificate"),
+        ("websocket_tls_listen", "127.0.0.1:5671", "tls_certificate"),
         ("tls_verify", "optional", "tls_ca"),
         ("tls_ca", "/a", "tls_verify"),
         ("tls_key", "/k", "tls_certificate"),
@@ -215,8 +219,15 @@ def test_settings_of_tls_that_would_be_without_effect(name: str, value: str, nee
         lines = refusal(flags).splitlines()
         wrong = f"{name} = '{value}' (flag --{name.replace('_', '-')}): {needed} is missing; "
         assert any(line.startswith(wrong) for line in lines)
-    word = "off" if name in ("tls_listen", "tls_verify") else "none"
+    word = "off" if name.endswith("tls_listen") or name == "tls_verify" else "none"
     assert load({name: word}, {}).settings == Settings()
+
+
+def test_a_certificate_may_be_for_websockets_alone() -> None:
+    settings = load({"websocket_tls_listen": "h:1", "tls_certificate": "/c"}, {}).settings
+    assert settings.tls_certificate == Path("/c")
+    verified = {"websocket_tls_listen": "h:1", "tls_verify": "required", "tls_ca": "/a"}
+    assert load({**verified, "tls_certificate": "/c"}, {}).settings.tls_listen == ()
 
 
 def test_a_config_file_that_cannot_be_a_file() -> None:

@@ -65,6 +65,7 @@ def open_connection(connection: Connection10, peer: Open) -> None:
         vhost=virtual_host.name,
         client=connection.client_name,
         tls=connection.origin.tls_version or None,
+        websocket=connection.origin.websocket or None,
     )
 
 

@@ -48,7 +48,7 @@ def shown_connection(connection: Open, node: str) -> Shown:
         "user_provided_name": connection.client_name or None,
         "node": node,
         "type": "network",
-        "protocol": "AMQP 0-9-1" if isinstance(connection, Connection091) else "AMQP 1-0",
+        "protocol": _protocol(connection),
         "state": "flow" if connection.braked else "running",
         "user": connection.user,
         "vhost": vhost.name if vhost is not None else None,
@@ -67,6 +67,12 @@ def shown_connection(connection: Open, node: str) -> Shown:
         "client_properties": shown(connection.client_properties),
         "connected_at": origin.since,
     }
+
+
+def _protocol(connection: Open) -> str:
+    """What is spoken, in RabbitMQ's words."""
+    name = "AMQP 0-9-1" if isinstance(connection, Connection091) else "AMQP 1-0"
+    return f"Web {name}" if connection.origin.websocket else name
 
 
 async def _list(management: Management, connections: Iterable[Open], options: Options) -> Response:

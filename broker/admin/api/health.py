@@ -132,7 +132,7 @@ async def port_listener(management: Managed, visitor: Asker, port: Name) -> JSON
 
 @router.get("/protocol-listener/{protocol}")
 async def protocol_listener(management: Managed, visitor: Asker, protocol: Name) -> JSONResponse:
-    """Whether a protocol is listened for: amqp, amqp/ssl or http."""
+    """Whether a protocol is listened for: amqp, amqp/ssl, http/web-amqp or http."""
     protocols = sorted({listener[0] for listener in management.listeners})
     wanted = {"amqp091": "amqp", "amqps": "amqp/ssl", "amqp0-9-1": "amqp"}.get(protocol.lower(), protocol)
     if wanted in protocols:
