@@ -3,10 +3,14 @@
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from pamqp.commands import Basic
+from websockets.sync.client import ClientConnection
 
+from tests.bridge import Bridge, Bridger, Visit, open_websocket, websocket_url
 from tests.daemon import PATIENCE_S, Address, Daemon
 from tests.peer import Peer
 from tests.peer10 import Meet, Peer10
@@ -113,3 +117,36 @@ def meet(address: Address) -> Iterator[Meet]:
     yield meet
     for peer in peers:
         peer.socket.close()
+
+
+@pytest.fixture(scope="session")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that speaks AMQP over WebSocket too."""
+    daemon = Daemon(tmp_path_factory.mktemp("serving"), ("--websocket-listen", "127.0.0.1:0"))
+    yield daemon.wait_until_ready()
+    daemon.stop()
+
+
+@pytest.fixture
+def visit() -> Iterator[Visit]:
+    """Open WebSockets; they are closed with the test."""
+    with ExitStack() as opened:
+
+        def visit(daemon: Daemon, path: str = "/", **options: Any) -> ClientConnection:
+            return opened.enter_context(open_websocket(websocket_url(daemon, path), **options))
+
+        yield visit
+
+
+@pytest.fixture
+def bridge() -> Iterator[Bridger]:
+    """Build bridges for clients that know no WebSocket; they are gone with the test."""
+    bridges: list[Bridge] = []
+
+    def bridge(daemon: Daemon, **options: Any) -> Address:
+        bridges.append(Bridge(websocket_url(daemon), **options))
+        return bridges[-1].address
+
+    yield bridge
+    for each in bridges:
+        each.close()

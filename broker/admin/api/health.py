@@ -19,6 +19,15 @@ from broker.core.getting import get_one
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"
 
+SHORT: Final = {
+    "amqp091": "amqp",
+    "amqp0-9-1": "amqp",
+    "amqps": "amqp/ssl",
+    "web-amqp": "http/web-amqp",
+    "web-amqps": "https/web-amqp",
+}
+"""Other words for the protocols of listeners."""
+
 router = APIRouter(prefix="/health/checks", tags=["health"])
 aliveness = APIRouter(tags=["health"])
 
@@ -132,9 +141,9 @@ async def port_listener(management: Managed, visitor: Asker, port: Name) -> JSON
 
 @router.get("/protocol-listener/{protocol}")
 async def protocol_listener(management: Managed, visitor: Asker, protocol: Name) -> JSONResponse:
-    """Whether a protocol is listened for: amqp, amqp/ssl, http/web-amqp or http."""
+    """Whether a protocol is listened for: amqp, amqps, web-amqp or http."""
     protocols = sorted({listener[0] for listener in management.listeners})
-    wanted = {"amqp091": "amqp", "amqps": "amqp/ssl", "amqp0-9-1": "amqp"}.get(protocol.lower(), protocol)
+    wanted = SHORT.get(protocol.lower(), protocol)
     if wanted in protocols:
         return _ok(protocol=protocol)
     return _failed("No active listener", missing=protocol, protocols=protocols)
