@@ -19,12 +19,20 @@ from config.settings import Settings, absent, is_secret
 
 Command = Callable[..., None]
 
-LISTS: Final = ("listen", "tls_listen", "websocket_listen", "websocket_tls_listen", "sasl_mechanisms")
+LISTS: Final = (
+    "listen",
+    "tls_listen",
+    "websocket_listen",
+    "websocket_tls_listen",
+    "websocket_origins",
+    "sasl_mechanisms",
+)
 METAVARS: Final = {
     "listen": "HOST:PORT",
     "tls_listen": "HOST:PORT",
     "websocket_listen": "HOST:PORT",
     "websocket_tls_listen": "HOST:PORT",
+    "websocket_origins": "ORIGIN",
     "admin": "HOST:PORT",
     "tls_certificate": "FILE",
     "tls_key": "FILE",

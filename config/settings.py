@@ -51,6 +51,11 @@ class Settings(BaseModel):
         description="Where to listen for AMQP over WebSocket and TLS; as websocket_listen and tls_listen.",
         json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
     )
+    websocket_origins: Annotated[tuple[str, ...], BeforeValidator(values.origins)] = Field(
+        default=(),
+        description="Whose web pages may open a WebSocket, beside those of the host they do it at; or any.",
+        json_schema_extra={"allowed": "any number of origins such as https://app.example.org, any, or off"},
+    )
     tls_certificate: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
         default=None,
         description="The broker's certificate with its chain, PEM; SIGHUP has it read again.",

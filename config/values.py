@@ -23,6 +23,7 @@ PORT_MAX: Final = 65535
 DIGITS_MAX: Final = 100  # more than any setting can mean, and few enough to be read
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/@?#\s]+", re.ASCII)  # [RFC 6454 6.2]
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
 
 
@@ -98,6 +99,20 @@ def text_or_off(value: object) -> str | None:
     if not isinstance(value, str) or not value:
         raise ValueError("not a text")
     return value
+
+
+def origins(value: object) -> tuple[str, ...]:
+    """Read origins of web pages: a list, or one text with commas; or `any`, or `off`. Raises ValueError."""
+    if value in ([], ()) or is_off(value):
+        return ()
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)):
+        raise ValueError("not a list of origins")
+    found = tuple(str(item).strip().lower().removesuffix("/") for item in items)
+    for item in found:
+        if item != "any" and not _ORIGIN.fullmatch(item):
+            raise ValueError(f"{item!r} is no origin")
+    return found
 
 
 def one_of(allowed: Collection[str]) -> Callable[[object], tuple[str, ...]]:

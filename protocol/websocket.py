@@ -6,6 +6,7 @@ frames are no unit of AMQP: what they carry is one stream of bytes, cut anywhere
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from http import HTTPStatus
 from itertools import islice
 from typing import Final, final
@@ -19,6 +20,7 @@ from wsproto.utilities import RemoteProtocolError
 
 SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the binding's own name, and what Azure's clients call it
 MESSAGE_BYTES: Final = 32768  # sent as one message: by default some clients take no more than 32 or 64 KiB
+ANY: Final = "any"  # among the origins that are welcome: every one is
 NO_HTTP: Final = (b"AMQP", b"\x16\x03")  # what comes from who takes the address for one of AMQP, or of TLS
 REASON_CHARACTERS: Final = 200  # of what a peer sent, in what is said about it
 
@@ -29,11 +31,12 @@ class WebSocketWire:
 
     `open` from the end of the handshake until either side closes. `ended`: there is nothing more to be read,
     because the peer has closed, or was refused; `trouble` says why it was. `behind`: frames may be left that
-    were not read yet.
+    were not read yet. Web pages are welcome that are of the host that is asked, or of one of `origins`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, origins: Collection[str] = ()) -> None:
         self._peer = WSConnection(ConnectionType.SERVER)
+        self._origins = origins
         self._start = b""
         self._answer = b""
         self._ping: bytes | None = None
@@ -105,6 +108,8 @@ class WebSocketWire:
         try:
             self._peer.receive_data(data)
             request = next(self._peer.events(), None)
+            if isinstance(request, Request):
+                self._consider(request)
         except RemoteProtocolError as error:
             unreadable = error.__context__
             if isinstance(unreadable, h11.RemoteProtocolError):
@@ -113,11 +118,14 @@ class WebSocketWire:
                 self._refuse(HTTPStatus.UPGRADE_REQUIRED, str(error))
         except UnicodeError:
             self._refuse(HTTPStatus.BAD_REQUEST, "a header has characters beyond ASCII")
-        else:
-            if isinstance(request, Request):
-                self._accept(request)
 
-    def _accept(self, request: Request) -> None:
+    def _consider(self, request: Request) -> None:
+        """Accept a request, or refuse it. Raises UnicodeError."""
+        for origin in (value.decode("ascii") for name, value in request.extra_headers if name == b"origin"):
+            if not self._is_welcome(origin.lower(), request.host):
+                reason = f"pages of {origin} are not welcome; the setting is websocket_origins"
+                self._refuse(HTTPStatus.FORBIDDEN, reason)
+                return
         asked = request.subprotocols
         chosen = next((name for name in SUBPROTOCOLS if name in asked), None)
         if chosen is None:
@@ -125,6 +133,11 @@ class WebSocketWire:
             self._refuse(HTTPStatus.BAD_REQUEST, f"the subprotocol has to be amqp; {said}")
         else:
             self._answer += self._peer.send(AcceptConnection(subprotocol=chosen))
+
+    def _is_welcome(self, origin: str, host: str) -> bool:
+        """Whether a page of `origin` may speak to the broker, which it calls `host`. [RFC 6455 10.2]"""
+        own = _name_in(origin).encode().decode("idna") == _name_in(host.lower())
+        return own or origin in self._origins or ANY in self._origins
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
         """Answer the request with an error, whatever state what is wrong with it has left wsproto in."""
@@ -158,3 +171,9 @@ class WebSocketWire:
         if self.open:
             self._answer += self._peer.send(CloseConnection(code, self.trouble))
         self.ended = True
+
+
+def _name_in(place: str) -> str:
+    """The host in `HOST`, `HOST:PORT` or `SCHEME://HOST:PORT`."""
+    host = place.split("://", 1)[-1]
+    return host.partition("]")[0] if host.startswith("[") else host.partition(":")[0]

@@ -85,7 +85,7 @@ def _receive(client: socket.socket, websocket: ClientConnection) -> None:
 
 def open_websocket(url: str, subprotocols: Sequence[str] = ("amqp",), **options: Any) -> ClientConnection:
     """A WebSocket of the library's client."""
-    return connect(
+    opened: ClientConnection = connect(
         url,
         subprotocols=[Subprotocol(name) for name in subprotocols],
         server_hostname="localhost" if options.get("ssl") else None,
@@ -93,6 +93,7 @@ def open_websocket(url: str, subprotocols: Sequence[str] = ("amqp",), **options:
         proxy=None,
         **options,
     )
+    return opened
 
 
 def websocket_address(daemon: Daemon) -> Address:

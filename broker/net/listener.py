@@ -77,10 +77,11 @@ class Listener:
             await self._open("amqp", place.host, place.port, _directly)
         for place in settings.tls_listen:
             await self._open_tls("amqp/ssl", place.host, place.port, _directly)
+        over = partial(self._over_websocket, settings.websocket_origins)
         for place in settings.websocket_listen:
-            await self._open("http/web-amqp", place.host, place.port, self._over_websocket)
+            await self._open("http/web-amqp", place.host, place.port, over)
         for place in settings.websocket_tls_listen:
-            await self._open_tls("https/web-amqp", place.host, place.port, self._over_websocket)
+            await self._open_tls("https/web-amqp", place.host, place.port, over)
 
     def where(self) -> str:
         """Where it listens, as the daemon says when it is ready."""
@@ -153,8 +154,8 @@ class Listener:
     def _accept(self, name_in: NameIn | None = None) -> Transport:
         return Transport(self._server, self._pump, self._loop, self, name_in)
 
-    def _over_websocket(self, transport: Transport) -> WebSocket:
-        return WebSocket(transport, self._loop)
+    def _over_websocket(self, origins: tuple[str, ...], transport: Transport) -> WebSocket:
+        return WebSocket(transport, self._loop, origins)
 
     def arrived(self, transport: Transport) -> None:
         """A peer has connected (Watcher)."""

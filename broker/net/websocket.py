@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, Final, final
 
 import structlog
@@ -23,14 +24,17 @@ _log = structlog.get_logger("amqpd.net")
 class WebSocket(asyncio.Transport, asyncio.BufferedProtocol):
     """One peer's WebSocket: to the transport `above` it is the socket, which carries the payload alone.
 
-    To that the connection is made when the peer has connected, so that it bounds the time of HTTP too.
+    To that the connection is made when the peer has connected, so that it bounds the time of HTTP too. Web
+    pages of `origins` are welcome.
     """
 
-    def __init__(self, above: Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, above: Transport, loop: asyncio.AbstractEventLoop, origins: Collection[str] = ()
+    ) -> None:
         super().__init__()
         self._above = above
         self._loop = loop
-        self._wire = WebSocketWire()
+        self._wire = WebSocketWire(origins)
         self._below: asyncio.Transport | None = None
         self._paused = False  # the transport above wants to be given nothing now
         self._reading = True

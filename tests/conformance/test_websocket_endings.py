@@ -80,6 +80,17 @@ def test_no_subprotocol_at_all(serving: Daemon, knock: Knock) -> None:
     assert b"none was asked for" in answer
 
 
+def test_pages_of_other_hosts(serving: Daemon, start_daemon: DaemonStarter, visit: Visit) -> None:
+    host, port = websocket_address(serving)
+    assert visit(serving, origin=f"http://{host}:{port + 1}").subprotocol == "amqp"
+    foreign = "https://app.example.org"
+    with pytest.raises(InvalidStatus) as refused:
+        visit(serving, origin=foreign)
+    assert refused.value.response.status_code == 403
+    daemon = start_daemon(*ON, "--websocket-origins", foreign)
+    assert visit(daemon, origin=foreign).subprotocol == "amqp"
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
 def test_a_client_of_http_learns_what_this_is(serving: Daemon, method: str) -> None:
     url = "http://{}:{}/api/overview".format(*websocket_address(serving))
@@ -186,8 +197,9 @@ def test_the_end_of_amqp_closes_the_websocket(serving: Daemon, visit: Visit) -> 
         Connection.Close(200, "", 0, 0),
     )
     websocket.send(PROTOCOL_HEADER + b"".join(method_bytes(method, 0) for method in conversation))
-    heard = b"".join(websocket)  # which ends with a close that is no error, or raises what it is
-    assert heard.endswith(method_bytes(Connection.CloseOk(), 0))
+    heard = list(websocket)  # which ends with a close that is no error, or raises what it is
+    assert isinstance(heard[-1], bytes)
+    assert heard[-1].endswith(method_bytes(Connection.CloseOk(), 0))
     assert websocket.close_code == 1000
 
 

@@ -57,6 +57,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("tls_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
         ("websocket_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
         ("websocket_tls_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
+        ("websocket_origins", "http://a.b,HTTPS://c:1/", '["http://a.b", "https://c:1"]'),
         ("tls_certificate", "/x", '"/x"'),
         ("tls_key", "/x", '"/x"'),
         ("tls_ca", "/x", '"/x"'),
@@ -228,6 +229,14 @@ def test_a_certificate_may_be_for_websockets_alone() -> None:
     assert settings.tls_certificate == Path("/c")
     verified = {"websocket_tls_listen": "h:1", "tls_verify": "required", "tls_ca": "/a"}
     assert load({**verified, "tls_certificate": "/c"}, {}).settings.tls_listen == ()
+
+
+def test_origins_of_web_pages() -> None:
+    assert load({"websocket_origins": ["any"]}, {}).settings.websocket_origins == ("any",)
+    assert load({"websocket_origins": "off"}, {}).settings.websocket_origins == ()
+    for wrong in ("app.example.org", "https://", "https://a/path", "https://u@a", "*", "", "https://a b"):
+        assert "no origin; allowed: any number of origins such as" in refusal({"websocket_origins": wrong})
+    assert "not a list of origins" in refusal({"websocket_origins": 7})
 
 
 def test_a_config_file_that_cannot_be_a_file() -> None:

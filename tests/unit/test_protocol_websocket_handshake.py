@@ -1,0 +1,185 @@
+"""The handshake of WebSockets without sockets: what is agreed on, and who is refused."""
+
+import pytest
+
+from protocol.websocket import WebSocketWire
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+ACCEPTED = b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # the key's, from RFC 6455 1.3
+PLENTY = 1000
+
+
+def refusal(request: bytes, wire: WebSocketWire | None = None) -> tuple[bytes, dict[bytes, bytes], bytes]:
+    """The status line, headers and body of the answer to a request that is refused."""
+    wire = wire or WebSocketWire()
+    wire.feed(request)
+    assert wire.ended
+    assert not wire.open
+    assert wire.trouble
+    head, _, body = wire.answer().partition(b"\r\n\r\n")
+    status, *lines = head.split(b"\r\n")
+    headers = dict(line.lower().split(b": ", 1) for line in lines)
+    assert int(headers[b"content-length"]) == len(body)
+    assert body.startswith(b"This is for AMQP over WebSocket: ")
+    assert body.endswith(b"\n")
+    assert b"close" in headers[b"connection"]
+    return status, headers, body
+
+
+@pytest.mark.parametrize("path", [b"/", b"/ws", b"/$servicebus/websocket?sb-trace=1"])
+def test_the_handshake_on_any_path(path: bytes) -> None:
+    wire = WebSocketWire()
+    request = UPGRADE.replace(b"/ HTTP", path + b" HTTP") + b"Sec-WebSocket-Protocol: amqp\r\n\r\n"
+    for index in range(len(request)):
+        assert not wire.open
+        wire.feed(request[index : index + 1])
+    answer = wire.answer()
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    assert b"Sec-WebSocket-Accept: " + ACCEPTED in answer
+    assert wire.open
+    assert wire.answer() == b""
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ("amqp", "amqp"),
+        ("AMQPWSB10", "AMQPWSB10"),
+        ("binary, AMQPWSB10, amqp", "amqp"),
+        ("binary,AMQPWSB10", "AMQPWSB10"),
+    ],
+)
+def test_which_subprotocol_is_chosen(asked: str, chosen: str) -> None:
+    wire = WebSocketWire()
+    wire.feed(UPGRADE + f"Sec-WebSocket-Protocol: {asked}\r\n\r\n".encode())
+    assert f"Sec-WebSocket-Protocol: {chosen}\r\n".encode() in wire.answer()
+
+
+def test_compression_is_not_agreed_to() -> None:
+    wire = WebSocketWire()
+    wire.feed(
+        UPGRADE + b"Sec-WebSocket-Extensions: permessage-deflate\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+    )
+    assert b"extensions" not in wire.answer().lower()
+    assert wire.open
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (b"", b"has to be amqp; none was asked for"),
+        (b"Sec-WebSocket-Protocol: mqtt, AMQP\r\n", b"has to be amqp; none of mqtt, AMQP is known"),
+        (b"Sec-WebSocket-Protocol: \xe9\r\n", b"beyond ASCII"),
+    ],
+)
+def test_without_a_subprotocol_that_is_known(header: bytes, words: bytes) -> None:
+    status, _, body = refusal(UPGRADE + header + b"\r\n")
+    assert status == b"HTTP/1.1 400 Bad Request"
+    assert words in body
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", b"Connection: Upgrade"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"Connection: Upgrade"),
+        (b"HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", b"GET"),
+        (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", b"GET"),
+        (UPGRADE.replace(b": 13", b": 8") + b"\r\n", b"Sec-WebSocket-Version"),
+        (UPGRADE.replace(b"Sec-WebSocket-Key: ", b"Other: ") + b"\r\n", b"Sec-WebSocket-Key"),
+        (UPGRADE.replace(b"WebSocket\r\n", b"h2c\r\n") + b"\r\n", b"Upgrade"),
+    ],
+)
+def test_a_request_that_does_not_ask_for_a_websocket(request_: bytes, words: bytes) -> None:
+    status, headers, body = refusal(request_)
+    assert status == b"HTTP/1.1 426 Upgrade Required"
+    assert headers[b"upgrade"] == b"websocket"
+    assert headers[b"sec-websocket-version"] == b"13"
+    assert words in body
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"AMQP\x00\x00\x09\x01",
+        b"AMQP\x03\x01\x00\x00",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"\0\0",
+        b"say what?\r\n\r\n",
+    ],
+)
+def test_what_is_not_http(start: bytes) -> None:
+    status, _, _ = refusal(start)
+    assert status == b"HTTP/1.1 400 Bad Request"
+
+
+def test_amqp_that_comes_byte_by_byte_is_noticed_at_its_fourth() -> None:
+    wire = WebSocketWire()
+    for byte in (b"A", b"M", b"Q"):
+        wire.feed(byte)
+        assert not wire.ended
+    assert b"the protocol here is HTTP at first" in refusal(b"P", wire)[2]
+
+
+def test_a_request_without_end() -> None:
+    status, _, _ = refusal(UPGRADE + b"X-Long: " + b"x" * 20_000)
+    assert status == b"HTTP/1.1 431 Request Header Fields Too Large"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("h", "http://h"),
+        ("h:15678", "https://H:3000"),
+        ("127.0.0.1:1", "http://127.0.0.1"),
+        ("[::1]:1", "http://[::1]:8080"),
+        ("h:1", "h:1"),  # as netty says it
+        ("xn--bcher-kva.example", "https://xn--bcher-kva.example"),
+        ("h", "https://app.example.org"),
+        ("h", "HTTPS://App.example.org"),
+    ],
+)
+def test_pages_that_are_welcome(host: str, origin: str) -> None:
+    wire = WebSocketWire(("https://app.example.org",))
+    request = UPGRADE.replace(b"Host: h", b"Host: " + host.encode())
+    wire.feed(request + b"Origin: " + origin.encode() + b"\r\nSec-WebSocket-Protocol: amqp\r\n\r\n")
+    assert wire.open, wire.trouble
+
+
+FOREIGN = [
+    b"http://evil.example",
+    b"http://h.evil.example",
+    b"http://evil.example:80/://h",
+    b"https://app.example.org.evil.example",
+    b"http://app.example.org",
+    b"https://app.example.org:8443",
+    b"null",
+    b"",
+    b"[::1]",
+]
+
+
+@pytest.mark.parametrize("origin", FOREIGN)
+def test_pages_that_are_not_welcome(origin: bytes) -> None:
+    request = UPGRADE + b"Origin: " + origin + b"\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+    status, _, body = refusal(request, WebSocketWire(("https://app.example.org",)))
+    assert status == b"HTTP/1.1 403 Forbidden"
+    assert b"pages of " + origin + b" are not welcome; the setting is websocket_origins" in body
+    everybody = WebSocketWire(("any",))
+    everybody.feed(request)
+    assert everybody.open
+
+
+def test_one_of_two_origins_is_foreign() -> None:
+    request = UPGRADE + b"Origin: http://h\r\nOrigin: http://evil\r\nSec-WebSocket-Protocol: amqp\r\n\r\n"
+    assert refusal(request)[0] == b"HTTP/1.1 403 Forbidden"
+
+
+def test_what_comes_after_a_refusal_is_not_looked_at() -> None:
+    wire = WebSocketWire()
+    refusal(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", wire)
+    wire.feed(UPGRADE + b"Sec-WebSocket-Protocol: amqp\r\n\r\n")
+    assert (wire.open, wire.answer(), wire.read(PLENTY), wire.pong()) == (False, b"", b"", b"")
