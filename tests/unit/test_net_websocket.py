@@ -131,8 +131,11 @@ def test_a_ping_while_the_transport_is_paused_waits(wired: Wired) -> None:
 
 
 def test_the_peer_closes_behind_its_last_words(wired: Wired) -> None:
+    closing: list[bool] = []
+    wired.above.on_data = lambda: closing.append(wired.websocket.is_closing())
     wired.send(BytesMessage(b"last words"), CloseConnection(1000))
     assert wired.above.heard == b"last words"
+    assert closing == [True], "an answer to them would come too late"
     assert wired.websocket.is_closing()
     assert wired.socket.closed
     assert wired.heard() == [CloseConnection(1000, "")]
