@@ -6,6 +6,7 @@ frames are no unit of AMQP: what they carry is one stream of bytes, cut anywhere
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from http import HTTPStatus
 from itertools import islice
@@ -24,6 +25,8 @@ ANY: Final = "any"  # among the origins that are welcome: every one is
 NO_HTTP: Final = (b"AMQP", b"\x16\x03")  # what comes from who takes the address for one of AMQP, or of TLS
 REASON_CHARACTERS: Final = 200  # of what a peer sent, in what is said about it
 
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+
 
 @final
 class WebSocketWire:
@@ -38,6 +41,7 @@ class WebSocketWire:
         self._peer = WSConnection(ConnectionType.SERVER)
         self._origins = origins
         self._start = b""
+        self._tail = b""
         self._answer = b""
         self._ping: bytes | None = None
         self.ended = False
@@ -101,7 +105,8 @@ class WebSocketWire:
         return self._peer.send(CloseConnection(CloseReason.NORMAL_CLOSURE)) if self.open else b""
 
     def _shake_hands(self, data: bytes) -> None:
-        self._start = (self._start + data)[:4]
+        before = self._tail
+        self._start, self._tail = (self._start + data)[:4], (before + data)[-2:]
         if self._start.startswith(NO_HTTP):
             self._refuse(HTTPStatus.BAD_REQUEST, "the protocol here is HTTP at first")
             return
@@ -110,6 +115,9 @@ class WebSocketWire:
             request = next(self._peer.events(), None)
             if isinstance(request, Request):
                 self._consider(request)
+                early = _HEAD_END.split(before + data, 1)[1]
+                if early and self.open:  # from a peer that did not wait to be accepted
+                    self.feed(early)
         except RemoteProtocolError as error:
             unreadable = error.__context__
             if isinstance(unreadable, h11.RemoteProtocolError):

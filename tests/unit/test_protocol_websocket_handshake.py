@@ -58,6 +58,20 @@ def test_which_subprotocol_is_chosen(asked: str, chosen: str) -> None:
     assert f"Sec-WebSocket-Protocol: {chosen}\r\n".encode() in wire.answer()
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_frames_of_a_peer_that_does_not_wait_for_the_answer(end: bytes) -> None:
+    request = (UPGRADE + b"Sec-WebSocket-Protocol: amqp\r\n\r\n").replace(b"\r\n", end)
+    for cut in (len(request) + 7, len(request), len(request) - 1, len(request) - 3, 1):
+        sent, read = request + b"\x82\x82\0\0\0\0\n\n", b""
+        wire = WebSocketWire()
+        while sent:
+            wire.feed(sent[:cut])
+            sent = sent[cut:]
+            read += wire.read(PLENTY)
+        assert read == b"\n\n"
+        assert wire.open
+
+
 def test_compression_is_not_agreed_to() -> None:
     wire = WebSocketWire()
     wire.feed(
