@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from pamqp.commands import Basic
+from pamqp.commands import Basic, Queue
 from websockets.sync.client import ClientConnection
 
 from tests.bridge import Bridge, Bridger, Visit, open_websocket, websocket_url
@@ -15,6 +15,7 @@ from tests.daemon import PATIENCE_S, Address, Daemon
 from tests.peer import Peer
 from tests.peer10 import Meet, Peer10
 from tests.peer_channel import PeerChannel
+from tests.peer_session10 import Begins, PeerSession10, begins
 from tests.topology_commands import delete_exchange
 
 
@@ -150,3 +151,23 @@ def bridge() -> Iterator[Bridger]:
     yield bridge
     for each in bridges:
         each.close()
+
+
+@pytest.fixture
+def begin(meet: Meet) -> Begins:
+    """Connects peers of AMQP 1.0 that begin a session."""
+    return begins(meet)
+
+
+@pytest.fixture
+def session(begin: Begins) -> PeerSession10:
+    """A session of AMQP 1.0 on a connection of its own."""
+    return begin()
+
+
+@pytest.fixture
+def node(channel: PeerChannel, name: str) -> Iterator[str]:
+    """A queue that any connection may use, deleted afterwards."""
+    channel.declare(name)
+    yield name
+    channel.peer.channel(66).call(Queue.Delete(queue=name), Queue.DeleteOk)
