@@ -234,3 +234,21 @@ def test_no_more_is_dropped_than_was_allowed(session: PeerSession10, node: str) 
     assert isinstance(said, End)
     assert said.error is not None
     assert said.error.condition == "amqp:session:errant-link"
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.12")
+def test_attach_transfer_and_end_may_come_in_one_piece(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
+    said = [
+        session.encode(sender(node)),
+        session.encode_transfer(0, settled=True),
+        session.encode(Detach(handle=0, closed=True)),
+        session.encode(End()),
+    ]
+    session.peer.send(b"".join(said))
+    session.expect(Attach)
+    session.expect(Flow)
+    assert session.expect(Detach).error is None
+    session.expect(End)
+    assert channel.counts(node)[0] == 1

@@ -125,7 +125,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     answer.target.durable = 0
     answer.max_message_size = size_max
     establish(session, link, answer)
-    session.owed.touch(link)
+    link.top_up()  # at once: deliveries may be right behind the attach
 
 
 def _coordinate(session: Session10, attach: Attach, count: i64) -> None:
