@@ -89,6 +89,7 @@ class IncomingLink(Link10):
         """The sender says how far it is. [amqp-1.0 2.6.7]"""
         if flow.delivery_count != NONE:
             self.credit.follow(flow.delivery_count)
+            self.credit.left = min(self.credit.left, CREDIT - self.unanswered)  # it may count backwards
         if flow.echo:
             self.say_flow()
         self.session.owed.touch(self)
