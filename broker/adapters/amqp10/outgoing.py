@@ -62,8 +62,7 @@ class OutgoingLink(Link10):
         self.target.allow(self.credit.left)
         if flow.drain:
             self.target.notify_work()  # which finds out what there is
-            if self.credit.left == 0:
-                self.drained()
+            self.target.end_drain()
         elif flow.echo:
             self.say_flow(False)
 

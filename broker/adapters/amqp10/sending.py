@@ -28,6 +28,7 @@ def send_on(session: Session10, link: OutgoingLink) -> None:
         session.sent()
     if sending is None:
         session.sending.pop(link, None)
+        link.target.end_drain()
     else:
         session.sending[link] = None
         if session.outgoing.left > 0:

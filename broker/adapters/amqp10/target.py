@@ -113,11 +113,19 @@ class Target10(ConsumerTarget):
         send_on(link.session, link)
 
     def process_pending(self, quota: i64) -> i64:
-        """The turn; when it finds nothing more a drain is over (ConsumerTarget)."""
+        """The turn; when it finds nothing more, or all credit is gone, a drain is over (ConsumerTarget)."""
         count = super().process_pending(quota)
         if self.draining and not self.again and self.wants_work():
             self.link.session.owed.drained(self.link)
+        else:
+            self.end_drain()
         return count
+
+    def end_drain(self) -> None:
+        """A drain whose last delivery has gone out, whole, is over."""
+        link = self.link
+        if self.draining and link.credit.left == 0 and link.sending is None:
+            link.session.owed.drained(link)
 
     # -- what happens to its consumers
 
