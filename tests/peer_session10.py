@@ -144,10 +144,10 @@ class PeerSession10:
         assert said.settled == settled
         return said.state
 
-    def expect_silence(self) -> None:
+    def expect_silence(self, **fields: object) -> None:
         """Nothing comes but the answer to a flow that asks for one, also a little later."""
         for _ in range(2):
-            self.flow(echo=True)
+            self.flow(echo=True, **fields)
             said = self.expect(Flow)
             assert (said.handle, said.echo) == (None, False), said
             time.sleep(SETTLES_LATE_S)

@@ -110,7 +110,9 @@ class Session10(Session):
         except PeerError as error:
             self.fail(error.condition, error.text)
             return
-        if self.outgoing.left > 0 and not self.flow:
+        if self.outgoing.left == 0:
+            self.set_flow(False)
+        elif not self.flow:
             self.set_flow(True)
             if self.sending:
                 self.peer.schedule()
