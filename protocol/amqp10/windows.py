@@ -16,13 +16,14 @@ class IncomingWindow:
     """The transfers that the peer may send in a session.
 
     `next_id`: the transfer-id of the next one. `left`: how many may come before a flow allows more; of
-    `size` when the window is open.
+    `size` when the window is open. `shut`: no flow allows more.
     """
 
     def __init__(self, next_id: i64, size: i64) -> None:
         self.next_id: i64 = next_id
         self.size: i64 = size
         self.left: i64 = size
+        self.shut = False
 
     def received(self) -> bool:
         """Count a transfer; returns whether it is time for a flow. Raises PeerError(WINDOW_VIOLATION)."""
@@ -30,7 +31,7 @@ class IncomingWindow:
             raise PeerError(WINDOW_VIOLATION, f"transfer {self.next_id} is beyond the session's window")
         self.next_id = forward(self.next_id, 1)
         self.left -= 1
-        return self.left <= self.size // 2
+        return self.left <= self.size // 2 and not self.shut
 
     def check(self, next_outgoing_id: i64) -> None:
         """What a flow of the peer says of its next transfer: not that it is one that has come before.
@@ -42,10 +43,15 @@ class IncomingWindow:
             raise PeerError(WINDOW_VIOLATION, text)
         self.next_id = next_outgoing_id
 
-    def open(self, size: i64) -> None:
-        """Allow `size` transfers from now on, as a flow is about to say."""
-        self.size = size
-        self.left = size
+    def open(self) -> i64:
+        """How many transfers a flow is about to allow: as many as ever, or none if the window is shut.
+
+        Those that are on their way as it is shut are none too many.
+        """
+        if self.shut:
+            return 0
+        self.left = self.size
+        return self.size
 
 
 @final

@@ -20,9 +20,21 @@ def test_transfers_are_counted_and_a_flow_is_due_at_half_the_window(start: int) 
     with pytest.raises(PeerError, match=f"transfer {forward(start, 4)} is beyond") as raised:
         window.received()
     assert raised.value.condition == WINDOW_VIOLATION
-    window.open(2)
-    assert (window.next_id, window.left, window.size) == (forward(start, 4), 2, 2)
-    assert window.received()
+    assert window.open() == 4
+    assert (window.next_id, window.left) == (forward(start, 4), 4)
+    assert not window.received()
+
+
+def test_a_window_that_is_shut_takes_what_is_on_its_way() -> None:
+    window = IncomingWindow(0, 4)
+    window.received()
+    window.shut = True
+    assert window.open() == 0
+    assert [window.received() for _ in range(3)] == [False] * 3
+    with pytest.raises(PeerError, match="transfer 4 is beyond"):
+        window.received()
+    window.shut = False
+    assert window.open() == 4
 
 
 @starts

@@ -73,7 +73,7 @@ class Connection10(ServedConnection):
         self.heard = False
         self.hearing = Hearing(self)
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
-        self.held: HeldCredit | None = None
+        self.held_credit = HeldCredit(self)
         self.transactions = Transactions(self)
 
     def is_open(self) -> bool:
@@ -264,7 +264,9 @@ class Connection10(ServedConnection):
         self.end_turn()
 
     def shortage_began(self) -> None:
-        """Publishers have what they were allowed, and get no more (OpenConnection)."""
+        """Publishers are allowed no more (OpenConnection)."""
+        self.held_credit.hold()
+        self.end_turn()
 
     def log_is_behind(self) -> None:
         """Read nothing more from a publisher until it has caught up (OpenConnection)."""

@@ -76,8 +76,7 @@ def let_go(connection: Connection10) -> None:
     connection.mapped.let_go()
     connection.transactions.roll_back()
     connection.owing = []
-    if connection.held is not None:
-        connection.held.forget()
+    connection.held_credit.forget()
     if connection.login is not None:
         connection.login.abandon()
     virtual_host = connection.virtual_host

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp10.held_credit import hold_credit
 from broker.adapters.amqp10.ingest import Arrival, arrival
 from broker.adapters.amqp10.large import LargeArrival
 from broker.adapters.amqp10.link import Link10
@@ -234,7 +233,7 @@ class IncomingLink(Link10):
         if self.leaving or self.credit.left > CREDIT // 2 or self.unanswered > CREDIT // 2:
             return
         if self.session.peer.server.shortage.reason:
-            hold_credit(self.session.peer)
+            self.session.peer.held_credit.hold()
             return
         self.credit.left = CREDIT - self.unanswered
         self.say_flow()

@@ -197,12 +197,12 @@ class Session10(Session):
     def write_flow(self, handle: i64, count: i64, credit: i64, available: i64, drain: bool) -> None:
         """Say the state of the session, and that of a link. [amqp-1.0 2.7.4]"""
         incoming, outgoing = self.incoming, self.outgoing
-        incoming.open(incoming.size)
+        window = incoming.open()
         self.peer.out.write(
             flow_frame(
                 self.channel,
                 incoming.next_id,
-                incoming.left,
+                window,
                 outgoing.next_id,
                 BOUNDLESS,
                 handle,

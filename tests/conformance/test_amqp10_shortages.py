@@ -1,0 +1,121 @@
+"""AMQP 1.0: a broker that runs short of something shuts the windows of who publishes. [amqp-1.0 2.5.6]"""
+
+import pytest
+from pamqp.commands import Queue
+
+from protocol.amqp10.performatives import Attach, Disposition, Flow
+from tests.daemon import Daemon, DaemonStarter
+from tests.peer import Connector
+from tests.peer10 import Meet, Peer10
+from tests.peer_channel import PeerChannel
+from tests.peer_session10 import PeerSession10, sender
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
+BODY = b"x" * 65536
+
+
+class Hoard:
+    """A broker with little memory, which is filled up and set free again."""
+
+    def __init__(self, daemon: Daemon, channel: PeerChannel) -> None:
+        self.daemon = daemon
+        self._channel = channel
+        channel.declare("hoard")
+        channel.declare("q")
+
+    def fill(self) -> None:
+        """Have memory run short."""
+        while self.daemon.metric("amqpd_low_on_memory") == 0:
+            for _ in range(64):
+                self._channel.publish(BODY, "hoard")
+
+    def free(self, connect: Connector) -> None:
+        """Have enough of it."""
+        connect(self.daemon.address).channel().call(Queue.Purge(queue="hoard"), Queue.PurgeOk)
+
+
+@pytest.fixture
+def hoard(start_daemon: DaemonStarter, connect: Connector) -> Hoard:
+    daemon = start_daemon("--memory-max", "110MiB")
+    return Hoard(daemon, connect(daemon.address).channel())
+
+
+def opened(meet: Meet, hoard: Hoard) -> Peer10:
+    peer = meet(hoard.daemon.address)
+    peer.open()
+    return peer
+
+
+@pytest.mark.spec("amqp-1.0", "2.5.6")
+def test_who_publishes_may_send_nothing_more_and_who_consumes_goes_on(
+    hoard: Hoard, connect: Connector, meet: Meet
+) -> None:
+    peer = opened(meet, hoard)
+    publisher, consumer = PeerSession10(peer), PeerSession10(opened(meet, hoard))
+    window = publisher.begun.incoming_window
+    publisher.sends("q")
+    consumer.receives("q", 0, 10)
+    hoard.fill()
+    shut = publisher.expect(Flow)
+    assert (shut.handle, shut.incoming_window, shut.next_incoming_id) == (None, 0, 0)
+    publisher.flow(echo=True)  # nothing that it asks for changes that
+    assert publisher.expect(Flow).incoming_window == 0
+    publisher.flow(0, delivery_count=0, echo=True)
+    assert publisher.expect(Flow).incoming_window == 0
+    for number in range(3):  # which were on their way
+        publisher.transfer(0, None, number)
+        publisher.outcome(number)
+        assert consumer.delivery().id == number
+    consumer.settle(0, 2)
+    assert hoard.daemon.metric("amqpd_publishers_held") == 2
+    hoard.free(connect)
+    again = publisher.expect(Flow)
+    assert (again.handle, again.incoming_window, again.next_incoming_id) == (None, window, 3)
+    publisher.publish(0, 1, first=3)
+    consumer.delivery()
+    consumer.settle(3)
+    consumer.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "2.5.6")
+def test_no_more_is_taken_than_what_was_on_its_way(hoard: Hoard, meet: Meet) -> None:
+    publisher = PeerSession10(opened(meet, hoard))
+    publisher.sends("q")
+    hoard.fill()
+    assert publisher.expect(Flow).incoming_window == 0
+    window = publisher.begun.incoming_window
+    said = b"".join(publisher.encode_transfer(0, None, number, settled=True) for number in range(window + 1))
+    publisher.peer.send(said)
+    publisher.expect_end("amqp:session:window-violation", f"transfer {window}")
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.7")
+def test_a_sender_that_is_attached_meanwhile_is_allowed_nothing_yet(
+    hoard: Hoard, connect: Connector, meet: Meet
+) -> None:
+    hoard.fill()
+    publisher = PeerSession10(opened(meet, hoard))
+    publisher.write(sender("q"))
+    publisher.expect(Attach)
+    assert publisher.expect(Flow).incoming_window == 0
+    hoard.free(connect)
+    assert publisher.expect(Flow).incoming_window == publisher.begun.incoming_window
+    allowed = publisher.expect(Flow)
+    assert allowed.handle == 0
+    assert allowed.link_credit is not None
+    assert allowed.link_credit > 0
+    publisher.publish(0, 1)
+
+
+@pytest.mark.spec("amqp-1.0", "2.5.6")
+def test_what_had_no_answer_when_it_began_gets_one(hoard: Hoard, meet: Meet) -> None:
+    publisher = PeerSession10(opened(meet, hoard))
+    publisher.sends("q", 0, rcv_settle_mode=1)
+    publisher.transfer(0)
+    publisher.outcome(0, settled=False)
+    hoard.fill()
+    assert publisher.expect(Flow).incoming_window == 0
+    publisher.write(Disposition(role=False, first=0, settled=True))
+    publisher.detach(0)
+    publisher.end()
