@@ -99,7 +99,7 @@ class IncomingLink(Link10):
         if self.leaving:
             if first:
                 self.swallow()
-            self.delivery_id = transfer.delivery_id if transfer.more and not transfer.aborted else NONE
+            self.delivery_id = 0 if transfer.more and not transfer.aborted else NONE
             return
         try:
             if first:
@@ -129,10 +129,12 @@ class IncomingLink(Link10):
         self.transaction = None
         if transfer.resume:
             raise PeerError(NOT_IMPLEMENTED, "a delivery is resumed, and there is nothing to resume")
+        if transfer.rcv_settle_mode == 1 and not self.second:
+            raise PeerError(INVALID_FIELD, "rcv-settle-mode second on a link whose receiver settles first")
         self.credit.use()
         self.delivery_id = transfer.delivery_id
         self.tag = transfer.delivery_tag
-        self.settled = self.mode == SETTLED
+        self.settled = False
         self._format = MESSAGE_FORMAT if transfer.message_format == NONE else transfer.message_format
 
     def _check(self, transfer: Transfer) -> None:
@@ -168,6 +170,8 @@ class IncomingLink(Link10):
             return
         arrived = self._arrived() if self._transfers > 0 else arrival(payload, self.header)
         delivery_id, settled = self.delivery_id, self.settled
+        if self.mode == SETTLED and not settled:
+            raise PeerError(INVALID_FIELD, "an unsettled delivery on a link that has only settled ones")
         self._forget()
         publish(self, arrived, delivery_id, settled)
         self.transaction = None
@@ -255,6 +259,9 @@ class IncomingLink(Link10):
             self.detach(condition_of(error), error.text)
 
     def let_go(self) -> None:
-        """What has not arrived as a whole never will (Link10)."""
+        """What has not arrived as a whole never will; its rest is dropped (Link10)."""
+        under_way = self.delivery_id != NONE
         self._forget()
+        if under_way:
+            self.delivery_id = 0
         self.session.halves.forget(self)
