@@ -36,7 +36,7 @@ class Halves:
         for each in ids:
             link = links.pop(each, None)
             if link is not None:
-                link.answered(1)
+                link.settled_last(each)
 
     def forget(self, link: IncomingLink) -> None:
         """The link has ended."""

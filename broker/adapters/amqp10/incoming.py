@@ -12,10 +12,12 @@ from broker.adapters.amqp10.large import LargeArrival
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.publishing import publish
 from broker.adapters.amqp10.refusing import condition_of
+from broker.adapters.amqp10.tags import Tags
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10.conditions import (
+    ILLEGAL_STATE,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_IMPLEMENTED,
@@ -72,6 +74,7 @@ class IncomingLink(Link10):
         self.outcomes: tuple[str, ...] = ()
         self.header = Header()
         self.unanswered: i64 = 0
+        self._tags = Tags()
         self.delivery_id: i64 = NONE  # of the delivery that is under way
         self.tag = b""
         self.settled = False
@@ -172,10 +175,19 @@ class IncomingLink(Link10):
         delivery_id, settled = self.delivery_id, self.settled
         if self.mode == SETTLED and not settled:
             raise PeerError(INVALID_FIELD, "an unsettled delivery on a link that has only settled ones")
+        if not settled:
+            self._claim()
         self._forget()
         publish(self, arrived, delivery_id, settled)
         self.transaction = None
         self.session.owed.touch(self)
+
+    def _claim(self) -> None:
+        """No other delivery that the sender waits for may have this one's tag. Raises PeerError."""
+        tags, tag = self._tags, self.tag
+        if not (tags.claim_for(tag, self.delivery_id) if self.second else tags.claim(tag)):
+            text = f"delivery {self.delivery_id} has the delivery-tag of one that is unsettled: {tag.hex()}"
+            raise PeerError(ILLEGAL_STATE, text)
 
     def _gather(self, payload: bytes) -> None:
         """Keep one of several payloads. Raises PeerError."""
@@ -226,8 +238,15 @@ class IncomingLink(Link10):
         return not self.outcomes or outcome in self.outcomes
 
     def answered(self, count: i64) -> None:
-        """So many deliveries have been settled."""
+        """So many deliveries have been settled, the oldest."""
+        self._tags.free(count)
         self.unanswered -= count
+        self.session.owed.touch(self)
+
+    def settled_last(self, delivery_id: i64) -> None:
+        """The sender has settled this delivery, after this side."""
+        self._tags.free_of(delivery_id)
+        self.unanswered -= 1
         self.session.owed.touch(self)
 
     # -- credit
