@@ -144,7 +144,7 @@ class PeerSession10:
         assert said.settled == settled
         return said.state
 
-    def expect_silence(self, **fields: object) -> None:
+    def expect_silence(self, **fields: int) -> None:
         """Nothing comes but the answer to a flow that asks for one, also a little later."""
         for _ in range(2):
             self.flow(echo=True, **fields)

@@ -1,6 +1,7 @@
 """AMQP 1.0: deliveries that the peer sends, in one transfer or in many. [amqp-1.0 2.6.12, 2.6.14, 2.7.5]"""
 
 import pytest
+from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Accepted, Rejected, Released, Source
 from protocol.amqp10.performatives import Detach, Disposition, Flow, Transfer
@@ -243,7 +244,7 @@ def test_no_route(session: PeerSession10) -> None:
 
 @pytest.mark.spec("amqp-1.0", "3.4.3")
 def test_a_queue_that_is_full(session: PeerSession10, channel: PeerChannel) -> None:
-    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    arguments: FieldTable = {"x-max-length": 1, "x-overflow": "reject-publish"}
     queue = channel.declare(auto_delete=True, arguments=arguments)
     session.sends(queue)
     session.publish(0, 1)
