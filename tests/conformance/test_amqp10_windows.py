@@ -131,10 +131,10 @@ def test_links_of_one_session_take_turns_in_a_small_window(
     begin: Begins, channel: PeerChannel, node: str
 ) -> None:
     session = begin(frame=512, incoming_window=1)
-    channel.publish(BIG, node)
-    channel.publish(BIG, node)
     session.receives(node, 0, 1)
     session.receives(node, 1, 1)
+    channel.publish(BIG, node)
+    channel.publish(BIG, node)
     parts: dict[int, bytes] = {}
     whole = 0
     while whole < 2:
