@@ -15,7 +15,7 @@ from broker.core.equivalence import (
     assert_same_field,
     assert_same_queue_arguments,
 )
-from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
+from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, ResourceLocked
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import check_kind, new_exchange
 from broker.core.letter import LetterWriter, bare_letter
@@ -66,8 +66,8 @@ class Declarations(Topology):
 
         Raises:
             AccessRefused: the default exchange, or a name that begins with `amq.`.
-            PreconditionFailed: there is no such kind, it exists with another property, or an argument is
-                malformed.
+            PreconditionFailed: there is no such kind, or an argument is malformed.
+            Inequivalent: it exists with another property.
             StoreFailed: it is durable and the log has stopped.
         """
         check_kind(kind)
@@ -138,7 +138,9 @@ class Declarations(Topology):
         Raises:
             AccessRefused: the name begins with `amq.`.
             ResourceLocked: it exists and is exclusive to another, or not as this declaration has it.
-            PreconditionFailed: it exists otherwise, an argument is malformed, or there are too many queues.
+            PreconditionFailed: an argument is malformed, or does not go with the rest.
+            Inequivalent: it exists otherwise.
+            LimitReached: there are too many queues.
             StoreFailed: it is durable and the log has stopped.
         """
         if not name:
@@ -160,7 +162,7 @@ class Declarations(Topology):
             return found
         check_queue_arguments(arguments, where)
         if self.queues_max is not None and len(self.queues) >= self.queues_max:
-            raise PreconditionFailed(
+            raise LimitReached(
                 f"cannot declare queue '{name}': "
                 f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
             )

@@ -10,7 +10,7 @@ from broker.core.arguments import (
     QUEUE_RULES,
     QUEUE_TYPE,
 )
-from broker.core.errors import PreconditionFailed
+from broker.core.errors import Inequivalent
 from broker.core.field_values import show, type_name
 
 
@@ -18,7 +18,7 @@ def assert_same_field(name: str, current: object, received: object, owner: str) 
     """Hold a redeclaration to a property of the object as it is.
 
     Raises:
-        PreconditionFailed: it is another.
+        Inequivalent: it is another.
     """
     if current != received:
         raise _inequivalent(name, owner, f"'{show(received)}'", f"'{show(current)}'")
@@ -28,7 +28,7 @@ def assert_same_queue_arguments(current: Arguments, received: Arguments, queue: 
     """Hold a redeclaration to the arguments of the queue as it is. Arguments that nobody knows do not count.
 
     Raises:
-        PreconditionFailed: the argument that differs, and both values.
+        Inequivalent: the argument that differs, and both values.
     """
     for name in QUEUE_RULES:
         _assert_same_argument(name, current, received, queue)
@@ -40,7 +40,7 @@ def assert_same_exchange_arguments(current: Arguments, received: Arguments, exch
     [RabbitMQ: only to the former]
 
     Raises:
-        PreconditionFailed: the argument and both values.
+        Inequivalent: the argument and both values.
     """
     for name in (ALTERNATE_EXCHANGE, DELAYED_TYPE):
         _assert_same_argument(name, current, received, exchange)
@@ -71,7 +71,7 @@ def _typed(name: str, arguments: Arguments) -> str:
     return f"the value '{show(value)}' of type '{type_name(value)}'"
 
 
-def _inequivalent(name: str, owner: str, received: str, current: str) -> PreconditionFailed:
-    return PreconditionFailed(
+def _inequivalent(name: str, owner: str, received: str, current: str) -> Inequivalent:
+    return Inequivalent(
         f"inequivalent arg '{name}' for {owner}: received {received} but current is {current}"
     )

@@ -17,6 +17,14 @@ class PreconditionFailed(BrokerError):  # noqa: N818
     """The object exists but not as asked, or an argument is malformed."""
 
 
+class Inequivalent(PreconditionFailed):
+    """The object exists, and is not as asked."""
+
+
+class LimitReached(PreconditionFailed):
+    """There are as many objects as there may be."""
+
+
 class ResourceLocked(BrokerError):  # noqa: N818
     """The object belongs to somebody else."""
 

@@ -4,7 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.core.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked, StoreFailed
+from broker.core.errors import (
+    AccessRefused,
+    Inequivalent,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    StoreFailed,
+)
 from broker.core.fifo_list import FifoEntryList
 from broker.core.priority_list import PriorityEntryList
 from tests.topology import RecordingStore, add_exchange, add_queue, consume, new_vhost, publish, routed
@@ -52,7 +59,7 @@ def test_another_declaration_is_refused(
 ) -> None:
     vhost = new_vhost()
     add_queue(vhost, "q")
-    with pytest.raises(PreconditionFailed) as refusal:
+    with pytest.raises(Inequivalent) as refusal:
         vhost.declare_queue("q", durable, None, auto_delete, arguments)
     assert refusal.value.text == f"inequivalent arg {text}"
 
