@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from pamqp import commands
 
-from broker.adapters import direct_reply
+from broker.adapters import direct_reply, topology
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.log_waiters import await_durable
 from broker.adapters.server import HELD_FOR_REPLY
-from broker.auth.terms import CONFIGURE, READ
-from broker.core.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
 from broker.core.errors import NotFound
-from broker.core.names import is_predeclared, refuse_default
+from broker.core.names import refuse_default
 from broker.core.purging import Purge, PurgeWaiter
-from broker.core.rules import touch
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -44,11 +41,6 @@ def queue_named(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
-def _require_binding(channel: Channel, kind: str, destination: str, source: str, key: str) -> None:
-    exchange = channel.virtual_host.exchanges.get(source)
-    channel.connection.rights.require_binding(kind, destination, source, exchange, key)
-
-
 def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None:
     """Reply, when a durable change is on disk. [amqp-0-9-1 durable]"""
     if nowait:
@@ -62,17 +54,14 @@ def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None
 def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None:
     """exchange.declare. [amqp-0-9-1 1.6.2.1]"""
     virtual_host = channel.virtual_host
-    refuse_default(frame.exchange)
-    rights = channel.connection.rights
     if frame.passive:
-        rights.require_any(EXCHANGE, frame.exchange)
+        refuse_default(frame.exchange)
+        channel.connection.rights.require_any(EXCHANGE, frame.exchange)
         exchange = virtual_host.exchange(frame.exchange)
     else:
-        rights.require(CONFIGURE, EXCHANGE, frame.exchange)
-        if frame.exchange not in virtual_host.exchanges:
-            alternate = _arguments(frame.arguments).get(ALTERNATE_EXCHANGE)
-            rights.require_forwarding(EXCHANGE, frame.exchange, alternate)
-        exchange = virtual_host.declare_exchange(
+        exchange = topology.declare_exchange(
+            channel.connection,
+            virtual_host,
             frame.exchange,
             frame.exchange_type,
             frame.durable,
@@ -86,30 +75,36 @@ def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None
 
 def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
     """exchange.delete; of an absent one too. [amqp-0-9-1 1.6.2.3]"""
-    virtual_host = channel.virtual_host
-    exchange = virtual_host.exchanges.get(frame.exchange)
-    if not is_predeclared(frame.exchange):
-        refuse_default(frame.exchange)
-        channel.connection.rights.require(CONFIGURE, EXCHANGE, frame.exchange)
-    virtual_host.delete_exchange(frame.exchange, frame.if_unused)
-    durable = exchange is not None and exchange.durable
+    durable = topology.delete_exchange(
+        channel.connection, channel.virtual_host, frame.exchange, frame.if_unused
+    )
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DELETE_OK), durable, frame.nowait)
 
 
 def exchange_bind(channel: Channel, frame: commands.Exchange.Bind) -> None:
     """exchange.bind. [RabbitMQ exchange-to-exchange bindings]"""
-    _require_binding(channel, EXCHANGE, frame.destination, frame.source, frame.routing_key)
-    channel.virtual_host.bind_exchange(
-        frame.destination, frame.source, frame.routing_key, _arguments(frame.arguments)
+    topology.bind(
+        channel.connection,
+        channel.virtual_host,
+        EXCHANGE,
+        frame.destination,
+        frame.source,
+        frame.routing_key,
+        _arguments(frame.arguments),
     )
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_BIND_OK), True, frame.nowait)
 
 
 def exchange_unbind(channel: Channel, frame: commands.Exchange.Unbind) -> None:
     """exchange.unbind. [RabbitMQ exchange-to-exchange bindings]"""
-    _require_binding(channel, EXCHANGE, frame.destination, frame.source, frame.routing_key)
-    channel.virtual_host.unbind_exchange(
-        frame.destination, frame.source, frame.routing_key, _arguments(frame.arguments)
+    topology.unbind(
+        channel.connection,
+        channel.virtual_host,
+        EXCHANGE,
+        frame.destination,
+        frame.source,
+        frame.routing_key,
+        _arguments(frame.arguments),
     )
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_UNBIND_OK), True, frame.nowait)
 
@@ -121,24 +116,17 @@ def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
         return
     virtual_host = channel.virtual_host
     connection = channel.connection
-    arguments = _arguments(frame.arguments)
     if frame.passive:
-        name = queue_named(channel, frame.queue)
-        connection.rights.require_any(QUEUE, name)
-        queue = virtual_host.queue(name, connection)
-        touch(queue)
+        queue = topology.use_queue(connection, virtual_host, queue_named(channel, frame.queue))
     else:
-        name = frame.queue or virtual_host.generate_name()
-        connection.rights.require(CONFIGURE, QUEUE, name)
-        if name not in virtual_host.queues:
-            connection.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
-        queue = virtual_host.declare_queue(
-            name,
+        queue = topology.declare_queue(
+            connection,
+            virtual_host,
+            frame.queue,
             frame.durable,
-            connection if frame.exclusive else None,
+            frame.exclusive,
             frame.auto_delete,
-            arguments,
-            generated=not frame.queue,
+            _arguments(frame.arguments),
         )
     channel.last_queue = queue.name
     reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
@@ -151,9 +139,9 @@ def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
     key = frame.routing_key
     if not frame.queue and not key:
         key = name
-    _require_binding(channel, QUEUE, name, frame.exchange, key)
     virtual_host = channel.virtual_host
-    virtual_host.bind_queue(name, frame.exchange, key, _arguments(frame.arguments), channel.connection)
+    arguments = _arguments(frame.arguments)
+    topology.bind(channel.connection, virtual_host, QUEUE, name, frame.exchange, key, arguments)
     durable = virtual_host.queues[name].durable
     _answer(channel, methods.method_frame(channel.number, c.QUEUE_BIND_OK), durable, frame.nowait)
 
@@ -161,10 +149,10 @@ def queue_bind(channel: Channel, frame: commands.Queue.Bind) -> None:
 def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
     """queue.unbind. [amqp-0-9-1 1.7.2.5]"""
     name = queue_named(channel, frame.queue)
-    _require_binding(channel, QUEUE, name, frame.exchange, frame.routing_key)
     virtual_host = channel.virtual_host
-    virtual_host.unbind_queue(
-        name, frame.exchange, frame.routing_key, _arguments(frame.arguments), channel.connection
+    arguments = _arguments(frame.arguments)
+    topology.unbind(
+        channel.connection, virtual_host, QUEUE, name, frame.exchange, frame.routing_key, arguments
     )
     queue = virtual_host.queues.get(name)
     durable = queue is not None and queue.durable
@@ -175,8 +163,7 @@ def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
     """queue.purge; what is unacked stays. Nothing else is read before it is over. [amqp-0-9-1 1.7.2.7]"""
     name = queue_named(channel, frame.queue)
     connection = channel.connection
-    connection.rights.require(READ, QUEUE, name)
-    purge = channel.virtual_host.purge_queue(name, connection)
+    purge = topology.purge_queue(connection, channel.virtual_host, name)
     if not purge.over:
         connection.hold(HELD_FOR_REPLY)
     purge.tell(PurgeReply(channel, frame.nowait))
@@ -208,12 +195,11 @@ def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
     [amqp-0-9-1 1.7.2.9]
     """
     name = queue_named(channel, frame.queue)
-    channel.connection.rights.require(CONFIGURE, QUEUE, name)
-    queue = channel.virtual_host.queues.get(name)
-    durable = queue is not None and queue.durable
     out = channel.connection.out
     before = len(out)
-    count = channel.virtual_host.delete_queue(name, frame.if_unused, frame.if_empty, channel.connection)
+    count, durable = topology.delete_queue(
+        channel.connection, channel.virtual_host, name, frame.if_unused, frame.if_empty
+    )
     cancels = out.getvalue()[before:]  # for consumers of this connection; py-amqp wants the reply first
     if frame.nowait:
         return

@@ -1,0 +1,139 @@
+"""What clients of either protocol change of the topology, as far as their user may.
+
+Each function raises what the virtual host does, and AccessRefused. `client` is the connection that asks, to
+which its exclusive queues belong.
+"""
+
+from __future__ import annotations
+
+from broker.adapters.access import EXCHANGE, QUEUE
+from broker.adapters.served import ServedConnection
+from broker.auth.terms import CONFIGURE, READ
+from broker.core.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
+from broker.core.exchange import Exchange
+from broker.core.names import is_predeclared, refuse_default
+from broker.core.purging import Purge
+from broker.core.queue import Queue
+from broker.core.rules import touch
+from broker.core.vhost import VirtualHost
+
+
+def declare_exchange(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    name: str,
+    kind: str,
+    durable: bool,
+    auto_delete: bool,
+    internal: bool,
+    arguments: dict[str, object],
+) -> Exchange:
+    """Make an exchange, or find it as described."""
+    refuse_default(name)
+    client.rights.require(CONFIGURE, EXCHANGE, name)
+    if name not in virtual_host.exchanges:
+        client.rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
+    return virtual_host.declare_exchange(name, kind, durable, auto_delete, internal, arguments)
+
+
+def delete_exchange(
+    client: ServedConnection, virtual_host: VirtualHost, name: str, if_unused: bool = False
+) -> bool:
+    """Delete an exchange; one that is absent is deleted already. Returns whether it was durable."""
+    exchange = virtual_host.exchanges.get(name)
+    if not is_predeclared(name):
+        refuse_default(name)
+        client.rights.require(CONFIGURE, EXCHANGE, name)
+    virtual_host.delete_exchange(name, if_unused)
+    return exchange is not None and exchange.durable
+
+
+def declare_queue(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    name: str,
+    durable: bool,
+    exclusive: bool,
+    auto_delete: bool,
+    arguments: dict[str, object],
+) -> Queue:
+    """Make a queue, or find it as described; the empty name asks for a new one."""
+    generated = not name
+    if generated:
+        name = virtual_host.generate_name()
+    client.rights.require(CONFIGURE, QUEUE, name)
+    if name not in virtual_host.queues:
+        client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
+    owner = client if exclusive else None
+    return virtual_host.declare_queue(name, durable, owner, auto_delete, arguments, generated)
+
+
+def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Queue:
+    """Find a queue, which counts as using it (a passive declaration)."""
+    client.rights.require_any(QUEUE, name)
+    queue = virtual_host.queue(name, client)
+    touch(queue)
+    return queue
+
+
+def purge_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Purge:
+    """Drop the ready messages of a queue, in slices if they are many."""
+    client.rights.require(READ, QUEUE, name)
+    return virtual_host.purge_queue(name, client)
+
+
+def delete_queue(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    name: str,
+    if_unused: bool = False,
+    if_empty: bool = False,
+) -> tuple[int, bool]:
+    """Delete a queue; one that is absent is deleted already.
+
+    Returns how many messages were ready, and whether the queue was durable.
+    """
+    client.rights.require(CONFIGURE, QUEUE, name)
+    queue = virtual_host.queues.get(name)
+    durable = queue is not None and queue.durable
+    return virtual_host.delete_queue(name, if_unused, if_empty, client), durable
+
+
+def bind(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    kind: str,
+    destination: str,
+    source: str,
+    key: str,
+    arguments: dict[str, object],
+) -> None:
+    """Bind a queue or an exchange, as `kind` says, to an exchange."""
+    _require_binding(client, virtual_host, kind, destination, source, key)
+    if kind == QUEUE:
+        virtual_host.bind_queue(destination, source, key, arguments, client)
+    else:
+        virtual_host.bind_exchange(destination, source, key, arguments)
+
+
+def unbind(
+    client: ServedConnection,
+    virtual_host: VirtualHost,
+    kind: str,
+    destination: str,
+    source: str,
+    key: str,
+    arguments: dict[str, object],
+) -> None:
+    """Remove a binding; one that is absent is removed already."""
+    _require_binding(client, virtual_host, kind, destination, source, key)
+    if kind == QUEUE:
+        virtual_host.unbind_queue(destination, source, key, arguments, client)
+    else:
+        virtual_host.unbind_exchange(destination, source, key, arguments)
+
+
+def _require_binding(
+    client: ServedConnection, virtual_host: VirtualHost, kind: str, destination: str, source: str, key: str
+) -> None:
+    client.rights.require_binding(kind, destination, source, virtual_host.exchanges.get(source), key)
