@@ -28,6 +28,7 @@ HOT = [
     "broker/store/*.py",
     "broker/adapters/*.py",
     "broker/adapters/amqp10/*.py",
+    "broker/adapters/amqp10/management/*.py",
     "broker/net/transport.py",
     "broker/net/pump.py",
     "protocol/amqp091/incoming.py",

@@ -109,7 +109,7 @@ def bind(
     arguments: dict[str, object],
 ) -> None:
     """Bind a queue or an exchange, as `kind` says, to an exchange."""
-    _require_binding(client, virtual_host, kind, destination, source, key)
+    require_binding(client, virtual_host, kind, destination, source, key)
     if kind == QUEUE:
         virtual_host.bind_queue(destination, source, key, arguments, client)
     else:
@@ -126,14 +126,15 @@ def unbind(
     arguments: dict[str, object],
 ) -> None:
     """Remove a binding; one that is absent is removed already."""
-    _require_binding(client, virtual_host, kind, destination, source, key)
+    require_binding(client, virtual_host, kind, destination, source, key)
     if kind == QUEUE:
         virtual_host.unbind_queue(destination, source, key, arguments, client)
     else:
         virtual_host.unbind_exchange(destination, source, key, arguments)
 
 
-def _require_binding(
+def require_binding(
     client: ServedConnection, virtual_host: VirtualHost, kind: str, destination: str, source: str, key: str
 ) -> None:
+    """Refuse who may neither bind nor unbind these two with this key."""
     client.rights.require_binding(kind, destination, source, virtual_host.exchanges.get(source), key)

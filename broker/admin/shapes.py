@@ -1,19 +1,16 @@
 """The objects that the API shows: RabbitMQ's fields, as far as they mean something here."""
 
-import base64
-import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
 from broker.admin.json_values import shown
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
-from broker.core.binding import Binding
+from broker.core.binding import Binding, arguments_digest
 from broker.core.delayed import DelayedExchange
 from broker.core.delaying import delayed_in
 from broker.core.effect import Claim, Effect, Effective
 from broker.core.exchange import Exchange
-from broker.core.field_values import fingerprint
 from broker.core.policy import Policy
 from broker.core.policy_keys import WITHOUT_EFFECT, type_of
 from broker.core.queue import Queue
@@ -155,8 +152,7 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     key = routing_key.replace("%", "%25").replace("~", "%7E")
     if not arguments:
         return key
-    digest = hashlib.blake2b(fingerprint(arguments).encode(), digest_size=9).digest()
-    return f"{key}~{base64.urlsafe_b64encode(digest).decode()}"
+    return f"{key}~{arguments_digest(arguments)}"
 
 
 def described_vhost(vhost: VirtualHost) -> Shown:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+import base64
+import hashlib
+from typing import TYPE_CHECKING, Final, final
 
 from broker.core.field_values import fingerprint
 from broker.core.queue import Queue
@@ -61,6 +63,8 @@ class Binding:
         return selector is None or (view is not None and selector.matches(view))
 
 
+_DIGEST_BYTES: Final = 9
+
 BindingKey = tuple[str, str]
 Parallel = dict[BindingKey, Binding]
 """The bindings between one source and one destination."""
@@ -69,6 +73,14 @@ Parallel = dict[BindingKey, Binding]
 def binding_key(routing_key: str, arguments: dict[str, object]) -> BindingKey:
     """What tells a binding from others between the same two; equal arguments of different types differ."""
     return routing_key, fingerprint(arguments)
+
+
+def arguments_digest(arguments: dict[str, object]) -> str:
+    """Arguments in a few characters that a path may have, "" for none: they name a binding to clients."""
+    if not arguments:
+        return ""
+    digest = hashlib.blake2b(fingerprint(arguments).encode(), digest_size=_DIGEST_BYTES).digest()
+    return base64.urlsafe_b64encode(digest).decode()
 
 
 @final

@@ -1,0 +1,98 @@
+"""The node `/management`: takes requests, finds what they are for, and answers them in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from broker.adapters.amqp10.management import bindings, exchanges, queues, tokens
+from broker.adapters.amqp10.management.asking import Answer, Asking
+from broker.adapters.amqp10.management.refusal import METHOD_NOT_ALLOWED, NOT_FOUND, Refused
+from broker.adapters.amqp10.management.targets import Target
+from broker.adapters.served import ServedConnection
+from broker.core.allowance import PAYLOAD, REQUEST
+from broker.core.vhost import VirtualHost
+
+Handler = Callable[[Asking], Answer | None]
+"""Does what a request asks for: gives the answer, or None if it comes later. Raises Refused, BrokerError."""
+
+ANY: Final = ":name"
+
+ROUTES: Final[dict[tuple[str, ...], dict[str, Handler]]] = {
+    ("queues", ANY): {"PUT": queues.declare, "GET": queues.show, "DELETE": queues.delete},
+    ("queues", ANY, "messages"): {"DELETE": queues.purge},
+    ("exchanges", ANY): {"PUT": exchanges.declare, "DELETE": exchanges.delete},
+    ("bindings",): {"POST": bindings.bind, "GET": bindings.show},
+    ("bindings", ANY): {"DELETE": bindings.unbind},
+    ("auth", "tokens"): {"PUT": tokens.renew},
+}
+"""The methods of each path."""
+
+
+@final
+class Management:
+    """What answers the requests that come over one pair of links.
+
+    They are answered one after the other, and each sees what those before it have done. Whoever owns the
+    links bounds by credit how many may wait. `say` is told the sections of each response, and raises nothing.
+    """
+
+    def __init__(
+        self, client: ServedConnection, virtual_host: VirtualHost, say: Callable[[bytes], None]
+    ) -> None:
+        self._client = client
+        self._virtual_host = virtual_host
+        self._say = say
+        self._waiting: deque[bytes] = deque()
+        self._asking: Asking | None = None  # the request that is being answered
+        self._beginning = False
+
+    def ask(self, request: bytes) -> None:
+        """Take the sections of a request. Nothing is raised, whatever they are."""
+        self._waiting.append(request)
+        self._go_on()
+
+    def close(self) -> None:
+        """Answer nothing more: the links are gone. What is under way is done all the same."""
+        self._waiting.clear()
+        if self._asking is not None:
+            self._asking.dropped = True
+
+    def _go_on(self) -> None:
+        """Begin with what waits, as far as it is answered at once."""
+        if self._beginning:
+            return
+        self._beginning = True
+        while self._waiting and self._asking is None:
+            self._begin(self._waiting.popleft())
+        self._beginning = False
+
+    def _begin(self, data: bytes) -> None:
+        self._virtual_host.schedule.allowance.use(REQUEST + len(data) // PAYLOAD)
+        asking = self._asking = Asking(self._client, self._virtual_host, self._answered)
+        asking.attempt(lambda: _begun(asking, data))
+
+    def _answered(self, response: bytes) -> None:
+        self._asking = None
+        self._say(response)
+        self._go_on()
+
+
+def _begun(asking: Asking, data: bytes) -> Answer | None:
+    """Do what a request asks for. Raises Refused, BrokerError."""
+    request = asking.request
+    request.read(data)
+    asking.target = Target(request.target)
+    segments = asking.target.segments
+    for route, methods in ROUTES.items():
+        if len(route) == len(segments) and all(
+            part in (ANY, segment) for part, segment in zip(route, segments, strict=True)
+        ):
+            handler = methods.get(request.method)
+            if handler is None:
+                allowed = ", ".join(methods)
+                text = f"method {request.method} not allowed for '{request.target}', allowed: {allowed}"
+                raise Refused(METHOD_NOT_ALLOWED, text)
+            return handler(asking)
+    raise Refused(NOT_FOUND, f"there is no path '{request.target}'")
