@@ -6,11 +6,12 @@ from typing import Any, Final
 from broker.admin.json_values import shown
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
-from broker.core.binding import Binding, arguments_digest
+from broker.core.binding import Binding, digest_of
 from broker.core.delayed import DelayedExchange
 from broker.core.delaying import delayed_in
 from broker.core.effect import Claim, Effect, Effective
 from broker.core.exchange import Exchange
+from broker.core.field_values import fingerprint
 from broker.core.policy import Policy
 from broker.core.policy_keys import WITHOUT_EFFECT, type_of
 from broker.core.queue import Queue
@@ -152,7 +153,7 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     key = routing_key.replace("%", "%25").replace("~", "%7E")
     if not arguments:
         return key
-    return f"{key}~{arguments_digest(arguments)}"
+    return f"{key}~{digest_of(fingerprint(arguments))}"
 
 
 def described_vhost(vhost: VirtualHost) -> Shown:

@@ -75,11 +75,11 @@ def binding_key(routing_key: str, arguments: dict[str, object]) -> BindingKey:
     return routing_key, fingerprint(arguments)
 
 
-def arguments_digest(arguments: dict[str, object]) -> str:
-    """Arguments in a few characters that a path may have, "" for none: they name a binding to clients."""
+def digest_of(arguments: str) -> str:
+    """The fingerprint of arguments in a few characters that a path may have; "" for none."""
     if not arguments:
         return ""
-    digest = hashlib.blake2b(fingerprint(arguments).encode(), digest_size=_DIGEST_BYTES).digest()
+    digest = hashlib.blake2b(arguments.encode(), digest_size=_DIGEST_BYTES).digest()
     return base64.urlsafe_b64encode(digest).decode()
 
 

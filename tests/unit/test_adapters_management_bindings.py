@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.adapters.amqp10.management.bindings import SLICE
+from broker.adapters.amqp10.management.bindings import ARGUMENTS, SLICE
 from tests.management10 import Desk, request
 from tests.topology import routed
 
@@ -201,3 +201,14 @@ def located(desk: Desk, number: int) -> str:
     shown = desk.take().body
     assert isinstance(shown, list)
     return str(shown[number]["location"])
+
+
+def test_few_bindings_with_long_arguments_are_as_much_work_as_many(desk: Desk) -> None:
+    for number in range(3):
+        desk.vhost.bind_queue("q", "h", "", {"n": number, "a": "v" * (SLICE * ARGUMENTS // 2)})
+    desk.management.ask(request("GET", "/bindings?src=h&dstq=q&key="))
+    assert desk.said == []
+    desk.house.clock.advance(1)
+    shown = desk.take().body
+    assert isinstance(shown, list)
+    assert len(shown) == 3

@@ -9,7 +9,13 @@ import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.management.messages import Request, response
-from broker.adapters.amqp10.management.refusal import INTERNAL_ERROR, UNAVAILABLE, Refused, status_of
+from broker.adapters.amqp10.management.refusal import (
+    INTERNAL_ERROR,
+    NO_CONTENT,
+    UNAVAILABLE,
+    Refused,
+    status_of,
+)
 from broker.adapters.amqp10.management.targets import Target
 from broker.adapters.served import ServedConnection
 from broker.core.errors import BrokerError
@@ -25,12 +31,20 @@ _log = structlog.get_logger("amqpd.management")
 
 @final
 class Answer:
-    """A status and an encoded body. `durable`: it must not come before what was appended is on disk."""
+    """A status, and an encoded body in pieces, as it may be long.
 
-    def __init__(self, status: int, body: bytes = NULL_VALUE, durable: bool = False) -> None:
+    `durable`: it must not come before what was appended is on disk.
+    """
+
+    def __init__(self, status: int, body: list[bytes], durable: bool = False) -> None:
         self.status = status
         self.body = body
         self.durable = durable
+
+
+def no_content(durable: bool) -> Answer:
+    """It is done, and there is nothing to be said about it."""
+    return Answer(NO_CONTENT, [NULL_VALUE], durable)
 
 
 @final
@@ -86,7 +100,7 @@ class Asking:
             status=status,
             reason=text,
         )
-        return Answer(status, encode(text))
+        return Answer(status, [encode(text)])
 
 
 @final

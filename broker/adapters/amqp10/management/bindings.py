@@ -11,18 +11,20 @@ from mypy_extensions import i64
 
 from broker.adapters import topology
 from broker.adapters.access import EXCHANGE, QUEUE
-from broker.adapters.amqp10.management.asking import Answer, Asking
+from broker.adapters.amqp10.management.asking import Answer, Asking, no_content
 from broker.adapters.amqp10.management.bodies import arguments, fields_of, shown_arguments, text
-from broker.adapters.amqp10.management.refusal import BAD_REQUEST, NO_CONTENT, OK, Refused
+from broker.adapters.amqp10.management.refusal import BAD_REQUEST, OK, Refused
 from broker.adapters.amqp10.management.targets import Ends, location, named_binding, queried_ends
-from broker.core.binding import Binding, arguments_digest
+from broker.core.binding import Binding, digest_of
 from broker.core.errors import NotFound
 from broker.core.schedule import Alarm
-from protocol.amqp10.encoding import encode, encode_list
+from protocol.amqp10.constructors import LIST32
+from protocol.amqp10.encoding import encode
 
 PROPERTIES: Final = ("source", "destination_queue", "destination_exchange", "binding_key", "arguments")
-SLICE: Final = 100  # bindings that are looked at in one turn
-LOOK: Final[i64] = 20  # microseconds, to show one or to make a digest of its arguments
+SLICE: Final = 100  # bindings that are looked at in one turn, fewer of those with long arguments
+ARGUMENTS: Final = 100  # characters of the latter that count as a binding more
+LOOK: Final[i64] = 20  # microseconds, to look at one
 
 
 def bind(asking: Asking) -> Answer:
@@ -38,7 +40,7 @@ def bind(asking: Asking) -> Answer:
         topology.bind(asking.client, asking.virtual_host, kind, destination, source, key, arguments(fields))
     except NotFound as error:
         raise Refused(BAD_REQUEST, error.text) from None  # what the path names, the bindings, is there
-    return Answer(NO_CONTENT, durable=True)
+    return no_content(durable=True)
 
 
 def unbind(asking: Asking) -> Answer | None:
@@ -69,7 +71,7 @@ def _correct(asking: Asking, ends: Ends) -> None:
 
 def _unbound(asking: Asking, ends: Ends, key: str, having: dict[str, object]) -> Answer:
     topology.unbind(asking.client, asking.virtual_host, ends.kind, ends.destination, ends.source, key, having)
-    return Answer(NO_CONTENT, durable=True)
+    return no_content(durable=True)
 
 
 class _Walk(Alarm):
@@ -86,12 +88,15 @@ class _Walk(Alarm):
         """Go through the first ones; returns the answer if these are all. Raises Refused, BrokerError."""
         between = self._between
         schedule = self.asking.virtual_host.schedule
-        first = self._next
-        self._next = min(first + SLICE, len(between))
-        for binding in between[first : self._next]:
+        room = SLICE
+        while room > 0 and self._next < len(between):
+            binding = between[self._next]
             if self.ends.key is None or binding.routing_key == self.ends.key:
                 self.look(binding)
-        schedule.allowance.use(LOOK * (self._next - first))
+                room -= len(binding.key[1]) // ARGUMENTS
+            self._next += 1
+            room -= 1
+        schedule.allowance.use(LOOK * (SLICE - room))
         if self._next == len(between):
             return self.answer()
         schedule.set(self, schedule.now())
@@ -116,7 +121,9 @@ class _List(_Walk):
 
     def __init__(self, asking: Asking, ends: Ends) -> None:
         super().__init__(asking, ends)
-        self._shown: list[bytes] = []
+        self._shown: list[bytes] = []  # the latest, each encoded
+        self._pieces: list[bytes] = []  # those before them, many in each, so that the last turn is short
+        self._count = 0
 
     def look(self, binding: Binding) -> None:
         """Show one (_Walk)."""
@@ -132,10 +139,20 @@ class _List(_Walk):
                 }
             )
         )
+        if len(self._shown) == SLICE:
+            self._join()
 
     def answer(self) -> Answer:
         """Show all (_Walk)."""
-        return Answer(OK, encode_list(self._shown))
+        self._join()
+        size = 4 + sum(map(len, self._pieces))
+        head = bytes((LIST32,)) + size.to_bytes(4, "big") + self._count.to_bytes(4, "big")
+        return Answer(OK, [head, *self._pieces])
+
+    def _join(self) -> None:
+        self._pieces.append(b"".join(self._shown))
+        self._count += len(self._shown)
+        self._shown = []
 
 
 class _Removal(_Walk):
@@ -149,13 +166,13 @@ class _Removal(_Walk):
 
     def look(self, binding: Binding) -> None:
         """See whether it is this one (_Walk)."""
-        if arguments_digest(binding.arguments) == self._digest:
+        if digest_of(binding.key[1]) == self._digest:
             self._found = binding
 
     def answer(self) -> Answer:
         """Remove it, if there is such a one (_Walk)."""
         if self._found is None:
-            return Answer(NO_CONTENT)
+            return no_content(durable=False)
         return _unbound(self.asking, self.ends, self._key, self._found.arguments)
 
 

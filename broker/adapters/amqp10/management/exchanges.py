@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from broker.adapters import topology
-from broker.adapters.amqp10.management.asking import Answer, Asking
+from broker.adapters.amqp10.management.asking import Answer, Asking, no_content
 from broker.adapters.amqp10.management.bodies import arguments, fields_of, flag, text
 from broker.adapters.amqp10.management.queues import check_name
-from broker.adapters.amqp10.management.refusal import NO_CONTENT
 from broker.core.exchange import DIRECT
 
 PROPERTIES: Final = ("type", "durable", "auto_delete", "internal", "arguments")
@@ -29,10 +28,10 @@ def declare(asking: Asking) -> Answer:
         flag(fields, "internal", False),
         arguments(fields),
     )
-    return Answer(NO_CONTENT, durable=exchange.durable)
+    return no_content(exchange.durable)
 
 
 def delete(asking: Asking) -> Answer:
     """Delete an exchange; one that is absent is deleted already. Raises Refused, BrokerError."""
     durable = topology.delete_exchange(asking.client, asking.virtual_host, asking.target.name())
-    return Answer(NO_CONTENT, durable=durable)
+    return no_content(durable)

@@ -18,6 +18,7 @@ REQUEST_BYTES_MAX: Final = 32768  # to decode one takes milliseconds
 HERE: Final = "$me"  # what a request replies to: the other link of the pair
 
 _VERSION: Final = encode_described(APPLICATION_PROPERTIES, encode({"http:response": "1.1"}))
+_VALUE: Final = encode_described(AMQP_VALUE, b"")  # what stands in front of a body
 
 
 @final
@@ -110,8 +111,8 @@ class _Found:
         return b"".join([value for value in values if isinstance(value, bytes)])
 
 
-def response(status: int, message_id: bytes, body: bytes) -> bytes:
+def response(status: int, message_id: bytes, body: list[bytes]) -> bytes:
     """The sections of the response to the request with that encoded message-id; `body` is encoded too."""
     absent = NULL_VALUE
     fields = [absent, absent, absent, encode(str(status)), absent, message_id]
-    return composite(PROPERTIES, fields) + _VERSION + encode_described(AMQP_VALUE, body)
+    return b"".join([composite(PROPERTIES, fields), _VERSION, _VALUE, *body])

@@ -44,7 +44,7 @@ def declare(asking: Asking) -> Answer:
         flag(fields, "auto_delete", False),
         arguments(fields),
     )
-    return Answer(CREATED if is_new else OK, encode(_shown(asking, queue)), queue.durable)
+    return Answer(CREATED if is_new else OK, [encode(_shown(asking, queue))], queue.durable)
 
 
 def show(asking: Asking) -> Answer:
@@ -55,7 +55,7 @@ def show(asking: Asking) -> Answer:
     if queue is None:
         raise NotFound(f"queue '{name}' in vhost '{asking.virtual_host.name}' not found")
     touch(queue)
-    return Answer(OK, encode(_shown(asking, queue)))
+    return Answer(OK, [encode(_shown(asking, queue))])
 
 
 def delete(asking: Asking) -> Answer:
@@ -89,8 +89,8 @@ def _purged(purge: Purge) -> Answer:
     return Answer(OK, _counted(int(purge.dropped)), purge.queue.logged)
 
 
-def _counted(messages: int) -> bytes:
-    return encode({"message_count": Ulong(messages)})
+def _counted(messages: int) -> list[bytes]:
+    return [encode({"message_count": Ulong(messages)})]
 
 
 def _shown(asking: Asking, queue: Queue) -> dict[object, object]:

@@ -4,7 +4,7 @@ from typing import Final, final
 
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.amqp10.management.refusal import BAD_REQUEST, Refused
-from broker.core.binding import Binding, arguments_digest
+from broker.core.binding import Binding, digest_of
 from protocol.amqp10.addresses import AddressError, quote, unquote
 
 _KINDS: Final = {"dstq": QUEUE, "dste": EXCHANGE}
@@ -68,7 +68,7 @@ def location(binding: Binding) -> str:
     kind = "dstq" if binding.queue is not None else "dste"
     return (
         f"/bindings/src={quote(binding.source.name)};{kind}={quote(binding.destination_name)}"
-        f";key={quote(binding.routing_key)};args={arguments_digest(binding.arguments)}"
+        f";key={quote(binding.routing_key)};args={digest_of(binding.key[1])}"
     )
 
 
