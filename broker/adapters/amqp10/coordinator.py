@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.gathering import Gathering
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.transactions import Transaction10
 from broker.core.allowance import METHOD
@@ -13,8 +14,6 @@ from broker.core.errors import BrokerError
 from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.composites import Declare, Discharge
 from protocol.amqp10.conditions import (
-    INVALID_FIELD,
-    MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
@@ -51,9 +50,7 @@ class CoordinatorLink(Link10):
         super().__init__(session, name, handle, True, count)
         self.outcomes = outcomes
         self.open_count: i64 = 0
-        self._parts: list[bytes] = []
-        self._size: i64 = 0
-        self._id: i64 = NONE
+        self._gathering = Gathering(self.credit, BYTES_MAX)
 
     def on_flow(self, flow: Flow) -> None:
         """The controller says how far it is (Link10)."""
@@ -95,39 +92,21 @@ class CoordinatorLink(Link10):
         connection.end_turn()
 
     def _take(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        if self._id == NONE:
-            if transfer.delivery_id == NONE:
-                raise PeerError(INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
-            self.credit.use()
-            self._id = transfer.delivery_id
-        if transfer.aborted:
-            self._forget()
+        gathering = self._gathering
+        message = gathering.take(transfer, data, end)
+        if message is None:
             return
-        self._size += end - transfer.payload
-        if self._size > BYTES_MAX:
-            text = f"a message of more than {BYTES_MAX} bytes to a coordinator"
-            raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
-        self._parts.append(data[transfer.payload : end])
-        if transfer.more:
-            return
-        payload, delivery_id = b"".join(self._parts), self._id
-        self._forget()
-        if transfer.settled:
+        if gathering.settled:
             raise PeerError(NOT_ALLOWED, "a message to a coordinator is settled, and needs an answer")
         self.session.vhost.schedule.allowance.use(METHOD)
-        asked = _asked(payload)
+        asked = _asked(message)
         if isinstance(asked, Declare):
-            self._declare(asked, delivery_id)
+            self._declare(asked, gathering.delivery_id)
         elif isinstance(asked, Discharge):
-            self._discharge(asked, delivery_id)
+            self._discharge(asked, gathering.delivery_id)
         else:
             raise DecodeError("a message to a coordinator is neither declare nor discharge")
         self.top_up()
-
-    def _forget(self) -> None:
-        self._parts = []
-        self._size = 0
-        self._id = NONE
 
     def _declare(self, asked: Declare, delivery_id: i64) -> None:
         """Begin a transaction. [amqp-1.0 4.2]"""

@@ -17,11 +17,13 @@ from broker.core.ports import DurableWaiter
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import INTERNAL_ERROR
 from protocol.amqp10.performatives import Attach, Detach
+from protocol.amqp10.types import Symbol
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
 
 NAME_CHARACTERS_MAX: Final = 512
+PAIRED: Final = Symbol("paired")  # two links of one name are one
 
 
 def answer_to(attach: Attach) -> Attach:
@@ -32,6 +34,7 @@ def answer_to(attach: Attach) -> Attach:
         role=not attach.role,
         snd_settle_mode=attach.snd_settle_mode,
         rcv_settle_mode=attach.rcv_settle_mode,
+        properties={PAIRED: True} if attach.properties and attach.properties.get(PAIRED) is True else None,
     )
 
 

@@ -21,6 +21,9 @@ from broker.adapters.amqp10.filters import CAPABILITIES as FILTERS
 from broker.adapters.amqp10.filters import filters_of
 from broker.adapters.amqp10.incoming import SETTLED, UNSETTLED, IncomingLink
 from broker.adapters.amqp10.leases import lease_of
+from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.managing import BYTES_MAX as REQUEST_BYTES_MAX
+from broker.adapters.amqp10.managing import RequestLink, ResponseLink, pair_of
 from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.refusing import condition_of
@@ -36,7 +39,6 @@ from protocol.amqp10.addresses import AddressError, node_of
 from protocol.amqp10.composites import Coordinator, Modified, Released, Source, Target
 from protocol.amqp10.conditions import (
     INVALID_FIELD,
-    NOT_IMPLEMENTED,
     PeerError,
 )
 from protocol.amqp10.performatives import Attach
@@ -98,7 +100,12 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     node = node_of(address)
     exchange, key = None, None
     if node.kind == addresses.MANAGEMENT:
-        raise PeerError(NOT_IMPLEMENTED, "there is no management node yet")
+        requests = RequestLink(
+            session, pair_of(session, attach.name), attach.name, attach.handle, attach.initial_delivery_count
+        )
+        _manage(requests, attach)
+        requests.top_up()
+        return
     if node.kind != addresses.ANONYMOUS:
         exchange, key = place(session.vhost, node, () if target is None else target.capabilities)
         session.peer.routes.find(exchange, key or "")
@@ -126,6 +133,20 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     answer.max_message_size = size_max
     establish(session, link, answer)
     link.top_up()  # at once: deliveries may be right behind the attach
+
+
+def _manage(link: Link10, attach: Attach) -> None:
+    """Answer the attach of a link to the node of management."""
+    answer = answer_to(attach)
+    answer.rcv_settle_mode = 0
+    answer.source = attach.source if attach.source is not None else Source()
+    answer.target = attach.target if isinstance(attach.target, Target) else Target()
+    if link.receives:
+        answer.max_message_size = REQUEST_BYTES_MAX
+    else:
+        answer.snd_settle_mode = SETTLED
+        answer.initial_delivery_count = 0
+    establish(link.session, link, answer)
 
 
 def _coordinate(session: Session10, attach: Attach, count: i64) -> None:
@@ -161,6 +182,10 @@ def _send_to(session: Session10, attach: Attach) -> None:
     mode = None if source is None else source.distribution_mode
     if mode is not None and mode not in (MOVE, COPY):
         raise PeerError(INVALID_FIELD, f"distribution-mode '{mode}' is neither move nor copy")
+    if source is not None and not source.dynamic and node_of(source.address).kind == addresses.MANAGEMENT:
+        pair = pair_of(session, attach.name)
+        _manage(ResponseLink(session, pair, attach.name, attach.handle), attach)
+        return
     priority = _priority(attach)
     vhost = session.vhost
     filters = filters_of(None if source is None else source.filter, vhost.schedule.date)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SESSIONS_MAX: Final = 255  # the highest channel
 CONTAINER_CHARACTERS_MAX: Final = 255
 DESCRIPTION_BYTES_MAX: Final = 300  # of an error: it fits the smallest frame
-CAPABILITIES: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "DELAYED_DELIVERY", CAPABILITY)
+CAPABILITIES: Final = ("ANONYMOUS-RELAY", "LINK_PAIR_V1_0", "SHARED-SUBS", "DELAYED_DELIVERY", CAPABILITY)
 VHOST_PREFIX: Final = "vhost:"
 DEFAULT_VHOST: Final = "/"
 REFUSED: Final = Symbol("amqp:connection-establishment-failed")

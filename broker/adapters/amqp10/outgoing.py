@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.sender import Sender
 from broker.adapters.amqp10.sending import cut
 from broker.adapters.amqp10.settling import held_by
 from broker.adapters.amqp10.target import Target10
 from broker.auth.terms import READ
 from broker.core.queue import Queue
-from protocol.amqp10.conditions import NOT_ALLOWED, UNAUTHORIZED_ACCESS, PeerError
+from protocol.amqp10.conditions import UNAUTHORIZED_ACCESS, PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode
 from protocol.amqp10.flows import Flow
-from protocol.amqp10.outgoing import SplitTransfer, TransferTemplate
-from protocol.amqp10.transfers import Transfer
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
@@ -27,23 +25,20 @@ _TXN_ID: Final = "txn-id"
 
 
 @final
-class OutgoingLink(Link10):
+class OutgoingLink(Sender):
     """The sending end of a link, from one queue.
 
     `settled`: deliveries are sent settled. `second`: the receiver settles after this side. `default`: the
     outcome of what the receiver has not settled. `size_max`: bytes that a message may have, 0: any number.
-    `sending`: the delivery of which the peer has some frames, and not all.
     """
 
     def __init__(
         self, session: Session10, name: str, handle: i64, settled: bool, second: bool, size_max: i64
     ) -> None:
-        super().__init__(session, name, handle, False, 0)
+        super().__init__(session, name, handle)
         self.settled = settled
         self.second = second
         self.size_max = size_max
-        self.template = TransferTemplate(session.channel, handle, session.peer.frame_max)
-        self.sending: SplitTransfer | None = None
         self.transaction: Transaction10 | None = None  # that its deliveries are acquired in
         self.target = Target10(self)
 
@@ -74,10 +69,11 @@ class OutgoingLink(Link10):
         txn_id = properties.get(_TXN_ID) if isinstance(properties, dict) else None
         return self.session.peer.transactions.find(txn_id) if isinstance(txn_id, bytes) else None
 
-    def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
-        """It is not for the receiver to send. [amqp-1.0 2.6.12]"""
-        if not self.leaving:
-            self.detach(NOT_ALLOWED, f"transfer on link '{self.name}', of which the peer is the receiver")
+    def sent_on(self) -> None:
+        """The next delivery may go out if this one has (Sender)."""
+        if self.sending is None:
+            self.target.end_drain()
+        self.target.update()
 
     # -- what is said to it
 

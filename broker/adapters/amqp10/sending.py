@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from broker.adapters.amqp10.outgoing import OutgoingLink
+    from broker.adapters.amqp10.sender import Sender
     from broker.adapters.amqp10.session import Session10
 
 STEP_BYTES: Final[i64] = 2097152  # then others have their turn
 
 
-def send_on(session: Session10, link: OutgoingLink) -> None:
+def send_on(session: Session10, link: Sender) -> None:
     """Send of a delivery what the peer takes now; the rest follows when it takes more."""
     connection = session.peer
     sending = link.sending
@@ -28,13 +28,12 @@ def send_on(session: Session10, link: OutgoingLink) -> None:
         session.sent()
     if sending is None:
         session.sending.pop(link, None)
-        link.target.end_drain()
     else:
         session.sending[link] = None
         if session.outgoing.left > 0:
             connection.full = True
             connection.schedule()
-    link.target.update()
+    link.sent_on()
 
 
 def send_all_on(session: Session10) -> None:
@@ -43,7 +42,7 @@ def send_all_on(session: Session10) -> None:
         send_on(session, link)
 
 
-def cut(session: Session10, link: OutgoingLink) -> None:
+def cut(session: Session10, link: Sender) -> None:
     """Take back the delivery that is on its way, as its link ends."""
     sending = link.sending
     link.sending = None

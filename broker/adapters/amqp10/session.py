@@ -12,6 +12,7 @@ from broker.adapters.amqp10.leases import SessionLeases
 from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.linking import attach_link
+from broker.adapters.amqp10.managing import Pair
 from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.owed import Owed
 from broker.adapters.amqp10.settling import settle
@@ -39,7 +40,7 @@ from protocol.amqp10.windows import IncomingWindow, OutgoingWindow
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
-    from broker.adapters.amqp10.outgoing import OutgoingLink
+    from broker.adapters.amqp10.sender import Sender
     from broker.core.vhost import VirtualHost
 
 LINKS_MAX: Final = 255  # the highest handle
@@ -72,7 +73,8 @@ class Session10(Session):
         self.owed = Owed(self)
         self.halves = Halves()
         self.lifetimes: dict[Lifetime, None] = {}  # that links have left behind
-        self.sending: dict[OutgoingLink, None] = {}
+        self.sending: dict[Sender, None] = {}
+        self.pairs: dict[str, Pair] = {}  # of links to the node of management, by their names
         self.ending = False  # the peer has been told, and its own end is to come
         self.gone = False  # it holds nothing any more
         self.leases: SessionLeases | None = None
