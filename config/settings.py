@@ -170,6 +170,16 @@ class Settings(BaseModel):
         description="Seconds between heartbeats that clients are asked for; 0 asks for none.",
         json_schema_extra={"allowed": "0 to 65535"},
     )
+    compat_product: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
+        default=None,
+        description="What clients of AMQP 1.0 are told that the broker is; some talk to RabbitMQ only.",
+        json_schema_extra={"allowed": "a name"},
+    )
+    compat_version: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
+        default=None,
+        description="Its version; clients of RabbitMQ may ask for 4.0.0 or later.",
+        json_schema_extra={"allowed": "a version"},
+    )
     handshake_timeout_s: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=3600)] = Field(
         default=10,
         description="Seconds that a new connection may take until it is open.",

@@ -102,6 +102,7 @@ class Server:
             "information": "Apache-2.0",
             "capabilities": dict.fromkeys(CAPABILITIES, True),
         }
+        self.said = {name: str(self.properties[name]) for name in ("product", "version", "platform")}
 
 
 CAPABILITIES = (

@@ -77,7 +77,7 @@ def refuse(connection: Connection10) -> None:
 def say_open(connection: Connection10, properties: dict[str, object]) -> None:
     """Say what the broker is and what it allows, and no more of the former than the peer's frames hold."""
     server = connection.server
-    known = {Symbol(name): server.properties[name] for name in ("product", "version", "platform")}
+    known: dict[str, object] = {Symbol(name): value for name, value in server.said.items()}
     heartbeat: int = server.heartbeat
     frame_max: int = max(server.frame_max, FRAME_MAX_MIN)
     said = Open(
