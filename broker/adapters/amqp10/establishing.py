@@ -15,7 +15,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError
 from broker.core.ports import DurableWaiter
 from protocol.amqp10.composites import Error
-from protocol.amqp10.conditions import INTERNAL_ERROR
+from protocol.amqp10.conditions import INTERNAL_ERROR, PeerError
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Symbol
 
@@ -70,7 +70,8 @@ class Waiting(DurableWaiter):
             try:
                 self.attach()
             except BrokerError as error:
-                refuse(session, self._answer, condition_of(error), error.text, answered=True)
+                why = PeerError(condition_of(error), error.text)
+                refuse(session, self._answer, why, answered=True)
             session.peer.release(HELD_FOR_REPLY)
 
     def on_store_failed(self, reason: str) -> None:
@@ -88,7 +89,7 @@ def establish(session: Session10, link: Link10, answer: Attach) -> None:
     session.say(answer)
 
 
-def refuse(session: Session10, attach: Attach, condition: str, text: str, *, answered: bool = False) -> None:
+def refuse(session: Session10, attach: Attach, why: PeerError, *, answered: bool = False) -> None:
     """Answer an attach without a terminus of this side, and detach at once. [amqp-1.0 2.6.3]
 
     `answered`: `attach` is the answer already.
@@ -102,5 +103,5 @@ def refuse(session: Session10, attach: Attach, condition: str, text: str, *, ans
     link = Link10(session, answer.name, attach.handle, answer.role, attach.initial_delivery_count or 0)
     link.leaving = True
     session.links[attach.handle] = link
-    error = Error(condition=condition, description=shortened(text))
+    error = Error(condition=why.condition, description=shortened(why.text), info=why.info)
     session.say(Detach(handle=attach.handle, closed=True, error=error))

@@ -74,11 +74,11 @@ def attach_link(session: Session10, attach: Attach) -> None:
         else:
             _receive_from(session, attach)
     except PeerError as error:
-        refuse(session, attach, error.condition, error.text)
+        refuse(session, attach, error)
     except AddressError as error:
-        refuse(session, attach, INVALID_FIELD, str(error))
+        refuse(session, attach, PeerError(INVALID_FIELD, str(error)))
     except BrokerError as error:
-        refuse(session, attach, condition_of(error), error.text)
+        refuse(session, attach, PeerError(condition_of(error), error.text))
 
 
 # ---- the peer sends
