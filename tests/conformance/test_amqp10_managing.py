@@ -1,0 +1,124 @@
+"""The pair of links to the node of management, and connections that want to be the only one."""
+
+import pytest
+
+from protocol.amqp10.composites import Source, Target
+from protocol.amqp10.performatives import Attach, Flow
+from protocol.amqp10.types import Symbol, Uint
+from tests.management10 import request
+from tests.peer10 import Meet, Peer10
+from tests.peer_session10 import PeerSession10
+
+PAIRED: dict[str, object] = {Symbol("paired"): True}
+SOLE = (Symbol("sole-connection-for-container"),)
+POLICY = Symbol("sole-connection-enforcement-policy")
+
+
+def pair(session: PeerSession10, responses_first: bool, credit: int = 10) -> None:
+    """Attach both links: 0 for requests, 1 for responses."""
+    node = "/management"
+    requests = Attach(
+        name="pair",
+        handle=0,
+        role=False,
+        snd_settle_mode=1,
+        source=Source(address=node),
+        target=Target(address=node),
+        initial_delivery_count=0,
+        properties=PAIRED,
+    )
+    responses = Attach(
+        name="pair",
+        handle=1,
+        role=True,
+        snd_settle_mode=1,
+        source=Source(address=node),
+        target=Target(address=node),
+        properties=PAIRED,
+    )
+    for attach in (responses, requests) if responses_first else (requests, responses):
+        session.write(attach)
+        answer = session.expect(Attach)
+        assert (answer.handle, answer.role) == (attach.handle, not attach.role)
+        assert answer.properties == PAIRED
+        if attach is requests:
+            assert session.expect(Flow).link_credit == 100
+    session.allow(1, credit)
+
+
+@pytest.mark.spec("linkpair-1.0", "2")
+@pytest.mark.parametrize("responses_first", [True, False])
+def test_requests_are_answered_on_the_other_link(
+    session: PeerSession10, responses_first: bool, name: str
+) -> None:
+    pair(session, responses_first)
+    queue = f"/queues/{name}"
+    asked = [request("PUT", queue, {"durable": False}), request("GET", queue), request("DELETE", queue)]
+    for number, each in enumerate(asked):
+        session.transfer(0, each, number, settled=True)
+    for status in (b"201", b"200", b"200"):
+        response = session.delivery(1)
+        assert response.settled
+        assert status in response.payload
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.7")
+def test_responses_wait_for_credit(session: PeerSession10) -> None:
+    pair(session, responses_first=True, credit=0)
+    for number in range(3):
+        session.transfer(0, request("GET", "/queues/none"), number, settled=True)
+    session.expect_silence()
+    session.allow(1, 2)
+    assert b"404" in session.delivery(1).payload
+    assert b"404" in session.delivery(1).payload
+    session.expect_silence()
+    session.allow(1, 1, count=2)
+    assert b"404" in session.delivery(1).payload
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.14")
+def test_a_response_that_is_longer_than_a_frame(meet: Meet, name: str) -> None:
+    peer = meet()
+    peer.open(max_frame_size=512)
+    session = PeerSession10(peer)
+    pair(session, responses_first=False)
+    queue = f"/queues/{name}"
+    arguments = {f"x-own-{number}": "a" * 40 for number in range(40)}
+    session.transfer(0, request("PUT", queue, {"durable": False, "arguments": arguments}), 0, settled=True)
+    assert b"201" in session.delivery(1).payload
+    session.transfer(0, request("GET", queue), 1, settled=True)
+    shown = session.delivery(1)
+    assert shown.frames > 2
+    assert b"x-own-39" in shown.payload
+    session.transfer(0, request("DELETE", queue), 2, settled=True)
+    assert b"200" in session.delivery(1).payload
+
+
+def sole(meet: Meet, container: str, policy: int | None = None) -> Peer10:
+    """A connection that wants to be the only one of its container."""
+    peer = meet()
+    properties = None if policy is None else {POLICY: Uint(policy)}
+    peer.open(container_id=container, desired_capabilities=SOLE, properties=properties)
+    return peer
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+@pytest.mark.parametrize("policy", [None, 0])
+def test_another_connection_of_the_container_is_refused(meet: Meet, name: str, policy: int | None) -> None:
+    first = sole(meet, name)
+    second = sole(meet, name, policy)
+    refused = second.expect_close("amqp:invalid-field")
+    assert refused.error is not None
+    assert refused.error.info == {"invalid-field": "container-id"}
+    PeerSession10(first).end()
+    PeerSession10(sole(meet, name + " other")).end()
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+def test_a_connection_of_the_container_gives_its_place(meet: Meet, name: str) -> None:
+    first = sole(meet, name)
+    second = sole(meet, name, 1)
+    closed = first.expect_close("amqp:resource-locked")
+    assert closed.error is not None
+    assert closed.error.info == {"sole-connection-enforcement": True}
+    PeerSession10(second).end()

@@ -1,0 +1,187 @@
+"""Transactions over AMQP 1.0, frame by frame."""
+
+import pytest
+
+from protocol.amqp10.composing import encode_composite
+from protocol.amqp10.composites import (
+    Accepted,
+    Coordinator,
+    Declare,
+    Declared,
+    Discharge,
+    Rejected,
+    Released,
+    Source,
+    TransactionalState,
+)
+from protocol.amqp10.performatives import Attach, Flow
+from protocol.amqp10.types import Composite, Symbol
+from tests.amqp10_values import described
+from tests.contents10 import bare10
+from tests.peer_channel import PeerChannel
+from tests.peer_session10 import Begins, PeerSession10
+
+CONTROLLER = 9
+
+
+class Controller:
+    """The link to the coordinator in one session, whose deliveries count on from 1000."""
+
+    def __init__(self, session: PeerSession10, **source: object) -> None:
+        self.session = session
+        self._next = 1000
+        session.write(
+            Attach(
+                name="controller",
+                handle=CONTROLLER,
+                role=False,
+                source=Source(**source),  # type: ignore[arg-type]
+                target=Coordinator(),
+                initial_delivery_count=0,
+            )
+        )
+        answer = session.expect(Attach)
+        assert isinstance(answer.target, Coordinator)
+        assert "amqp:multi-txns-per-ssn" in answer.target.capabilities
+        assert (session.expect(Flow).link_credit or 0) >= 10
+
+    def ask(self, asked: Composite) -> object:
+        """What becomes of a message to the coordinator."""
+        number = self._next
+        self._next += 1
+        self.session.transfer(CONTROLLER, described(0x77, encode_composite(asked)), number)
+        return self.session.outcome(number)
+
+    def declare(self) -> bytes:
+        """A new transaction."""
+        state = self.ask(Declare())
+        assert isinstance(state, Declared)
+        return state.txn_id
+
+    def commit(self, txn_id: bytes) -> None:
+        """It happens."""
+        assert self.ask(Discharge(txn_id=txn_id)) == Accepted()
+
+    def roll_back(self, txn_id: bytes) -> None:
+        """It does not."""
+        assert self.ask(Discharge(txn_id=txn_id, fail=True)) == Accepted()
+
+
+def condition(state: object) -> str | None:
+    """Why something was rejected."""
+    assert isinstance(state, Rejected), state
+    return None if state.error is None else state.error.condition
+
+
+def within(txn_id: bytes, outcome: object = None) -> TransactionalState:
+    """The state of a delivery in a transaction."""
+    return TransactionalState(txn_id=txn_id, outcome=outcome)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("amqp-1.0", "4.4.1")
+def test_what_is_posted_is_there_when_it_is_committed(session: PeerSession10, node: str) -> None:
+    controller = Controller(session)
+    session.sends(node, 0)
+    one, other = controller.declare(), controller.declare()
+    session.transfer(0, bare10(body=b"\0Su\xa0\x03one"), 0, state=within(one))
+    assert session.outcome(0) == within(one, Accepted())
+    session.transfer(0, bare10(body=b"\0Su\xa0\x05other"), 1, state=within(other))
+    assert session.outcome(1) == within(other, Accepted())
+    session.receives(node, 1, 10)
+    session.expect_silence()
+    controller.roll_back(one)
+    controller.commit(other)
+    assert session.delivery(1).payload.endswith(b"other")
+    session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "4.3")
+def test_an_unknown_transaction_is_told(session: PeerSession10, node: str) -> None:
+    controller = Controller(session)
+    assert condition(controller.ask(Discharge(txn_id=b"none"))) == "amqp:transaction:unknown-id"
+    session.sends(node, 0)
+    session.transfer(0, None, 0, state=within(b"none"))
+    session.expect_detach(0, "amqp:transaction:unknown-id")
+    txn_id = controller.declare()
+    controller.commit(txn_id)
+    assert condition(controller.ask(Discharge(txn_id=txn_id))) == "amqp:transaction:unknown-id"
+
+
+@pytest.mark.spec("amqp-1.0", "4.3")
+def test_a_controller_without_rejected_loses_its_link(session: PeerSession10) -> None:
+    controller = Controller(session, outcomes=(Symbol("amqp:accepted:list"), Symbol("amqp:declared:list")))
+    session.transfer(CONTROLLER, described(0x77, encode_composite(Discharge(txn_id=b"none"))), 1)
+    session.expect_detach(CONTROLLER, "amqp:transaction:unknown-id")
+    assert controller.session is session
+
+
+@pytest.mark.spec("amqp-1.0", "4.4.2")
+def test_what_is_retired_comes_back_when_it_is_rolled_back(session: PeerSession10, node: str) -> None:
+    controller = Controller(session)
+    session.sends(node, 0)
+    session.publish(0, 2)
+    session.receives(node, 1, 2)
+    first, second = session.delivery(1), session.delivery(1)
+    txn_id = controller.declare()
+    session.settle(first.id, state=within(txn_id, Accepted()))
+    controller.roll_back(txn_id)
+    session.allow(1, 1, count=2)
+    again = session.delivery(1)
+    assert again.payload.endswith(first.payload[-8:])
+    txn_id = controller.declare()
+    session.settle(second.id, state=within(txn_id, Accepted()))
+    session.settle(again.id, state=within(txn_id, Accepted()))
+    controller.commit(txn_id)
+    session.allow(1, 1, count=3)
+    session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "4.4.2")
+def test_an_unsettled_delivery_stays_with_its_receiver_after_a_rollback(
+    session: PeerSession10, node: str
+) -> None:
+    controller = Controller(session)
+    session.sends(node, 0)
+    session.publish(0, 1)
+    session.receives(node, 1, 5)
+    delivery = session.delivery(1)
+    txn_id = controller.declare()
+    session.settle(delivery.id, state=within(txn_id, Accepted()), settled=False)
+    controller.roll_back(txn_id)
+    session.settle(delivery.id, state=Released())
+    assert session.delivery(1).id == delivery.id + 1
+
+
+@pytest.mark.spec("amqp-1.0", "4.3")
+def test_a_transaction_ends_with_its_controller(
+    begin: Begins, session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
+    controller = Controller(session)
+    session.sends(node, 0)
+    txn_id = controller.declare()
+    session.transfer(0, None, 0, state=within(txn_id))
+    assert session.outcome(0) == within(txn_id, Accepted())
+    session.detach(CONTROLLER)
+    again = Controller(session)
+    assert condition(again.ask(Discharge(txn_id=txn_id))) == "amqp:transaction:unknown-id"
+    other = begin()
+    other.receives(node, 0, 1)
+    other.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "4.4.1")
+def test_a_settled_message_that_goes_nowhere_dooms_its_transaction(
+    session: PeerSession10, channel: PeerChannel
+) -> None:
+    controller = Controller(session)
+    session.sends(None, 0)
+    txn_id = controller.declare()
+    session.transfer(0, bare10(to="/queues/nowhere"), 0, state=within(txn_id), settled=True)
+    assert condition(controller.ask(Discharge(txn_id=txn_id))) == "amqp:transaction:rollback"
+
+
+@pytest.mark.spec("amqp-1.0", "4.5.1")
+def test_a_coordinator_does_not_guess(session: PeerSession10) -> None:
+    Controller(session)
+    session.transfer(CONTROLLER, described(0x77, b"\x41"), 1)
+    session.expect_detach(CONTROLLER, "amqp:decode-error")
