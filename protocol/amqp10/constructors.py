@@ -69,39 +69,14 @@ def value_end(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
 
     Raises DecodeError if it does not end by `end`; `what` and `field` say in it whose value this is.
     """
-    pending: i64 = 1
-    while pending > 0:
-        if p >= end:
-            raise truncated(what, field)
-        kind: i64 = _KIND[data[p]]
-        p += 1
-        if kind < _SIZE8:
-            p += kind
-        elif kind == _SIZE8:
-            if p >= end:
-                raise truncated(what, field)
-            p += 1 + data[p]
-        elif kind == _SIZE32:
-            size: int = read_i32_be(data, p) if end - p >= 4 else -1
-            if size < 0:
-                raise truncated(what, field)
-            p += 4 + size
-        elif kind == _DESCRIBED:
-            pending += 2
-            if pending > DEPTH_MAX:
-                raise DecodeError(
-                    f"{_place(what, field)}: more than {DEPTH_MAX} descriptors inside each other"
-                )
-        else:
-            raise undefined(data[p - 1], what, field)
-        pending -= 1
-    if p > end:
+    reach = value_reach(data, p, end, what, field)
+    if reach == NONE or reach > end:
         raise truncated(what, field)
-    return p
+    return reach
 
 
-def value_reach(data: bytes, p: i64, end: i64, what: str) -> i64:
-    """As `value_end` of a value that goes on behind `end`; NONE if what is there does not tell.
+def value_reach(data: bytes, p: i64, end: i64, what: str, field: str = "") -> i64:
+    """As `value_end`, of a value that may go on behind `end`; NONE if what is there does not tell how far.
 
     Raises DecodeError for what is no value.
     """
@@ -122,14 +97,16 @@ def value_reach(data: bytes, p: i64, end: i64, what: str) -> i64:
                 return NONE
             size: int = read_i32_be(data, p)
             if size < 0:
-                raise truncated(what)
+                raise truncated(what, field)
             p += 4 + size
         elif kind == _DESCRIBED:
             pending += 2
             if pending > DEPTH_MAX:
-                raise DecodeError(f"{what}: more than {DEPTH_MAX} descriptors inside each other")
+                raise DecodeError(
+                    f"{_place(what, field)}: more than {DEPTH_MAX} descriptors inside each other"
+                )
         else:
-            raise undefined(data[p - 1], what)
+            raise undefined(data[p - 1], what, field)
         pending -= 1
     return p
 
