@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
 
 CREDIT: Final[i64] = 100  # requests that may wait for their responses
-BYTES_MAX: Final = 1048576  # of a request
+BYTES_MAX: Final = 65536  # of a request; one that is too long is answered, a little more ends the link
 
 
 @final
