@@ -21,6 +21,7 @@ from protocol.amqp10 import descriptors as d
 from protocol.amqp10.conditions import TRANSACTION_UNKNOWN_ID
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE, modified, rejected
+from protocol.amqp10.serials import distance
 from protocol.amqp10.states import DeliveryState
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def settle(session: Session10, said: Disposition) -> None:
     """Take the disposition of a receiver; deliveries that are not known are none of its business."""
     state = said.state
     unsettled = session.unsettled
-    first = session.number_of(said.first)
     last = session.number_of(said.last)
+    first = last - distance(said.first, said.last)  # which may be far from any that there is
     code: i64 = d.RECEIVED if state is None else state.code
     if code == d.TRANSACTIONAL_STATE and state is not None:
         _retire(session, said, state, first, last)

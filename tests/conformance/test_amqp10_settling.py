@@ -1,0 +1,273 @@
+"""AMQP 1.0: who settles deliveries, when, and how many at once. [amqp-1.0 2.6.12, 2.7.6, 2.8.2, 2.8.3]"""
+
+import pytest
+
+from protocol.amqp10.composites import Accepted, DeliveryState, Modified, Received, Rejected, Released
+from protocol.amqp10.performatives import Disposition, Flow
+from tests.contents10 import bare10
+from tests.peer_channel import PeerChannel
+from tests.peer_session10 import LAST, Begins, PeerSession10
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
+HALF = 0x80000000
+
+
+@pytest.fixture
+def full(channel: PeerChannel, node: str) -> str:
+    """A queue with ten messages."""
+    for number in range(10):
+        channel.publish(b"%d" % number, node)
+    assert channel.counts(node)[0] == 10
+    return node
+
+
+def left(session: PeerSession10, channel: PeerChannel, queue: str) -> int:
+    """How many messages come back when the link is detached."""
+    session.detach(0)
+    return channel.counts(queue)[0]
+
+
+@pytest.mark.spec("amqp-1.0", "2.8.3")
+@pytest.mark.parametrize("mode", [0, 1], ids=["first", "second"])
+@pytest.mark.parametrize("state", [Accepted(), Rejected(), Released(), Modified(delivery_failed=True)])
+def test_who_does_not_settle_is_told_when_it_is_done(
+    session: PeerSession10, full: str, mode: int, state: DeliveryState
+) -> None:
+    session.receives(full, 0, 1, rcv_settle_mode=mode)
+    assert session.delivery().settled is False
+    session.settle(0, state=state, settled=False)
+    said = session.expect(Disposition)
+    assert (said.role, said.first, said.last, said.settled) == (False, 0, 0, True)
+    assert type(said.state) is type(state)
+    session.settle(0, state=state)  # which it knows
+    session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.12")
+def test_who_settles_hears_nothing(session: PeerSession10, channel: PeerChannel, full: str) -> None:
+    session.receives(full, 0, 10)
+    assert [session.delivery().id for _ in range(10)] == list(range(10))
+    session.settle(0, 4)
+    session.settle(7)
+    session.expect_silence()
+    assert left(session, channel, full) == 4
+
+
+@pytest.mark.spec("amqp-1.0", "3.4.1")
+def test_a_state_that_is_not_the_last_one(session: PeerSession10, channel: PeerChannel, full: str) -> None:
+    session.receives(full, 0, 1)
+    session.delivery()
+    session.settle(0, state=Received(section_number=0, section_offset=0), settled=False)
+    session.write(Disposition(role=True, first=0))
+    session.expect_silence()
+    session.settle(0)
+    assert left(session, channel, full) == 9
+
+
+@pytest.mark.spec("amqp-1.0", "2.8.2")
+def test_deliveries_that_are_settled_before_they_come(
+    session: PeerSession10, channel: PeerChannel, full: str
+) -> None:
+    session.receives(full, 0, 4, snd_settle_mode=1)
+    assert all(session.delivery().settled for _ in range(4))
+    session.settle(0, 3, Released())
+    session.expect_silence()
+    assert left(session, channel, full) == 6
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.12")
+def test_settled_without_a_state_is_the_default_outcome(
+    session: PeerSession10, channel: PeerChannel, full: str
+) -> None:
+    session.receives(full, 0, 1)
+    session.delivery()
+    session.write(Disposition(role=True, first=0, settled=True))
+    session.allow(0, 1, 1)
+    again = session.delivery()
+    assert again.payload[-1:] == b"0"
+    assert left(session, channel, full) == 10
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.6")
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(1, 0), (5, 4), (LAST, LAST - 1), (0, HALF), (9, 9 + HALF), (HALF, 0)],
+    ids=str,
+)
+def test_a_range_that_ends_before_it_begins(
+    session: PeerSession10, channel: PeerChannel, full: str, first: int, last: int
+) -> None:
+    session.receives(full, 0, 10)
+    for _ in range(10):
+        session.delivery()
+    session.settle(first, last)
+    session.expect_end("amqp:invalid-field", f"{first} to {last}")
+    assert channel.counts(full)[0] == 10
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.6")
+@pytest.mark.parametrize(
+    ("first", "last", "kept"),
+    [
+        (0, 9, 0),
+        (0, HALF - 1, 0),
+        (LAST, 9, 0),
+        (LAST - 3, 1, 8),
+        (8 - HALF & LAST, 7, 2),
+        (5, 4 + HALF, 5),
+        (10, HALF + 9, 10),
+        (HALF, LAST, 10),
+        (HALF + 9, 4, 5),
+        (LAST, LAST, 10),
+        (77, 99, 10),
+        (9, 100, 9),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "unsettled"])
+def test_a_range_may_have_ids_that_nobody_sent(
+    session: PeerSession10, channel: PeerChannel, full: str, first: int, last: int, kept: int, settled: bool
+) -> None:
+    session.receives(full, 0, 10)
+    for _ in range(10):
+        session.delivery()
+    session.settle(first, last, settled=settled)
+    if not settled and kept < 10:
+        said = session.expect(Disposition)
+        assert (said.role, said.first, said.last, said.settled) == (False, first, last, True)
+    session.settle(first, last, Released(), settled=settled)  # too late
+    session.expect_silence()
+    assert left(session, channel, full) == kept
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.6")
+def test_a_range_over_several_links(session: PeerSession10, channel: PeerChannel, full: str) -> None:
+    session.receives(full, 0, 3)
+    for _ in range(3):
+        session.delivery()
+    session.receives(full, 1, 3)
+    for _ in range(3):
+        session.delivery(1)
+    session.settle(1, 4)
+    session.detach(1)
+    assert left(session, channel, full) == 6
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.6")
+def test_very_many_deliveries_are_settled_in_any_order(
+    begin: Begins, channel: PeerChannel, node: str
+) -> None:
+    session = begin(incoming_window=LAST)
+    count = 6000
+    channel.peer.send(b"".join(channel.encode_publish(b"x", node) for _ in range(count)))
+    session.receives(node, 0, count)
+    for number in range(count):
+        assert session.delivery().id == number
+    said = [number for number in range(count) if number % 1000]
+    session.peer.send(
+        b"".join(
+            session.encode(Disposition(role=True, first=number, settled=True, state=Accepted()))
+            for number in reversed(said)
+        )
+    )
+    session.allow(0, 10, count)  # more have to come for the oldest to be put aside
+    for _ in range(10):
+        channel.publish(b"y", node)
+        session.delivery()
+    session.settle(0)
+    session.settle(3000, count - 1)
+    assert left(session, channel, node) == 10 + 2
+
+
+# ---- the peer sends
+
+
+@pytest.mark.spec("amqp-1.0", "2.8.3")
+def test_a_sender_settles_last(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+    session.sends(node, rcv_settle_mode=1)
+    for number in range(3):
+        session.transfer(0, None, number)
+        assert session.outcome(number, settled=False) == Accepted()
+    session.write(Disposition(role=False, first=0, last=2, settled=True, state=Accepted()))
+    session.write(Disposition(role=False, first=0, last=2, settled=True))
+    session.expect_silence()
+    assert channel.counts(node)[0] == 3
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.6")
+@pytest.mark.parametrize(("first", "last"), [(0, HALF - 1), (LAST, 999), (HALF + 1000, 999)], ids=str)
+def test_a_sender_that_settles_last_is_allowed_more_by_it(
+    session: PeerSession10, node: str, first: int, last: int
+) -> None:
+    _, allowed = session.sends(node, rcv_settle_mode=1)
+    count = allowed.link_credit
+    assert count == 1000
+    for number in range(count):
+        session.transfer(0, None, number)
+    answered = 0
+    while answered < count:
+        said, _ = session.read()
+        if isinstance(said, Disposition):
+            assert (said.first, said.settled) == (answered, False)
+            assert said.last is not None
+            answered = said.last + 1
+    session.expect_silence()
+    session.settle(first, last, receiver=False)
+    more = session.expect(Flow)
+    assert (more.handle, more.delivery_count, more.link_credit) == (0, count, count)
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.6")
+def test_a_sender_settles_what_it_never_sent(session: PeerSession10, node: str) -> None:
+    session.sends(node, rcv_settle_mode=1)
+    for first, last in ((0, 0), (5, 100), (0, HALF - 1), (LAST, 7)):
+        session.settle(first, last, receiver=False)
+    session.expect_silence()
+    session.settle(1, 0, receiver=False)
+    session.expect_end("amqp:invalid-field", "1 to 0")
+
+
+# ---- delivery-tags
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.12")
+def test_deliveries_of_two_links_may_have_one_tag(session: PeerSession10, node: str) -> None:
+    session.sends(node, 0, rcv_settle_mode=1)
+    session.sends(node, 1, rcv_settle_mode=1)
+    session.transfer(0, None, 0, delivery_tag=b"t")
+    session.transfer(1, None, 1, delivery_tag=b"t")
+    session.outcome(0, settled=False)
+    session.outcome(1, settled=False)
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.12")
+@pytest.mark.parametrize("mode", [0, 1], ids=["first", "second"])
+def test_a_tag_is_used_again_when_its_delivery_is_settled(
+    session: PeerSession10, node: str, mode: int
+) -> None:
+    session.sends(node, rcv_settle_mode=mode)
+    for number in range(5):
+        session.transfer(0, None, number, delivery_tag=b"t")
+        session.outcome(number, settled=mode == 0)
+        if mode:
+            session.settle(number, receiver=False)
+    for number in range(5, 10):
+        session.transfer(0, None, number, delivery_tag=b"t", settled=True)
+    session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.12")
+@pytest.mark.parametrize("mode", [0, 1], ids=["first", "second"])
+def test_a_tag_of_a_delivery_that_is_unsettled(
+    session: PeerSession10, channel: PeerChannel, node: str, mode: int
+) -> None:
+    session.sends(node, rcv_settle_mode=mode)
+    session.peer.send(
+        session.encode_transfer(0, None, 0, delivery_tag=b"t")
+        + session.encode_transfer(0, bare10(), 1, delivery_tag=b"u")
+        + session.encode_transfer(0, None, 2, delivery_tag=b"t")
+    )
+    session.outcome(0, 1, settled=mode == 0)
+    session.expect_detach(0, "amqp:illegal-state", "delivery 2 has the delivery-tag")
+    assert channel.counts(node)[0] == 2
