@@ -121,10 +121,7 @@ class Daemon:
             consumer_timeout=settings.consumer_timeout_ms,
             transaction_bytes_max=settings.transaction_size_max,
         )
-        if settings.compat_product is not None:
-            self.server.said["product"] = settings.compat_product
-        if settings.compat_version is not None:
-            self.server.said["version"] = settings.compat_version
+        self.server.pass_for(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.connections.user_deleted
         self.broker.leaving += [self.server.connections.vhost_deleted, self.users.forget_vhost]

@@ -104,6 +104,11 @@ class Server:
         }
         self.said = {name: str(self.properties[name]) for name in ("product", "version", "platform")}
 
+    def pass_for(self, product: str | None, version: str | None) -> None:
+        """Tell clients of AMQP 1.0 that the broker is something else, or of another version."""
+        self.said["product"] = product or self.said["product"]
+        self.said["version"] = version or self.said["version"]
+
 
 CAPABILITIES = (
     "publisher_confirms",
