@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pamqp.common import FieldTable
 
 from tests.daemon import Daemon, DaemonStarter
 from tests.interop import suite_sources
@@ -73,7 +74,7 @@ def test_scenario(client: str, name: str, start_daemon: DaemonStarter, modules: 
     scenario = SCENARIOS[name]
     daemon = start_daemon()
     channel = channel_of(daemon)
-    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    letters: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     channel.declare("queue", durable=True, arguments=letters)
     channel.declare("dead", durable=True)
     if name == "receives":
