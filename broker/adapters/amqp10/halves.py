@@ -25,10 +25,11 @@ class Halves:
             self._links[first] = link
             first = forward(first, 1)
 
-    def settle(self, first: i64, last: i64) -> None:
-        """The sender has settled those from `first` to `last`."""
+    def settle(self, first: i64, last: i64) -> i64:
+        """The sender has settled those from `first` to `last`; returns how many were looked at."""
         links = self._links
         count = distance(first, last) + 1
+        looked = min(count, len(links))
         if count > len(links):
             ids = [each for each in links if 0 <= distance(first, each) < count]
         else:
@@ -37,6 +38,7 @@ class Halves:
             link = links.pop(each, None)
             if link is not None:
                 link.settled_last(each)
+        return looked
 
     def forget(self, link: IncomingLink) -> None:
         """The link has ended."""

@@ -26,10 +26,13 @@ from protocol.amqp10.conditions import (
 )
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.descriptors import TRANSACTIONAL_STATE
+from protocol.amqp10.encoding import encode
 from protocol.amqp10.flows import Flow
 from protocol.amqp10.headers import Header
+from protocol.amqp10.outcomes import error as fault
 from protocol.amqp10.outcomes import rejected, transactional
 from protocol.amqp10.transfers import MESSAGE_FORMAT, Transfer
+from protocol.amqp10.types import Symbol
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
@@ -224,14 +227,20 @@ class IncomingLink(Link10):
             state = transactional(self.transaction.txn_id, state)
         self.session.owed.answers.add(self, delivery_id, 1, state, logged)
 
-    def refuse(self, delivery_id: i64, settled: bool, fault: bytes, condition: str, text: str) -> None:
-        """The message was not taken: say so with this error, as far as the sender wants to hear it."""
+    def refuse(self, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
+        """The message was not taken: say why, as far as the sender wants to hear it.
+
+        On a link for any address the error says which delivery it was. [anonymous terminus 2.2.2]
+        """
+        info: dict[str, object] | None = None
+        if self.exchange is None:
+            info = {Symbol("delivery-tag"): self.tag}
         if settled and self.transaction is not None:
             self.transaction.doomed = text
         elif not settled and self.understands("amqp:rejected:list"):
-            self.owe(delivery_id, rejected(fault), False)
+            self.owe(delivery_id, rejected(fault(condition, text, encode(info))), False)
         else:
-            self.detach(condition, text)
+            self.detach(condition, text, info)
 
     def understands(self, outcome: str) -> bool:
         """Whether the sender has an outcome of this name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import structlog
@@ -57,7 +58,7 @@ class Link10:
 
     # -- the end
 
-    def detach(self, condition: str, text: str) -> None:
+    def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
         """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
         if self.leaving:
             return
@@ -74,7 +75,7 @@ class Link10:
         )
         session.owed.answers.end_turn()
         self.leave()
-        error = Error(condition=condition, description=shortened(text))
+        error = Error(condition=condition, description=shortened(text), info=info)
         session.say(Detach(handle=self.handle, closed=True, error=error))
 
     def leave(self) -> None:

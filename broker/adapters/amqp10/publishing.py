@@ -26,11 +26,8 @@ from protocol.amqp10.conditions import (
     RESOURCE_LIMIT_EXCEEDED,
 )
 from protocol.amqp10.constructors import NONE
-from protocol.amqp10.encoding import encode
 from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE
-from protocol.amqp10.outcomes import error as fault
 from protocol.amqp10.properties import SUBJECT, TO, read_text, read_user_id
-from protocol.amqp10.types import Symbol
 from protocol.conversion.names import X_CC
 
 if TYPE_CHECKING:
@@ -66,9 +63,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
     elif taken == REFUSED:
         if not settled:
             text = f"a queue that '{route.address.routing_key}' leads to is full"
-            link.refuse(
-                delivery_id, False, fault(RESOURCE_LIMIT_EXCEEDED, text), RESOURCE_LIMIT_EXCEEDED, text
-            )
+            link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
     else:
         _unroutable(link, route, delivery_id, settled)
 
@@ -181,12 +176,10 @@ def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: boo
 
 
 def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str, text: str) -> None:
-    """The message cannot be taken. On a link for any address the error says which delivery it was."""
+    """The message cannot be taken. A link whose target is gone ends."""
     link.session.vhost.schedule.allowance.use(METHOD)
     link.session.peer.server.counters.refused += 1
-    info = {Symbol("delivery-tag"): link.tag} if link.exchange is None else None
-    details = encode(info) if info is not None else encode(None)
-    if link.exchange is not None and condition == NOT_FOUND:  # its target is gone
+    if link.exchange is not None and condition == NOT_FOUND:
         link.detach(condition, text)
-        return
-    link.refuse(delivery_id, settled, fault(condition, text, details), condition, text)
+    else:
+        link.refuse(delivery_id, settled, condition, text)

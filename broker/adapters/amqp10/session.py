@@ -18,6 +18,7 @@ from broker.adapters.amqp10.owed import Owed
 from broker.adapters.amqp10.settling import settle
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.unacked import Unacked
+from broker.core.allowance import ENTRIES
 from broker.core.session import Session
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import (
@@ -159,7 +160,8 @@ class Session10(Session):
         elif disposition.receiver:
             settle(self, disposition)
         elif disposition.settled:
-            self.halves.settle(disposition.first, disposition.last)
+            looked = self.halves.settle(disposition.first, disposition.last)
+            self.vhost.schedule.allowance.use(looked // ENTRIES)
 
     def on_detach(self, detach: Detach) -> None:
         """The end of a link; of one that this side has detached it is the answer. [amqp-1.0 2.6.5]"""

@@ -152,7 +152,9 @@ def held_by(session: Session10, target: ConsumerTarget) -> dict[QueueConsumer, l
     """What a link's receiver has not settled, oldest first, which nobody can settle from now on."""
     unsettled = session.unsettled
     held: dict[QueueConsumer, list[QueueEntry]] = {}
-    for number in unsettled.up_to(0):
+    numbers = unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    for number in numbers:
         entry = unsettled.find(number)
         consumer = unsettled.holder
         if entry is not None and consumer is not None and consumer.target is target:
