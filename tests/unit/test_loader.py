@@ -79,6 +79,8 @@ NEEDED: dict[str, dict[str, object]] = {
         ("frame_max", "8192", "8192"),
         ("channel_max", "7", "7"),
         ("heartbeat", "0", "0"),
+        ("compat_product", "RabbitMQ", '"RabbitMQ"'),
+        ("compat_version", "4.2.0", '"4.2.0"'),
         ("handshake_timeout_s", "2", "2"),
         ("consumer_timeout_ms", "60000", "60000"),
         ("message_size_max", "1MiB", "1048576"),
