@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from broker.bench.client import BenchError
+from broker.bench.connection import BenchError
 from broker.bench.plan import Address, Plan, PlanError
 from broker.bench.report import print_json, print_tables, progress_on
 from broker.bench.result import Result
@@ -17,6 +17,7 @@ CHECK_FAILED: Final = 1
 NOT_CARRIED_OUT: Final = 2
 
 
+Protocol = Annotated[str, typer.Option(help="AMQP 0-9-1 or 1.0: how to publish and consume.")]
 Url = Annotated[str, typer.Option(help="Broker: amqp://user:password@host:port/vhost.")]
 Publishers = Annotated[int, typer.Option(help="Publishing connections.")]
 Consumers = Annotated[int, typer.Option(help="Consuming connections; 0 only fills the queues.")]
@@ -52,6 +53,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON ins
 
 def bench(
     url: Url = "amqp://guest:guest@127.0.0.1:5672/%2F",
+    protocol: Protocol = "0-9-1",
     publishers: Publishers = 1,
     consumers: Consumers = 1,
     queues: Queues = 1,
@@ -76,6 +78,7 @@ def bench(
     try:
         plan = Plan(
             address=Address.parse(url),
+            protocol=protocol,
             publishers=publishers,
             consumers=consumers,
             queues=queues,

@@ -36,9 +36,15 @@ class Confirms:
         self._times.append(time)
         self.published += count
 
-    def settle(self, tag: int, multiple: bool, nack: bool, now: int) -> None:
-        """Take basic.ack or basic.nack; `multiple` with tag 0 means all."""
-        count = self._settle_up_to(tag or self.published, now) if multiple else self._settle_one(tag, now)
+    def settle(self, first: int, last: int, nack: bool, now: int) -> None:
+        """The tags from `first` to `last` are acked or nacked.
+
+        `first` 0: all up to `last`; both 0: all.
+        """
+        if first == 0 or (first == self._low + 1 < last and not self._early):
+            count = self._settle_up_to(last or self.published, now)
+        else:
+            count = sum(self._settle_one(tag, now) for tag in range(first, last + 1))
         self.settled += count
         if nack:
             self.nacked += count

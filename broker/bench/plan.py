@@ -7,6 +7,10 @@ from urllib.parse import unquote, urlsplit
 STAMP_BYTES: Final = 16
 """Smallest body: it carries lane and sequence number (8 bytes) and the time of publishing (8 bytes)."""
 
+AMQP_091: Final = "0-9-1"
+AMQP_10: Final = "1.0"
+PROTOCOLS: Final = (AMQP_091, AMQP_10)
+
 LANES_MAX: Final = 1 << 16
 
 
@@ -54,6 +58,7 @@ class Plan:
     """One run. Sizes are in bytes, times in seconds, `rate` in messages per second over all publishers."""
 
     address: Address
+    protocol: str = AMQP_091
     publishers: int = 1
     consumers: int = 1
     queues: int = 1
@@ -73,6 +78,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for wrong, text in (
+            (self.protocol not in PROTOCOLS, f"--protocol: {' or '.join(PROTOCOLS)}"),
             (self.publishers < 1, "--publishers: at least 1"),
             (self.consumers < 0, "--consumers: at least 0"),
             (self.queues < 1, "--queues: at least 1"),

@@ -107,6 +107,6 @@ def _title(result: Result) -> str:
         else f"ack every {plan.ack_every}, prefetch {plan.prefetch or 'unlimited'}"
     )
     return (
-        f"{plan.publishers} publishers, {plan.consumers} consumers, {plan.queues} {durable}queues, "
-        f"{plan.size} B {kind}{confirm}, {acks}; {result.seconds:.2f} s"
+        f"AMQP {plan.protocol}, {plan.publishers} publishers, {plan.consumers} consumers, "
+        f"{plan.queues} {durable}queues, {plan.size} B {kind}{confirm}, {acks}; {result.seconds:.2f} s"
     )

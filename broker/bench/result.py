@@ -48,6 +48,7 @@ class Result:
         broker_cpu = self.broker_cpu_us
         return {
             "broker": str(plan.address),
+            "protocol": plan.protocol,
             "publishers": plan.publishers,
             "consumers": plan.consumers,
             "queues": plan.queues,

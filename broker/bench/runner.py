@@ -9,13 +9,15 @@ from time import monotonic_ns, process_time
 from pamqp import commands
 
 from broker.bench import topics
-from broker.bench.client import BenchError, Client
-from broker.bench.consumer import Consumer
+from broker.bench.client091 import Client091
+from broker.bench.connection import BenchError
 from broker.bench.cpu import cpu_seconds
 from broker.bench.flow import Flow
 from broker.bench.plan import Plan, spread
 from broker.bench.publisher import Publisher
 from broker.bench.result import Result
+from broker.bench.roles import Consumer, Peer, Sender
+from broker.bench.speaking import SPEAKERS
 
 PATIENCE_S = 10.0  # how long nothing may move before what is missing counts as lost
 SETTLING_S = 2  # how long the counts of the queues may lag behind what the broker has answered
@@ -39,11 +41,17 @@ class Run:
         self.flow = Flow(plan)
         name = secrets.token_hex(4)  # queues of its own, so that runs do not meet each other's messages
         self.queues = [f"amqpd-bench-{name}-{number:05d}" for number in range(plan.queues)]
-        self.control = Client()
+        self.control = Client091()  # queues are declared and counted over AMQP 0-9-1 in any case
         self.exchange = f"amqpd-bench-{name}" if plan.bindings else ""
-        self.publishers = [Publisher(plan, self.flow, lanes, self.exchange) for lanes in self._lanes()]
-        self.consumers = [
-            Consumer(plan, self.flow, [self.queues[q] for q in spread(number, plan.consumers, plan.queues)])
+        speaker = SPEAKERS[plan.protocol]
+        self.publishers: list[Publisher] = []
+        for lanes in self._lanes():
+            sender: Sender = speaker.sender(plan, self.flow, lanes, self.exchange)
+            self.publishers.append(Publisher(plan, self.flow, [lane for lane, _ in lanes], sender))
+        self.consumers: list[Consumer] = [
+            speaker.consumer(
+                plan, self.flow, [self.queues[q] for q in spread(number, plan.consumers, plan.queues)]
+            )
             for number in range(plan.consumers)
         ]
 
@@ -61,7 +69,7 @@ class Run:
             for consumer in self.consumers:
                 await consumer.start()
             for publisher in self.publishers:
-                await publisher.prepare()
+                await publisher.sender.prepare()
             return await self._measure(progress)
         finally:
             await self._clean_up()
@@ -126,8 +134,8 @@ class Run:
             "lost": flow.checker.lost(flow.sequences),
             "duplicates": flow.checker.duplicates,
             "reordered": flow.checker.reordered,
-            "damaged": flow.checker.foreign + sum(consumer.damaged for consumer in self.consumers),
-            "misnumbered": sum(consumer.misnumbered for consumer in self.consumers),
+            "damaged": flow.checker.foreign + sum(one.receipts.damaged for one in self.consumers),
+            "misnumbered": sum(one.receipts.misnumbered for one in self.consumers),
             "left_in_queues": left,
         }
 
@@ -135,7 +143,8 @@ class Run:
         return bool(self.consumers) or self.plan.confirm > 0
 
     def _raise_failure(self) -> None:
-        for client in (self.control, *self._clients()):
+        peers: list[Peer] = [self.control, *self._clients()]
+        for client in peers:
             if client.failure is not None:
                 raise client.failure
 
@@ -183,8 +192,8 @@ class Run:
                 await self.control.call(commands.Exchange.Delete(0, self.exchange, False, False))
             await self.control.close()
 
-    def _clients(self) -> Iterable[Client]:
-        return (*self.consumers, *self.publishers)
+    def _clients(self) -> Iterable[Peer]:
+        return (*self.consumers, *(publisher.sender for publisher in self.publishers))
 
     def _lanes(self) -> list[list[tuple[int, str]]]:
         """The lanes of each publisher: number and queue."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pamqp import commands
 
-from broker.bench.client import Client
+from broker.bench.client091 import Client091
 from broker.bench.plan import Plan
 
 KEY_DIGITS: Final = 9
@@ -37,7 +37,7 @@ def patterns(queues: list[str], count: int) -> Iterator[tuple[str, str]]:
         yield queues[0], _OTHERS[number % len(_OTHERS)] % f"other-{number}"
 
 
-async def declare(control: Client, exchange: str, queues: list[str], plan: Plan) -> None:
+async def declare(control: Client091, exchange: str, queues: list[str], plan: Plan) -> None:
     """Declare the exchange and its bindings. Raises BenchError."""
     await control.call(commands.Exchange.Declare(0, exchange, "topic", False, False, False, False, False, {}))
     for queue, pattern in patterns(queues, plan.bindings):

@@ -34,6 +34,7 @@ def wait_for_messages(daemon: Daemon) -> None:
     api.close()
 
 
+@pytest.mark.parametrize("protocol", ["0-9-1", "1.0"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -45,16 +46,20 @@ def wait_for_messages(daemon: Daemon) -> None:
         ("--consumers", "0", "--confirm", "10"),
         ("--rate", "4000", "--confirm", "1"),
         ("--bindings", "50", "--keys", "7", "--queues", "2"),
+        ("--bindings", "50", "--queues", "2"),
     ],
     ids=" ".join,
 )
-def test_every_message_arrives_once_and_in_order(address: Address, options: tuple[str, ...]) -> None:
-    done = bench(address, "--count", "2000", "--json", *options)
+def test_every_message_arrives_once_and_in_order(
+    address: Address, options: tuple[str, ...], protocol: str
+) -> None:
+    done = bench(address, "--count", "2000", "--json", "--protocol", protocol, *options)
 
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = done.stdout.splitlines()
     found = json.loads(line)
     assert found["ok"]
+    assert found["protocol"] == protocol
     assert found["published"] == 2000
     assert found["received"] == (0 if "0" in options else 2000)
     assert found["confirmed"] == (2000 if "--confirm" in options else 0)
@@ -78,8 +83,10 @@ def test_the_table_names_every_figure(address: Address) -> None:
         assert text in done.stdout
 
 
-def test_it_measures_the_cpu_time_of_the_broker(daemon: Daemon) -> None:
-    done = bench(daemon.address, "--duration", "1", "--auto-ack", "--json", "--broker-pid", str(daemon.pid))
+@pytest.mark.parametrize("protocol", ["0-9-1", "1.0"])
+def test_it_measures_the_cpu_time_of_the_broker(daemon: Daemon, protocol: str) -> None:
+    options = ("--protocol", protocol, "--broker-pid", str(daemon.pid))
+    done = bench(daemon.address, "--duration", "1", "--auto-ack", "--json", *options)
 
     assert 0.01 < json.loads(done.stdout)["broker_cpu_us_per_message"] < 10_000
 
@@ -99,6 +106,7 @@ def test_it_leaves_no_queue_behind(daemon: Daemon) -> None:
     [
         ((), "nobody", "403"),
         (("--size", "3"), "guest", "--size"),
+        (("--protocol", "1.1"), "guest", "--protocol: 0-9-1 or 1.0"),
         (("--broker-pid", "999999999"), "guest", "999999999"),
     ],
 )
@@ -113,11 +121,14 @@ def test_what_cannot_be_carried_out_ends_with_status_2_and_the_reason(
     assert done.stdout == ""
 
 
-def test_it_ends_when_so_much_is_lost_that_nothing_more_may_be_published(daemon: Daemon) -> None:
+@pytest.mark.parametrize("protocol", ["0-9-1", "1.0"])
+def test_it_ends_when_so_much_is_lost_that_nothing_more_may_be_published(
+    daemon: Daemon, protocol: str
+) -> None:
     api = Api(daemon.admin)
     refusing = {"max-length": 0, "overflow": "reject-publish"}
     api.put("policies", "/", "short", pattern="^amqpd-bench-", definition=refusing)
-    done = bench(daemon.address, "--count", "1000", "--in-flight", "50", "--json")
+    done = bench(daemon.address, "--count", "1000", "--in-flight", "50", "--json", "--protocol", protocol)
     api.delete("policies", "/", "short")
     api.close()
 

@@ -2,15 +2,15 @@
 
 import asyncio
 import struct
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from broker.bench.client import Client
-from broker.bench.consumer import Consumer
+from broker.bench.connection import Connection
+from broker.bench.consumer091 import Consumer091
 from broker.bench.flow import Flow
 from broker.bench.plan import Address, Plan
-from broker.bench.publisher import template
+from broker.bench.sender091 import template
 
 ADDRESS = Address("localhost", 5672, "guest", "guest", "/")
 TAG = b"\x0bbench-00000"
@@ -35,7 +35,8 @@ class Socket:
 
 def delivery(tag: int, sequence: int, size: int, frame_max: int = 131072, redelivered: bool = False) -> bytes:
     """A basic.deliver of what a publisher of the bench sends, with its header and body frames."""
-    publish, stamp_at, _ = template("", "q", size, persistent=False, frame_max=frame_max)
+    made = template("", "q", size, persistent=False, frame_max=frame_max)
+    publish, stamp_at = made.data, made.stamp_at
     content_at = 8 + struct.unpack_from(">I", publish, 3)[0]
     content = bytearray(publish[content_at:])
     struct.pack_into(">QQ", content, stamp_at - content_at, sequence, 1)
@@ -43,15 +44,15 @@ def delivery(tag: int, sequence: int, size: int, frame_max: int = 131072, redeli
     return struct.pack(">BHI", 1, 1, len(arguments)) + arguments + b"\xce" + content
 
 
-def consumer_of(plan: Plan) -> tuple[Consumer, Flow, Socket]:
+def consumer_of(plan: Plan) -> tuple[Consumer091, Flow, Socket]:
     flow = Flow(plan)
-    consumer = Consumer(plan, flow, ["q"])
+    consumer = Consumer091(plan, flow, ["q"])
     socket = Socket()
     consumer.connection_made(cast("asyncio.BaseTransport", socket))
     return consumer, flow, socket
 
 
-def feed(client: Client, data: bytes, step: int) -> None:
+def feed(client: Connection[Any], data: bytes, step: int) -> None:
     for start in range(0, len(data), step):
         piece = data[start : start + step]
         while piece:
@@ -80,7 +81,7 @@ def test_every_delivery_is_counted_checked_and_acknowledged(size: int, step: int
 
     assert consumer.failure is None
     assert (flow.received, flow.receipt.count, flow.checker.lost([20])) == (20, 20, 0)
-    assert (flow.checker.reordered, consumer.damaged, consumer.misnumbered) == (0, 0, 0)
+    assert (flow.checker.reordered, consumer.receipts.damaged, consumer.receipts.misnumbered) == (0, 0, 0)
     assert acks(socket.written) == [(n, False) for n in range(1, 21)]
 
 
@@ -91,7 +92,7 @@ def test_bodies_in_several_frames(step: int) -> None:
 
     feed(consumer, b"".join(delivery(n + 1, n, size) for n in range(3)), step)
 
-    assert (flow.received, flow.checker.lost([3]), consumer.damaged) == (3, 0, 0)
+    assert (flow.received, flow.checker.lost([3]), consumer.receipts.damaged) == (3, 0, 0)
 
 
 def test_acknowledges_in_groups_and_the_rest_at_the_end() -> None:
@@ -134,7 +135,7 @@ def test_a_gap_in_the_delivery_tags_is_seen() -> None:
 
     feed(consumer, b"".join(delivery(tag, n, 64) for n, tag in enumerate((1, 2, 4, 5))), 10**9)
 
-    assert consumer.misnumbered == 1
+    assert consumer.receipts.misnumbered == 1
 
 
 @pytest.mark.parametrize("place", [-2, -8, -40])
@@ -145,7 +146,7 @@ def test_a_body_that_is_not_what_was_published_is_damaged(place: int) -> None:
 
     feed(consumer, bytes(broken) + delivery(2, 1, 64) + delivery(3, 2, 64), 10**9)
 
-    assert (consumer.damaged, flow.checker.lost([3]), flow.received) == (1, 1, 3)
+    assert (consumer.receipts.damaged, flow.checker.lost([3]), flow.received) == (1, 1, 3)
 
 
 def test_a_damaged_tail_is_seen_after_the_shape_is_known() -> None:
@@ -155,7 +156,7 @@ def test_a_damaged_tail_is_seen_after_the_shape_is_known() -> None:
 
     feed(consumer, delivery(1, 0, 64) + bytes(broken) + delivery(3, 2, 64), 10**9)
 
-    assert consumer.damaged == 1
+    assert consumer.receipts.damaged == 1
 
 
 @pytest.mark.parametrize(

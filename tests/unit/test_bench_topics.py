@@ -8,7 +8,7 @@ from pamqp import commands, frame
 
 from broker.bench.flow import Flow
 from broker.bench.plan import Address, Plan
-from broker.bench.publisher import Publisher
+from broker.bench.sender091 import Sender091
 from broker.bench.topics import patterns, routing_key
 from tests.property.test_topic_trie import naive
 from tests.unit.test_bench_consumer import Socket
@@ -18,11 +18,11 @@ QUEUES = ["one", "two"]
 
 def keys_of(plan: Plan, count: int) -> list[str]:
     """The routing keys of the first messages that a publisher writes."""
-    publisher = Publisher(plan, Flow(plan), [(0, "one")], "topics")
+    sender = Sender091(plan, Flow(plan), [(0, "one")], "topics")
     socket = Socket()
-    publisher.connection_made(cast("asyncio.BaseTransport", socket))
-    asyncio.run(publisher.prepare())
-    publisher._publish(count)
+    sender.connection_made(cast("asyncio.BaseTransport", socket))
+    asyncio.run(sender.prepare())
+    sender.send(0, count, 0, 1)
     written = bytes(socket.written)
     keys = []
     while written:
