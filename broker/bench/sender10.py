@@ -6,6 +6,8 @@
 import struct
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from broker.bench.client10 import CHANNEL, ID_MASK, Client10
 from broker.bench.connection import BenchError
 from broker.bench.flow import Flow
@@ -76,6 +78,7 @@ def _frames(link: TransferTemplate, number: int, settled: bool, parts: list[byte
     return frames
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Sender10(Client10):
     """Publishes for a publisher: deliveries are settled at once, or by the broker with confirms."""
 

@@ -120,8 +120,8 @@ class SourceFilters:
                         criteria[criterion.canonical] = criterion
             except PreconditionFailed as error:
                 raise _invalid(name, f": {error.text}") from error
-            except ValueError as error:
-                raise _invalid(name, f" {error}") from error
+            except ValueError as fault:
+                raise _invalid(name, f" {fault}") from fault
             if len(criteria) > CRITERIA_MAX:
                 raise _invalid(name, f" is one too many: there may be {CRITERIA_MAX}")
         different = list(criteria.values())

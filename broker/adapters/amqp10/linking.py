@@ -75,10 +75,10 @@ def attach_link(session: Session10, attach: Attach) -> None:
             _receive_from(session, attach)
     except PeerError as error:
         refuse(session, attach, error)
-    except AddressError as error:
-        refuse(session, attach, PeerError(INVALID_FIELD, str(error)))
-    except BrokerError as error:
-        refuse(session, attach, PeerError(condition_of(error), error.text))
+    except AddressError as fault:
+        refuse(session, attach, PeerError(INVALID_FIELD, str(fault)))
+    except BrokerError as refusal:
+        refuse(session, attach, PeerError(condition_of(refusal), refusal.text))
 
 
 # ---- the peer sends

@@ -50,8 +50,8 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         link.session.peer.routes.forget()
         publish(link, arrived, delivery_id, settled)
         return
-    except AddressError as error:
-        _refuse(link, delivery_id, settled, INVALID_FIELD, str(error))
+    except AddressError as fault:
+        _refuse(link, delivery_id, settled, INVALID_FIELD, str(fault))
         return
     except BrokerError as error:
         _refuse(link, delivery_id, settled, condition_of(error), error.text)
