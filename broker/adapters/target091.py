@@ -21,7 +21,6 @@ from broker.core.message import Address, Body, Message
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_DELIVER, FRAME_END, FRAME_METHOD, FRAME_MIN_SIZE
 from protocol.amqp091.content import header_frame_bytes, largest_frame, write_content, write_split
-from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
@@ -90,7 +89,7 @@ class Target091(ConsumerTarget):
             out.write(content)  # as received, on the same channel number
         else:
             write_content_for(channel, content)
-        if message.size > WHOLE_BYTES_MAX and message.body is not None:
+        if message.body is not None:  # whatever its size: sections in front of it may have made it large
             _send_body(channel, message.body, 0, kept, content)
         if len(out) >= OUTPUT_BYTES_MAX:
             channel.connection.full = True

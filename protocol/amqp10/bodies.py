@@ -20,13 +20,12 @@ _BODY: Final = (DATA, AMQP_SEQUENCE, AMQP_VALUE)
 
 @final
 class BodyScan:
-    """Tells whether what comes are sections of one body, and perhaps a footer. `size`: bytes of the former.
+    """Tells whether what comes are sections of one body, and perhaps a footer.
 
     What is inside them is not looked at, as of a message that comes as a whole.
     """
 
     def __init__(self) -> None:
-        self.size: i64 = 0
         self._code: i64 = 0  # of the body's sections
         self._left: i64 = 0  # of the section under way
         self._footer = False
@@ -45,8 +44,6 @@ class BodyScan:
             taken: i64 = min(self._left, n - p)
             self._left -= taken
             p += taken
-            if not self._footer:
-                self.size += taken
 
     def end(self) -> None:
         """There is no more. Raises DecodeError if something is missing."""

@@ -22,6 +22,9 @@ PIECE_BYTES: Final = 524288
 class LargeArrival:
     """One that is under way. What of it is durable goes to the disk as it comes, whatever its route.
 
+    All of its sections together make it large: its body may be as short as that of any other. What is counted
+    as its size is all that is kept in pieces, its footer too.
+
     Pieces that no message comes to have, or that no queue takes, are let go of with the body.
     """
 
@@ -35,6 +38,7 @@ class LargeArrival:
         self._scan = BodyScan()
         self._parts: list[bytes] = []
         self._gathered: i64 = 0
+        self._kept_bytes: i64 = 0
         self.feed(start[front:])
 
     def feed(self, part: bytes) -> None:
@@ -51,7 +55,7 @@ class LargeArrival:
         if self._parts:
             self._keep()
         arrival = self.arrival
-        arrival.size = self._scan.size
+        arrival.size = self._kept_bytes
         arrival.body = self._body
         return arrival
 
@@ -59,6 +63,7 @@ class LargeArrival:
         data = b"".join(self._parts)
         self._parts = []
         self._gathered = 0
+        self._kept_bytes += len(data)
         piece = piece_of(self._body, data, len(data))
         if self.arrival.durable:
             self._connection.server.store.append_piece(piece)
