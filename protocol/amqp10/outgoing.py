@@ -114,7 +114,7 @@ class SplitTransfer:
         for part in parts:
             self.left += len(part)
         self._template = template
-        self._delivery_id: i64 = delivery_id
+        self.delivery_id: i64 = delivery_id
         self._tag = tag
         self._parts = parts
         self._part = 0  # the first that is left
@@ -132,7 +132,7 @@ class SplitTransfer:
         last = self.left <= self._room
         size: i64 = self.left if last else self._room
         rest = self._last if last else self._more
-        out.append(self._template.head(self._delivery_id, self._tag, rest, size))
+        out.append(self._template.head(self.delivery_id, self._tag, rest, size))
         self.left -= size
         while size > 0:
             if self._part == len(self._parts):
@@ -155,7 +155,7 @@ class SplitTransfer:
 
     def abort(self) -> bytes:
         """The frame that takes back what was written, instead of the rest."""
-        return self._template.head(self._delivery_id, self._tag, self._aborted, 0)
+        return self._template.head(self.delivery_id, self._tag, self._aborted, 0)
 
 
 def disposition(channel: i64, receiver: bool, first: i64, last: i64, settled: bool, state: bytes) -> bytes:

@@ -98,6 +98,17 @@ class Answers(DurableWaiter):
             self._session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
             self._session.peer.flush()
 
+    def owed_to(self, link: IncomingLink) -> tuple[dict[int, bytes], i64]:
+        """The answers for one link, by delivery-ids, and the batch with which all of them are safe."""
+        states: dict[int, bytes] = {}
+        batch: i64 = 0
+        for run in self._runs:
+            if run.link is link:
+                batch = run.batch
+                for at in range(run.count):
+                    states[forward(run.first, at)] = run.state
+        return states, batch
+
     def clear(self) -> None:
         """Nobody is left to be told."""
         self._runs.clear()
@@ -125,4 +136,4 @@ class Answers(DurableWaiter):
         if settled:
             link.answered(run.count)
         else:
-            session.halves.add(link, run.first, run.count)
+            session.halves.add(link, run.first, run.count, run.state)

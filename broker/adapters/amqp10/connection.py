@@ -26,6 +26,7 @@ from broker.adapters.amqp10.states import (
     OPENED,
     OPENING,
 )
+from broker.adapters.amqp10.suspended import Suspended
 from broker.adapters.amqp10.transactions import Transactions
 from broker.adapters.connection091 import FLUSH_BYTES_MIN, UNREAD_BYTES_MAX
 from broker.adapters.large_bodies import OUTPUT_KEPT_MAX
@@ -75,6 +76,7 @@ class Connection10(ServedConnection):
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
         self.held_credit = HeldCredit(self)
         self.transactions = Transactions(self)
+        self.suspended: dict[Suspended, None] = {}  # links, until it ends
 
     def is_open(self) -> bool:
         """Whether both sides have said open, and neither has said close."""

@@ -78,7 +78,7 @@ class CoordinatorLink(Link10):
             self.credit.left = CREDIT
             self.say_flow()
 
-    def let_go(self) -> None:
+    def let_go(self, closed: bool) -> None:
         """What has been declared and not discharged is rolled back (Link10). [amqp-1.0 4.3]"""
         self.session.peer.transactions.roll_back(self)
 

@@ -10,6 +10,7 @@ from librt.strings import BytesWriter
 
 from broker.adapters.amqp10 import opening
 from broker.adapters.amqp10.states import CLOSED, CLOSING, OPENED, OPENING
+from broker.adapters.amqp10.suspended import expire_all
 from broker.adapters.server import HELD
 from protocol.amqp10.performatives import Close
 
@@ -75,6 +76,7 @@ def let_go(connection: Connection10) -> None:
     connection.idle.stop()
     connection.mapped.let_go()
     connection.transactions.roll_back()
+    expire_all(connection.suspended)
     connection.owing = []
     connection.held_credit.forget()
     if connection.login is not None:

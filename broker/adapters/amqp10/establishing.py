@@ -10,6 +10,7 @@ from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.refusing import condition_of
+from broker.adapters.amqp10.taking_up import take_up_sent
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError
@@ -42,9 +43,10 @@ def answer_to(attach: Attach) -> Attach:
 class Waiting(DurableWaiter):
     """A link to a queue that may have to be on disk before the peer hears of it."""
 
-    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, answer: Attach) -> None:
+    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, attach: Attach, answer: Attach) -> None:
         self._link = link
         self._consumer = consumer
+        self._attach = attach
         self._answer = answer
 
     def wait(self) -> None:
@@ -61,6 +63,7 @@ class Waiting(DurableWaiter):
         except BrokerError:
             link.target.close()
             raise
+        take_up_sent(link, self._consumer, self._attach, self._answer)
         establish(link.session, link, self._answer)
 
     def on_durable(self, batch: i64) -> None:

@@ -18,11 +18,13 @@ class Halves:
 
     def __init__(self) -> None:
         self._links: dict[int, IncomingLink] = {}
+        self._outcomes: dict[int, bytes] = {}
 
-    def add(self, link: IncomingLink, first: i64, count: i64) -> None:
-        """The sender has been told of these."""
+    def add(self, link: IncomingLink, first: i64, count: i64, outcome: bytes) -> None:
+        """The sender has been told what became of these."""
         for _ in range(count):
             self._links[first] = link
+            self._outcomes[first] = outcome
             first = forward(first, 1)
 
     def settle(self, first: i64, last: i64) -> i64:
@@ -37,10 +39,16 @@ class Halves:
         for each in ids:
             link = links.pop(each, None)
             if link is not None:
+                del self._outcomes[each]
                 link.settled_last(each)
         return looked
+
+    def told(self, link: IncomingLink) -> dict[int, bytes]:
+        """What the sender of a link has been told, by delivery-ids, and has not settled."""
+        return {each: self._outcomes[each] for each, its in self._links.items() if its is link}
 
     def forget(self, link: IncomingLink) -> None:
         """The link has ended."""
         for each in [each for each, its in self._links.items() if its is link]:
             del self._links[each]
+            del self._outcomes[each]

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp10.ingest import Arrival, arrival
-from broker.adapters.amqp10.large import LargeArrival
+from broker.adapters.amqp10.assembly import Assembly
+from broker.adapters.amqp10.ingest import arrival
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.publishing import publish
 from broker.adapters.amqp10.refusing import condition_of
+from broker.adapters.amqp10.remembered import Remembered, remember, resume
+from broker.adapters.amqp10.suspended import Expiry
 from broker.adapters.amqp10.tags import Tags
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError
-from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10.conditions import (
     ILLEGAL_STATE,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
     NOT_IMPLEMENTED,
-    TRANSFER_LIMIT_EXCEEDED,
     PeerError,
 )
 from protocol.amqp10.constructors import NONE
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from broker.adapters.amqp10.transactions import Transaction10
 
 CREDIT: Final[i64] = 1000  # deliveries that a peer may send and that have no answer yet
-TRANSFERS_MAX: Final = 100_000  # transfers of one delivery
 
 # negotiated settlement [amqp-1.0 2.8.2]
 UNSETTLED: Final = 0
@@ -77,16 +76,17 @@ class IncomingLink(Link10):
         self.outcomes: tuple[str, ...] = ()
         self.header = Header()
         self.unanswered: i64 = 0
-        self._tags = Tags()
+        self.tags = Tags()
         self.delivery_id: i64 = NONE  # of the delivery that is under way
         self.tag = b""
         self.settled = False
         self._format: i64 = MESSAGE_FORMAT
         self.transaction: Transaction10 | None = None  # that the delivery is posted in
-        self._parts: list[bytes] = []
         self._size: i64 = 0
-        self._transfers: i64 = 0  # of a delivery that has several
-        self._large: LargeArrival | None = None
+        self._assembly = Assembly(session.peer, self.header)
+        self._passes = False  # what is under way is not for this side
+        self.expiry: Expiry | None = None  # of what is unsettled when it is gone; None: it does not stay
+        self.remembered: Remembered | None = None  # what an earlier link of its name has received
 
     # -- what the peer says
 
@@ -112,6 +112,9 @@ class IncomingLink(Link10):
                 self._begin(transfer)
             else:
                 self._check(transfer)
+            if self._passes:
+                self._pass_over(transfer)
+                return
             if transfer.aborted:
                 self._forget()
                 self.session.owed.touch(self)
@@ -133,8 +136,6 @@ class IncomingLink(Link10):
             what = "delivery-id" if transfer.delivery_id == NONE else "delivery-tag"
             raise PeerError(INVALID_FIELD, f"the first transfer of a delivery has no {what}")
         self.transaction = None
-        if transfer.resume:
-            raise PeerError(NOT_IMPLEMENTED, "a delivery is resumed, and there is nothing to resume")
         if transfer.rcv_settle_mode == 1 and not self.second:
             raise PeerError(INVALID_FIELD, "rcv-settle-mode second on a link whose receiver settles first")
         self.credit.use()
@@ -142,6 +143,17 @@ class IncomingLink(Link10):
         self.tag = transfer.delivery_tag
         self.settled = False
         self._format = MESSAGE_FORMAT if transfer.message_format == NONE else transfer.message_format
+        if transfer.resume:
+            self._passes = not resume(self, transfer)
+        elif self.remembered is not None:
+            self.remembered.admit(self.tag)
+
+    def _pass_over(self, transfer: Transfer) -> None:
+        """Drop what comes with a delivery that has its outcome, or is not known."""
+        if transfer.aborted or not transfer.more:
+            self._passes = False
+            self._forget()
+            self.session.owed.touch(self)
 
     def _check(self, transfer: Transfer) -> None:
         """A further transfer says the same as the first one, or nothing. Raises PeerError."""
@@ -170,53 +182,34 @@ class IncomingLink(Link10):
         if self._format != MESSAGE_FORMAT:
             raise PeerError(NOT_IMPLEMENTED, f"message-format {self._format}, only 0 is known")
         payload = data[start:end]
-        if transfer.more or self._transfers > 0:
-            self._gather(payload)
+        assembly = self._assembly
+        if transfer.more or assembly.transfers > 0:
+            assembly.add(payload, self._size)
         if transfer.more:
             return
-        arrived = self._arrived() if self._transfers > 0 else arrival(payload, self.header)
+        arrived = assembly.whole() if assembly.transfers > 0 else arrival(payload, self.header)
         delivery_id, settled = self.delivery_id, self.settled
         if self.mode == SETTLED and not settled:
             raise PeerError(INVALID_FIELD, "an unsettled delivery on a link that has only settled ones")
         if not settled:
-            self._claim()
+            self.claim()
         self._forget()
         publish(self, arrived, delivery_id, settled)
         self.transaction = None
         self.session.owed.touch(self)
 
-    def _claim(self) -> None:
+    def claim(self) -> None:
         """No other delivery that the sender waits for may have this one's tag. Raises PeerError."""
-        tags, tag = self._tags, self.tag
+        tags, tag = self.tags, self.tag
         if not (tags.claim_for(tag, self.delivery_id) if self.second else tags.claim(tag)):
             text = f"delivery {self.delivery_id} has the delivery-tag of one that is unsettled: {tag.hex()}"
             raise PeerError(ILLEGAL_STATE, text)
 
-    def _gather(self, payload: bytes) -> None:
-        """Keep one of several payloads. Raises PeerError."""
-        self._transfers += 1
-        if self._transfers > TRANSFERS_MAX:
-            raise PeerError(TRANSFER_LIMIT_EXCEEDED, f"a delivery of more than {TRANSFERS_MAX} transfers")
-        if self._large is not None:
-            self._large.feed(payload)
-            return
-        self._parts.append(payload)
-        if self._size > WHOLE_BYTES_MAX:
-            parts, self._parts = self._parts, []
-            self._large = LargeArrival(self.session.peer, b"".join(parts), self.header)
-
-    def _arrived(self) -> Arrival:
-        """The message, all of which has come. Raises PeerError."""
-        large = self._large
-        return arrival(b"".join(self._parts), self.header) if large is None else large.end()
-
     def _forget(self) -> None:
         self.delivery_id = NONE
         self._size = 0
-        if self._transfers > 0:
-            self._transfers = 0
-            self._parts = []
-            self._large = None
+        if self._assembly.transfers > 0:
+            self._assembly.clear()
 
     # -- answers
 
@@ -248,13 +241,13 @@ class IncomingLink(Link10):
 
     def answered(self, count: i64) -> None:
         """So many deliveries have been settled, the oldest."""
-        self._tags.free(count)
+        self.tags.free(count)
         self.unanswered -= count
         self.session.owed.touch(self)
 
     def settled_last(self, delivery_id: i64) -> None:
         """The sender has settled this delivery, after this side."""
-        self._tags.free_of(delivery_id)
+        self.tags.free_of(delivery_id)
         self.unanswered -= 1
         self.session.owed.touch(self)
 
@@ -286,8 +279,14 @@ class IncomingLink(Link10):
         except BrokerError as error:
             self.detach(condition_of(error), error.text)
 
-    def let_go(self) -> None:
+    def is_under_way(self) -> bool:
+        """Whether a delivery has come in part."""
+        return self.delivery_id != NONE and not self._passes
+
+    def let_go(self, closed: bool) -> None:
         """What has not arrived as a whole never will; its rest is dropped (Link10)."""
+        if not closed and self.expiry is not None:
+            remember(self, self.expiry)
         under_way = self.delivery_id != NONE
         self._forget()
         if under_way:

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.opening import shortened
 from protocol.amqp10.composites import Error
-from protocol.amqp10.conditions import ERRANT_LINK
+from protocol.amqp10.conditions import ERRANT_LINK, STOLEN
 from protocol.amqp10.flows import Flow
 from protocol.amqp10.performatives import Detach
 from protocol.amqp10.transfers import Transfer
@@ -50,8 +50,11 @@ class Link10:
     def silence(self) -> None:
         """Want nothing any more, before anything is given back."""
 
-    def let_go(self) -> None:
-        """The link ends: everything that it holds goes back."""
+    def let_go(self, closed: bool) -> None:
+        """The link ends: everything that it holds goes back, but for what the next of its name may resume.
+
+        `closed`: there is to be none.
+        """
 
     def rights_changed(self) -> None:
         """What the user may do has changed."""
@@ -74,16 +77,16 @@ class Link10:
             reason=text,
         )
         session.owed.answers.end_turn()
-        self.leave()
+        self.leave(condition != STOLEN)
         error = Error(condition=condition, description=shortened(text), info=info)
         session.say(Detach(handle=self.handle, closed=True, error=error))
 
-    def leave(self) -> None:
-        """Give back what it holds. What comes on it from now on is dropped."""
+    def leave(self, closed: bool) -> None:
+        """Give back what it holds (`let_go`). What comes on it from now on is dropped."""
         self.leaving = True
         self.session.peer.server.link_names.remove(self)
         self.silence()
-        self.let_go()
+        self.let_go(closed)
         if self.lifetime is not None:
             self.session.lifetimes[self.lifetime] = None
 

@@ -27,8 +27,11 @@ from broker.adapters.amqp10.managing import RequestLink, ResponseLink, pair_of
 from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.refusing import condition_of
+from broker.adapters.amqp10.resuming import check_states
 from broker.adapters.amqp10.routes import place
-from broker.adapters.amqp10.sources import Supply, dynamic_target, supply_of
+from broker.adapters.amqp10.sources import SHARED, Supply, dynamic_target, supply_of
+from broker.adapters.amqp10.suspended import Expiry, expiry_of
+from broker.adapters.amqp10.taking_up import TakenUpLater, is_ahead, take_up_received
 from broker.core.consumer import QueueConsumer
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import BrokerError
@@ -56,6 +59,7 @@ CAPABILITIES: Final = (
     *FILTERS,
 )
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+UNSETTLED_STATE: Final = 2  # what is to be kept of a terminus [amqp-1.0 3.5.5]
 MOVE: Final = "move"
 COPY: Final = "copy"
 PRIORITY: Final = ("rabbitmq:priority", "priority")
@@ -69,7 +73,9 @@ def attach_link(session: Session10, attach: Attach) -> None:
             text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
             raise PeerError(INVALID_FIELD, text)
         session.peer.server.link_names.steal(session, attach)
-        if attach.role:
+        if is_ahead(session, attach):
+            TakenUpLater(session, attach, attach_link).wait()
+        elif attach.role:
             _send_to(session, attach)
         else:
             _receive_from(session, attach)
@@ -120,6 +126,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
         attach.rcv_settle_mode == 1,
         session.peer.server.body_bytes_max,
     )
+    link.expiry = expiry_of(target)
     source = attach.source
     if source is not None:
         link.outcomes = _outcomes(source)
@@ -130,7 +137,9 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     answer.target = target if target is not None else Target()
     answer.target.address = address
     answer.target.durable = 0
+    answer.target.timeout = link.expiry.seconds
     answer.max_message_size = size_max
+    take_up_received(link, attach, answer)
     establish(session, link, answer)
     link.top_up()  # at once: deliveries may be right behind the attach
 
@@ -186,6 +195,7 @@ def _send_to(session: Session10, attach: Attach) -> None:
         pair = pair_of(session, attach.name)
         _manage(ResponseLink(session, pair, attach.name, attach.handle), attach)
         return
+    check_states(attach.unsettled)
     priority = _priority(attach)
     vhost = session.vhost
     filters = filters_of(None if source is None else source.filter, vhost.schedule.date)
@@ -206,17 +216,33 @@ def _send_to(session: Session10, attach: Attach) -> None:
     consumer = QueueConsumer(link.target, queue, not copies, priority, False, attach.name, settled, sieve)
     if not settled and not copies:
         consumer.lease = lease_of(session, queue, attach)
+        link.expiry = _kept(source, supply)
+        link.generation = session.peer.server.link_names.next_generation()
     answer = answer_to(attach)
     answer.snd_settle_mode = SETTLED if settled else UNSETTLED
     answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
+    answer.source.timeout = 0 if link.expiry is None else link.expiry.seconds
     answer.source.filter = filters.in_force(binding=subscribes)
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
-    waiting = Waiting(link, consumer, answer)
+    waiting = Waiting(link, consumer, attach, answer)
     if supply.is_new and queue.durable:
         waiting.wait()
     else:
         waiting.attach()
+
+
+def _kept(source: Source | None, supply: Supply) -> Expiry | None:
+    """When what is unsettled goes back after the link is gone; None: at once.
+
+    Others wait for it meanwhile, so it is kept only where somebody asks for a time, or where the link is the
+    only one of a subscription and wants to find it.
+    """
+    expiry = expiry_of(source)
+    if source is None or source.timeout > 0:
+        return expiry if expiry.seconds > 0 else None
+    subscribes = supply.lifetime is not None and not source.dynamic and SHARED not in source.capabilities
+    return expiry if subscribes and source.durable == UNSETTLED_STATE else None
 
 
 def _given(source: Source, supply: Supply, mode: str) -> Source:

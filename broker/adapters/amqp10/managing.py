@@ -109,7 +109,7 @@ class RequestLink(Link10):
         """Say how many requests the client may send."""
         self.session.write_flow(self.handle, self.credit.delivery_count, self.credit.left, NONE, False)
 
-    def let_go(self) -> None:
+    def let_go(self, closed: bool) -> None:
         """There are no more requests (Link10)."""
         self._pair.requests = None
         self._pair.left()
@@ -152,7 +152,7 @@ class ResponseLink(Sender):
         if self.sending is None:
             self.go_on()
 
-    def let_go(self) -> None:
+    def let_go(self, closed: bool) -> None:
         """There is nobody to be told (Link10)."""
         if self.sending is not None:
             cut(self.session, self)

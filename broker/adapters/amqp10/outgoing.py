@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.resuming import Resuming, keep
 from broker.adapters.amqp10.sender import Sender
 from broker.adapters.amqp10.sending import cut
 from broker.adapters.amqp10.settling import held_by
+from broker.adapters.amqp10.suspended import Expiry, give_back
 from broker.adapters.amqp10.target import Target10
 from broker.auth.terms import READ
 from broker.core.queue import Queue
@@ -40,6 +42,10 @@ class OutgoingLink(Sender):
         self.second = second
         self.size_max = size_max
         self.transaction: Transaction10 | None = None  # that its deliveries are acquired in
+        self.resuming: Resuming | None = None  # what an earlier link of its name has left
+        self.expiry: Expiry | None = None  # of what is unsettled when it is gone; None: it does not stay
+        self.generation = b""  # what its delivery-tags begin with, if that stays
+        self.resumed: dict[int, bytes] = {}  # tags of deliveries that it has resumed, by their numbers
         self.target = Target10(self)
 
     # -- what the peer says
@@ -54,6 +60,8 @@ class OutgoingLink(Sender):
         if flow.link_credit != NONE:
             self.credit.grant(flow.delivery_count, flow.link_credit)
         self.target.draining = flow.drain
+        if self.resuming is not None:
+            self._resume_on()
         self.target.allow(self.credit.left)
         if flow.drain:
             self.target.notify_work()  # which finds out what there is
@@ -72,8 +80,23 @@ class OutgoingLink(Sender):
     def sent_on(self) -> None:
         """The next delivery may go out if this one has (Sender)."""
         if self.sending is None:
+            if self.resuming is not None:
+                self._resume_on()
             self.target.end_drain()
         self.target.update()
+
+    def _resume_on(self) -> None:
+        """Send more of what an earlier link has left; when that is all, it is the queue's turn."""
+        resuming = self.resuming
+        if resuming is None:
+            return
+        resuming.go_on()
+        if resuming.is_over():
+            self.resuming = None
+            self.target.update()
+        elif resuming.is_stuck() and self.target.draining:
+            self.session.owed.drained(self)
+        self.target.allow(self.credit.left)
 
     # -- what is said to it
 
@@ -94,6 +117,14 @@ class OutgoingLink(Sender):
 
     # -- the end
 
+    def tag_of(self, number: i64) -> bytes:
+        """The delivery-tag of the delivery with this number."""
+        tag = self.resumed.get(number)
+        if tag is not None:
+            return tag
+        delivery_id: int = number - 1 & 0xFFFFFFFF
+        return self.generation + delivery_id.to_bytes(4, "big")
+
     def full_name(self) -> str:
         """What no other link of the broker is called."""
         return f"{self.session.peer.origin.name} {self.session.channel} {self.handle} {self.name}"
@@ -106,12 +137,15 @@ class OutgoingLink(Sender):
         """Want nothing any more (Link10)."""
         self.target.close()
 
-    def let_go(self) -> None:
-        """What the peer has not settled goes back, and the consumers go (Link10)."""
+    def let_go(self, closed: bool) -> None:
+        """What the peer has not settled goes back, unless it is kept, and the consumers go (Link10)."""
         session = self.session
         self.target.close()
-        if self.sending is not None:
-            cut(session, self)
+        cut_off = NONE if self.sending is None else cut(session, self)
+        if not closed and self.expiry is not None:
+            keep(self, self.expiry, cut_off)
+        elif self.resuming is not None:
+            give_back(list(self.resuming.left().values()), self.target.abandoned)
         held = held_by(session, self.target)
         for consumer in list(self.target.consumers):
             entries = held.pop(consumer, []) if consumer.acquires else []

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from protocol.amqp10.constructors import NONE
+
 if TYPE_CHECKING:
     from broker.adapters.amqp10.sender import Sender
     from broker.adapters.amqp10.session import Session10
@@ -42,11 +44,16 @@ def send_all_on(session: Session10) -> None:
         send_on(session, link)
 
 
-def cut(session: Session10, link: Sender) -> None:
-    """Take back the delivery that is on its way, as its link ends."""
+def cut(session: Session10, link: Sender) -> i64:
+    """Take back the delivery that is on its way, as its link ends.
+
+    Returns its delivery-id; NONE if the peer cannot be told, and so may have it in part.
+    """
     sending = link.sending
     link.sending = None
     session.sending.pop(link, None)
     if sending is not None and session.outgoing.left > 0 and not session.ending:
         session.peer.out.write(sending.abort())
         session.outgoing.sent()
+        return sending.delivery_id
+    return NONE

@@ -16,6 +16,7 @@ from broker.adapters.amqp10.managing import Pair
 from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.owed import Owed
 from broker.adapters.amqp10.settling import settle
+from broker.adapters.amqp10.suspended import Suspended, expire_all
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.unacked import Unacked
 from broker.core.allowance import ENTRIES
@@ -25,7 +26,6 @@ from protocol.amqp10.conditions import (
     FRAMING_ERROR,
     HANDLE_IN_USE,
     INVALID_FIELD,
-    NOT_ALLOWED,
     UNATTACHED_HANDLE,
     PeerError,
 )
@@ -74,6 +74,7 @@ class Session10(Session):
         self.owed = Owed(self)
         self.halves = Halves()
         self.lifetimes: dict[Lifetime, None] = {}  # that links have left behind
+        self.suspended: dict[Suspended, None] = {}  # links, until it ends
         self.sending: dict[Sender, None] = {}
         self.pairs: dict[str, Pair] = {}  # of links to the node of management, by their names
         self.ending = False  # the peer has been told, and its own end is to come
@@ -172,7 +173,7 @@ class Session10(Session):
         if link.leaving:
             return
         self.owed.answers.end_turn()  # what was published before is published
-        link.leave()
+        link.leave(detach.closed)
         if link.lifetime is not None:
             link.lifetime.link_ended(detach.closed)
         self.say(Detach(handle=detach.handle, closed=detach.closed))
@@ -269,10 +270,11 @@ class Session10(Session):
         links, self.links = self.links, {}
         for link in links.values():
             if not link.leaving:
-                link.leave()
+                link.leave(False)
         for lifetime in self.lifetimes:
             lifetime.session_ended()
         self.lifetimes = {}
+        expire_all(self.suspended)
         self.owed.clear()
         if self.leases is not None:
             self.leases.stop()
@@ -286,14 +288,3 @@ class Session10(Session):
 
     def _unattached(self, handle: i64) -> None:
         self.fail(UNATTACHED_HANDLE, f"there is no link with handle {handle}")
-
-
-def begin_session(connection: Connection10, channel: i64, begin: Begin) -> Session10:
-    """Take the peer's begin. Raises PeerError."""
-    if begin.remote_channel is not None:
-        raise PeerError(NOT_ALLOWED, "begin.remote-channel answers a session that nobody has begun")
-    virtual_host = connection.virtual_host
-    assert virtual_host is not None, "an open connection has one"
-    session = Session10(connection, virtual_host, channel, begin)
-    session.begin()
-    return session

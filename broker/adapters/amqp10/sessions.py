@@ -9,10 +9,16 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.control import decode, name_of
 from broker.adapters.amqp10.incoming import IncomingLink
 from broker.adapters.amqp10.sending import send_all_on
-from broker.adapters.amqp10.session import Session10, begin_session
+from broker.adapters.amqp10.session import Session10
 from broker.auth.terms import MAX_CHANNELS
 from broker.core.allowance import METHOD, PAYLOAD
-from protocol.amqp10.conditions import ILLEGAL_STATE, RESOURCE_LIMIT_EXCEEDED, DecodeError, PeerError
+from protocol.amqp10.conditions import (
+    ILLEGAL_STATE,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    DecodeError,
+    PeerError,
+)
 from protocol.amqp10.descriptors import DISPOSITION, FLOW, TRANSFER
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.fields import Fields
@@ -127,7 +133,7 @@ class Sessions:
         if mapped[channel] is not None:
             raise PeerError(ILLEGAL_STATE, f"channel {channel} has a session")
         connection = self._connection
-        mapped[channel] = session = begin_session(connection, channel, begin)
+        mapped[channel] = session = _begun(connection, channel, begin)
         connection.server.counters.channels_opened += 1
         server, user = connection.server, connection.user
         limit = server.access.limit(user, MAX_CHANNELS)
@@ -141,3 +147,14 @@ class Sessions:
         if session is None:
             raise PeerError(ILLEGAL_STATE, f"{what} on channel {channel}, which has no session")
         return session
+
+
+def _begun(connection: Connection10, channel: i64, begin: Begin) -> Session10:
+    """Take the peer's begin. Raises PeerError."""
+    if begin.remote_channel is not None:
+        raise PeerError(NOT_ALLOWED, "begin.remote-channel answers a session that nobody has begun")
+    virtual_host = connection.virtual_host
+    assert virtual_host is not None, "an open connection has one"
+    session = Session10(connection, virtual_host, channel, begin)
+    session.begin()
+    return session

@@ -54,7 +54,7 @@ def settle(session: Session10, said: Disposition) -> None:
         runs = taken(session, first, last)
         if not runs:
             return
-        _apply(session, runs, code, state)
+        apply(session, runs, code, state)
     if not said.settled:
         session.owed.answers.add(None, said.first, last - first + 1, _echoed(code), True)
 
@@ -80,7 +80,7 @@ def taken(session: Session10, first: i64, last: i64) -> list[tuple[QueueConsumer
     return runs
 
 
-def _apply(
+def apply(
     session: Session10,
     runs: list[tuple[QueueConsumer, list[QueueEntry]]],
     code: i64,

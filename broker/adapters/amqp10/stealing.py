@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from mypy_extensions import i64
+
 from broker.adapters.amqp10.lifetimes import NEVER
+from broker.adapters.amqp10.suspended import SUSPENDED_MAX, Expiry, Suspended
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.conditions import STOLEN
 from protocol.amqp10.performatives import Attach
@@ -23,10 +26,13 @@ Name = tuple[str, str, str, str, bool]
 
 @final
 class LinkNames:
-    """The links that are attached to the broker. Of several with one name the latest counts."""
+    """The links that are attached to the broker, or suspended. Of several with one name the latest counts."""
 
     def __init__(self) -> None:
         self._links: dict[Name, Link10] = {}
+        self._suspended: dict[Name, Suspended] = {}
+        self._of_user: dict[str, int] = {}  # how many links are suspended
+        self._generations: i64 = 0
 
     def steal(self, session: Session10, attach: Attach) -> None:
         """Detach the link whose place a new one takes, if there is one."""
@@ -48,6 +54,42 @@ class LinkNames:
         if self._links.get(name) is link:
             del self._links[name]
 
+    # -- those that may come back
+
+    def next_generation(self) -> bytes:
+        """What no link had, to tell its delivery-tags from those of earlier ones of its name."""
+        self._generations = self._generations + 1 & 0xFFFFFFFF
+        number: int = self._generations
+        return number.to_bytes(4, "big")
+
+    def suspend(self, session: Session10, link: str, receives: bool, expiry: Expiry) -> Suspended | None:
+        """Have a link wait to be taken up again, which it begins with `Suspended.wait`.
+
+        None if another one of its name is there, or too many of its user's wait already.
+        """
+        name = _name(session, link, receives)
+        user = session.peer.user
+        if name in self._links or name in self._suspended or self._of_user.get(user, 0) >= SUSPENDED_MAX:
+            return None
+        suspended = Suspended(session.vhost.schedule, self, name, expiry)
+        self._suspended[name] = suspended
+        self._of_user[user] = self._of_user.get(user, 0) + 1
+        return suspended
+
+    def suspended(self, session: Session10, link: str, receives: bool) -> Suspended | None:
+        """The link that one with this name takes up, if there is one."""
+        return self._suspended.get(_name(session, link, receives))
+
+    def resumed(self, suspended: Suspended) -> None:
+        """It waits no longer."""
+        name = suspended.name
+        if self._suspended.get(name) is suspended:
+            del self._suspended[name]
+            user = name[1]
+            self._of_user[user] -= 1
+            if not self._of_user[user]:
+                del self._of_user[user]
+
 
 def _name(session: Session10, name: str, receives: bool) -> Name:
     connection = session.peer
@@ -55,7 +97,9 @@ def _name(session: Session10, name: str, receives: bool) -> Name:
 
 
 def _persists(attach: Attach) -> bool:
-    """Whether the peer's terminus is to outlive the connection."""
+    """Whether the peer's terminus is to outlive the connection, or has outlived one."""
+    if attach.unsettled:
+        return True
     terminus = attach.source if attach.role else attach.target
     if not isinstance(terminus, Source | Target):
         return False

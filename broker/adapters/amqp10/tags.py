@@ -50,6 +50,10 @@ class Tags:
         self._named[delivery_id] = tag
         return True
 
+    def named(self) -> list[tuple[int, bytes]]:
+        """The deliveries that have tags of their own, oldest first."""
+        return list(self._named.items())
+
     def free_of(self, delivery_id: i64) -> None:
         """The tag of this delivery is free again."""
         tag = self._named.pop(delivery_id, None)

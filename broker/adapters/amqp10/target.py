@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.front import Front
+from broker.adapters.amqp10.remembered import NOTHING_RECEIVED
 from broker.adapters.amqp10.sending import send_on
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
@@ -48,8 +49,9 @@ class Target10(ConsumerTarget):
         self.credit.resize(self.credit.used + credit, 0)
 
     def wants_work(self) -> bool:
-        """Not while a delivery is on its way (ConsumerTarget)."""
-        return self.link.sending is None and super().wants_work()
+        """Not while a delivery is on its way, or others have to be resumed first (ConsumerTarget)."""
+        link = self.link
+        return link.sending is None and link.resuming is None and super().wants_work()
 
     def restore_credit(self, size: i64) -> None:
         """Nothing: it is for the receiver to say (ConsumerTarget)."""
@@ -75,6 +77,8 @@ class Target10(ConsumerTarget):
             consumer.lease.begin(number)
         number32: int = delivery_id
         tag = number32.to_bytes(4, "big")
+        if link.expiry is not None:
+            tag = link.generation + tag
         out = session.peer.out
         head = link.template.whole(delivery_id, tag, settled, front.size)
         if head is None or message.body is not None or link.transaction is not None:
@@ -89,15 +93,28 @@ class Target10(ConsumerTarget):
         if len(out) >= OUTPUT_BYTES_MAX:
             session.peer.full = True
 
-    def _split(self, number: i64, tag: bytes, front: Front) -> None:
+    def deliver_again(self, consumer: QueueConsumer, entry: QueueEntry, tag: bytes) -> None:
+        """Resume a delivery that an earlier link has sent, from its beginning. [amqp-1.0 2.6.13]"""
+        link = self.link
+        session = link.session
+        front = self._front
+        front.read(entry.message, entry, session.peer.server.store, consumer.queue)
+        number = session.unsettled.add(entry, consumer)
+        link.resumed[number] = tag
+        if consumer.lease is not None:
+            consumer.lease.begin(number)
+        self._split(number, tag, front, NOTHING_RECEIVED, resume=True)
+
+    def _split(
+        self, number: i64, tag: bytes, front: Front, state: bytes = NULL_VALUE, resume: bool = False
+    ) -> None:
         """Send it in as many frames as it takes, as far as the session's window goes."""
         link = self.link
         parts = [front.header, front.annotations, front.rest]
         size: i64 = len(front.header) + len(front.annotations) + len(front.rest)
         further, front.further = front.further, None
         delivery_id = number - 1 & 0xFFFFFFFF
-        state = NULL_VALUE
-        if link.transaction is not None:
+        if link.transaction is not None and not resume:
             state = transactional(link.transaction.txn_id)
             link.transaction.acquire(link.session, number)
         link.sending = SplitTransfer(
@@ -107,6 +124,7 @@ class Target10(ConsumerTarget):
             link.settled,
             parts,
             state=state,
+            resume=resume,
             further=further,
             further_bytes=front.size - size,
         )

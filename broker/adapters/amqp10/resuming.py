@@ -1,0 +1,167 @@
+"""Deliveries that an earlier link of the same name sent, and that its receiver has not settled.
+
+[amqp-1.0 2.6.13] The receiver says with its attach which of them it has. One that it does not have goes back
+to its queue; one of which it has said what becomes of it is settled; all others are sent once more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.adapters.amqp10.sending import send_on
+from broker.adapters.amqp10.settling import apply
+from broker.adapters.amqp10.suspended import KEPT_MAX, Expiry, Held, Suspended, give_back
+from broker.core.allowance import ENTRIES
+from broker.core.consumer import QueueConsumer
+from protocol.amqp10.constructors import NONE
+from protocol.amqp10.descriptors import RECEIVED, TRANSACTIONAL_STATE
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.outgoing import SplitTransfer
+from protocol.amqp10.states import DeliveryState, read_state
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.outgoing import OutgoingLink
+
+
+@final
+class Resuming:
+    """Those of one link. Nothing else is sent before they are.
+
+    `doubts`: the receiver has not said all that it knows, so that what it does not mention is `doubtful`, and
+    is for the link that resumes this one. `incomplete`: this side has not said all. In either case the link
+    sends nothing new.
+    """
+
+    def __init__(self, link: OutgoingLink, doubts: bool, incomplete: bool) -> None:
+        self.doubtful: dict[bytes, Held] = {}
+        self._link = link
+        self._doubts = doubts
+        self._incomplete = incomplete or doubts
+        self._told: deque[tuple[bytes, bytes]] = deque()  # settled: tag and outcome
+        self._again: deque[tuple[bytes, Held]] = deque()
+        self._going = False
+
+    def take_over(self, suspended: Suspended, consumer: QueueConsumer, known: Mapping[bytes, object]) -> None:
+        """Compare what was sent with what the receiver knows, the states of which have been checked."""
+        states = {tag: _state(value) for tag, value in known.items() if tag in suspended.sent}
+        suspended.resumed()
+        absent: list[Held] = []
+        settled: dict[bytes, tuple[DeliveryState, list[Held]]] = {}
+        for tag, held in suspended.sent.items():
+            held[0].target = consumer.target
+            held[0].lease = consumer.lease
+            if not held[1].is_with(held[0]):
+                continue  # its queue has taken it back
+            if tag in states:
+                state = states[tag]
+                if state is None:
+                    self._again.append((tag, held))
+                else:
+                    outcome = encode(known[tag])
+                    self._told.append((tag, outcome))
+                    settled.setdefault(outcome, (state, []))[1].append(held)
+            elif self._doubts:
+                self.doubtful[tag] = held
+            else:
+                absent.append(held)
+        give_back(absent, suspended.abandoned)
+        session = self._link.session
+        for state, its in settled.values():
+            apply(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
+
+    def is_over(self) -> bool:
+        """Whether there is nothing left of it."""
+        return not self._incomplete and not self._told and not self._again
+
+    def is_stuck(self) -> bool:
+        """Whether nothing more can be sent on this link."""
+        return self._incomplete and not self._told and not self._again
+
+    def left(self) -> dict[bytes, Held]:
+        """What has not been sent, by tag."""
+        left = dict(self._again)
+        left.update(self.doubtful)
+        return left
+
+    def go_on(self) -> None:
+        """Send of them what the receiver takes now; `sent_on` of the link calls this again."""
+        if self._going:
+            return
+        self._going = True
+        link = self._link
+        session = link.session
+        while link.credit.left > 0 and link.sending is None and (self._told or self._again):
+            if session.outgoing.left <= 0 or session.peer.blocked or session.peer.full:
+                session.sending[link] = None  # to be asked again
+                session.peer.schedule()
+                break
+            link.credit.use()
+            if self._told:
+                self._tell(*self._told.popleft())
+            else:
+                self._send(*self._again.popleft())
+        self._going = False
+
+    def _tell(self, tag: bytes, outcome: bytes) -> None:
+        """A delivery has the outcome that its receiver has said: a transfer says that it is settled."""
+        link = self._link
+        delivery_id = link.session.unsettled.skip() - 1 & 0xFFFFFFFF
+        link.sending = SplitTransfer(link.template, delivery_id, tag, True, [], state=outcome, resume=True)
+        send_on(link.session, link)
+
+    def _send(self, tag: bytes, held: Held) -> None:
+        """Send a delivery from its beginning."""
+        consumer, entry = held
+        self._link.target.deliver_again(consumer, entry, tag)
+
+
+def check_states(known: Mapping[bytes, object] | None) -> None:
+    """Raise DecodeError if what a receiver says of deliveries makes no sense."""
+    for value in () if known is None else known.values():
+        _state(value)
+
+
+def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
+    """Have what a link has sent, and its receiver has not settled, wait for a link that resumes it.
+
+    `cut_off`: a delivery that the receiver has in part, and knows to be taken back.
+    """
+    session = link.session
+    suspended = session.peer.server.link_names.suspend(session, link.name, False, expiry)
+    left = {} if link.resuming is None else link.resuming.left()
+    if suspended is None:
+        give_back(list(left.values()), link.target.abandoned)
+        return
+    sent = suspended.sent
+    unsettled = session.unsettled
+    numbers = unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    for number in numbers:
+        if len(sent) + len(left) >= KEPT_MAX:
+            break
+        entry = unsettled.find(number)
+        consumer = unsettled.holder
+        if entry is None or consumer is None or consumer.target is not link.target or not consumer.acquires:
+            continue
+        if cut_off == NONE or number - 1 & 0xFFFFFFFF != cut_off:
+            unsettled.take(number)
+            sent[link.tag_of(number)] = consumer, entry
+    sent.update(left)  # which has not been sent again, and so comes after what has
+    suspended.abandoned = link.target.abandoned
+    if sent:
+        suspended.wait(session)
+    else:
+        suspended.resumed()
+
+
+def _state(value: object) -> DeliveryState | None:
+    """The outcome that a receiver has come to; None if it has come to none, or only in a transaction."""
+    if value is None:
+        return None
+    data = encode(value)
+    state = read_state(data, 0, len(data), "attach.unsettled")
+    return None if state.code in (RECEIVED, TRANSACTIONAL_STATE) else state

@@ -1,0 +1,95 @@
+"""AMQP 1.0: for how long links that are gone may come back. [amqp-1.0 2.6.13, 3.5.5, 3.5.6]"""
+
+import time
+
+import pytest
+
+from protocol.amqp10.composites import (
+    Accepted,
+    Source,
+)
+from tests.daemon import PATIENCE_S
+from tests.peer_channel import PeerChannel
+from tests.peer_session10 import Begins, PeerSession10
+from tests.unsettled10 import MINUTE, concluded, receives, suspend, told, unsettled
+
+pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
+
+RESUME = "amqp-1.0", "2.6.13"
+
+
+def wait_for(channel: PeerChannel, queue: str, ready: int) -> None:
+    """So many messages are ready, some time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := channel.counts(queue)[0]) != ready:
+        assert time.monotonic() < deadline, f"{found} messages are ready instead of {ready}"
+        time.sleep(0.02)
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.3")
+def test_it_goes_back_when_its_time_is_over(session: PeerSession10, channel: PeerChannel, node: str) -> None:
+    channel.publish(b"x", node)
+    source = Source(address=f"/queues/{node}", timeout=1, expiry_policy="link-detach")
+    answer = session.receives(None, credit=1, source=source)
+    assert answer.source is not None
+    assert (answer.source.timeout, answer.source.expiry_policy) == (1, "link-detach")
+    tag = session.delivery().tag
+    suspend(session)
+    wait_for(channel, node, 1)
+    assert told(receives(session, node, {tag: Accepted()})) is None
+    assert channel.counts(node)[0] == 1
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.6")
+@pytest.mark.parametrize("policy", ["session-end", "connection-close", "never"])
+def test_the_time_begins_with_what_the_source_says(
+    session: PeerSession10, channel: PeerChannel, node: str, policy: str
+) -> None:
+    """The session is open for longer than the time-out: nothing has expired."""
+    channel.publish(b"x", node)
+    session.receives(None, credit=1, source=Source(address=node, timeout=1, expiry_policy=policy))
+    session.delivery()
+    suspend(session)
+    time.sleep(1.5)
+    assert channel.counts(node)[0] == 0
+    session.end()
+    if policy == "session-end":
+        wait_for(channel, node, 1)
+        return
+    assert channel.counts(node)[0] == 0
+    session.peer.socket.close()
+    if policy == "connection-close":
+        wait_for(channel, node, 1)
+    else:
+        time.sleep(1.5)
+        assert channel.counts(node)[0] == 0
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.4")
+@pytest.mark.parametrize("timeout", [0, MINUTE])
+def test_a_link_that_is_closed_leaves_nothing_behind(
+    session: PeerSession10, channel: PeerChannel, node: str, timeout: int
+) -> None:
+    """Nor does one that is detached and did not say for how long it might be gone."""
+    channel.publish(b"x", node)
+    receives(session, node, credit=1, timeout=timeout)
+    tag = session.delivery().tag
+    session.detach(closed=timeout > 0)
+    assert channel.counts(node)[0] == 1
+    assert told(receives(session, node, {tag: Accepted()})) is None
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.5")
+def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: PeerChannel, name: str) -> None:
+    """Without a time-out: nobody else waits for it."""
+    source = Source(address=f"/exchanges/amq.topic/{name}", durable=2, expiry_policy="never")
+    first = begin()
+    first.receives(None, credit=2, source=source, name=name)
+    channel.publish(b"x", name, exchange="amq.topic")
+    tag = first.delivery().tag
+    first.end()
+    second = begin()
+    answer = second.receives(None, credit=1, source=source, name=name, unsettled=unsettled({tag: Accepted()}))
+    assert told(answer) == {tag: None}
+    concluded(second, tag, Accepted())
+    second.detach()
