@@ -1,6 +1,7 @@
 """AMQP 1.0: for how long links that are gone may come back. [amqp-1.0 2.6.13, 3.5.5, 3.5.6]"""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from protocol.amqp10.composites import (
     Accepted,
     Source,
 )
+from tests.api import Api
 from tests.daemon import PATIENCE_S
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import Begins, PeerSession10
@@ -93,3 +95,31 @@ def test_a_subscription_keeps_what_its_subscriber_has(begin: Begins, channel: Pe
     assert told(answer) == {tag: None}
     concluded(second, tag, Accepted())
     second.detach()
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.6")
+@pytest.mark.parametrize("policy", ["link-detach", "session-end", "connection-close"])
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "shared"])
+def test_a_subscription_lasts_as_long_as_it_asks_to(
+    begin: Begins, channel: PeerChannel, api: Api, name: str, policy: str, shared: bool
+) -> None:
+    """Its link finds it by its name, with what has come meanwhile; then it is gone."""
+    capabilities = ("shared",) if shared else ()
+    fields: dict[str, Any] = {"expiry_policy": policy, "capabilities": capabilities}
+    source = Source(address=f"/exchanges/amq.topic/{name}", timeout=1, **fields)
+    first = begin()
+    first.receives(None, source=source, name=name)
+    first.detach(closed=False)
+    channel.publish(b"meanwhile", name, exchange="amq.topic")
+    answer = first.receives(None, credit=1, source=source, name=name)
+    assert answer.source is not None
+    assert (answer.source.timeout, answer.source.expiry_policy) == (1, policy)
+    first.settle(first.delivery().id)
+    first.end()
+    queues = [queue["name"] for queue in api.get("queues", "/") if queue["name"].endswith(name)]
+    assert len(queues) == 1
+    first.peer.socket.close()
+    deadline = time.monotonic() + PATIENCE_S
+    while any(queue["name"] in queues for queue in api.get("queues", "/")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -14,6 +14,7 @@ from broker.adapters.amqp10 import ending
 from broker.adapters.amqp10.hearing import Hearing
 from broker.adapters.amqp10.held_credit import HeldCredit
 from broker.adapters.amqp10.idle import Idle
+from broker.adapters.amqp10.lifetimes import Lifetime
 from broker.adapters.amqp10.login import SaslLogin
 from broker.adapters.amqp10.owed import Owed
 from broker.adapters.amqp10.routes import Routes
@@ -34,6 +35,7 @@ from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD_FOR_END, HELD_FOR_PEER, Edge, Server
 from broker.core.connection import Scheduler
+from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.conditions import (
@@ -77,6 +79,7 @@ class Connection10(ServedConnection):
         self.held_credit = HeldCredit(self)
         self.transactions = Transactions(self)
         self.suspended: dict[Suspended, None] = {}  # links, until it ends
+        self.lifetimes: dict[Queue, Lifetime] = {}  # that sessions have left behind
 
     def is_open(self) -> bool:
         """Whether both sides have said open, and neither has said close."""

@@ -77,6 +77,8 @@ def let_go(connection: Connection10) -> None:
     connection.mapped.let_go()
     connection.transactions.roll_back()
     expire_all(connection.suspended)
+    for lifetime in connection.lifetimes.values():
+        lifetime.connection_ended()
     connection.owing = []
     connection.held_credit.forget()
     if connection.login is not None:

@@ -88,7 +88,7 @@ class Link10:
         self.silence()
         self.let_go(closed)
         if self.lifetime is not None:
-            self.session.lifetimes[self.lifetime] = None
+            self.session.lifetimes[self.lifetime.queue] = self.lifetime
 
     def swallow(self) -> None:
         """Drop a delivery that was sent before the peer knew; more than its credit allowed is an error."""

@@ -20,6 +20,7 @@ from broker.adapters.amqp10.suspended import Suspended, expire_all
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.unacked import Unacked
 from broker.core.allowance import ENTRIES
+from broker.core.queue import Queue
 from broker.core.session import Session
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import (
@@ -73,7 +74,7 @@ class Session10(Session):
         self.unsettled = Unacked()
         self.owed = Owed(self)
         self.halves = Halves()
-        self.lifetimes: dict[Lifetime, None] = {}  # that links have left behind
+        self.lifetimes: dict[Queue, Lifetime] = {}  # that links have left behind
         self.suspended: dict[Suspended, None] = {}  # links, until it ends
         self.sending: dict[Sender, None] = {}
         self.pairs: dict[str, Pair] = {}  # of links to the node of management, by their names
@@ -176,6 +177,8 @@ class Session10(Session):
         link.leave(detach.closed)
         if link.lifetime is not None:
             link.lifetime.link_ended(detach.closed)
+            if detach.closed:
+                self.lifetimes.pop(link.lifetime.queue, None)
         self.say(Detach(handle=detach.handle, closed=detach.closed))
 
     def on_end(self) -> None:
@@ -271,8 +274,9 @@ class Session10(Session):
         for link in links.values():
             if not link.leaving:
                 link.leave(False)
-        for lifetime in self.lifetimes:
+        for lifetime in self.lifetimes.values():
             lifetime.session_ended()
+        self.peer.lifetimes.update(self.lifetimes)
         self.lifetimes = {}
         expire_all(self.suspended)
         self.owed.clear()

@@ -12,7 +12,7 @@ from broker.adapters.amqp10.filters import SourceFilters
 from broker.adapters.amqp10.lifetimes import (
     CONNECTION_CLOSE,
     NEVER,
-    POLICIES,
+    SESSION_END,
     Lifetime,
     check_dynamic,
 )
@@ -106,11 +106,10 @@ def _subscription(
     if isinstance(filters.criterion, Selector):
         arguments[SELECTOR] = filters.criterion.canonical
     policy = source.expiry_policy
-    if policy not in POLICIES:
-        raise PeerError(INVALID_FIELD, f"expiry-policy '{policy}' is none that there is")
     durable = source.durable > 0 or policy == NEVER
     shared = SHARED in source.capabilities
-    if durable or shared:
+    lasting = durable or shared or source.timeout > 0
+    if lasting:
         name = _subscription_name(session, link, shared, GLOBAL in source.capabilities)
     else:
         name = vhost.generate_name()
@@ -120,10 +119,12 @@ def _subscription(
     rights.require(READ, QUEUE, name)
     _forget_changed(session, name, node.name, key, arguments)
     is_new = name not in vhost.queues
-    owner = None if durable or shared else session.peer
-    queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not (durable or shared))
+    owner = None if lasting else session.peer
+    queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not lasting)
     vhost.bind_queue(name, node.name, key, arguments, session.peer)
-    return Supply(queue, source.address or "", Lifetime(vhost, queue, NEVER if durable else policy), is_new)
+    expiring = session.peer.server.link_names.expiring
+    lifetime = Lifetime(vhost, queue, NEVER if durable else policy, source.timeout, expiring)
+    return Supply(queue, source.address or "", lifetime, is_new)
 
 
 def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
@@ -161,7 +162,8 @@ def _known_subscription(session: Session10, link: str) -> Supply:
         queue = vhost.queues.get(name)
         if queue is not None:
             session.peer.rights.require(READ, QUEUE, name)
-            return Supply(queue, _address_of(session, queue), Lifetime(vhost, queue, NEVER))
+            until = NEVER if queue.durable else SESSION_END
+            return Supply(queue, _address_of(session, queue), Lifetime(vhost, queue, until))
     raise PeerError(NOT_FOUND, f"there is no link '{link}' to go on with")
 
 

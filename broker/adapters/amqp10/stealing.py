@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.lifetimes import NEVER
+from broker.adapters.amqp10.lifetimes import NEVER, Expiring
 from broker.adapters.amqp10.suspended import SUSPENDED_MAX, Expiry, Suspended
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.conditions import STOLEN
@@ -33,6 +33,7 @@ class LinkNames:
         self._suspended: dict[Name, Suspended] = {}
         self._of_user: dict[str, int] = {}  # how many links are suspended
         self._generations: i64 = 0
+        self.expiring: Expiring = {}  # queues that came with links
 
     def steal(self, session: Session10, attach: Attach) -> None:
         """Detach the link whose place a new one takes, if there is one."""

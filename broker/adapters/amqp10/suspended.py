@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.adapters.amqp10.lifetimes import CONNECTION_CLOSE, LINK_DETACH, SESSION_END
+from broker.adapters.amqp10.lifetimes import CONNECTION_CLOSE, EXPIRY_SECONDS_MAX, LINK_DETACH, SESSION_END
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.schedule import Alarm, Schedule
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SUSPENDED_MAX: Final = 1000  # links of one user
 KEPT_MAX: Final = 5000  # deliveries of one link; what is more goes back at once
-EXPIRY_SECONDS_MAX: Final = 86400
 
 Held = tuple[QueueConsumer, QueueEntry]
 """A delivery that was sent, as its queue knows it."""
@@ -30,7 +29,7 @@ Held = tuple[QueueConsumer, QueueEntry]
 
 @final
 class Expiry:
-    """When a terminus begins to expire (`policy`, one of POLICIES), and how many seconds that takes."""
+    """When a terminus begins to expire (`policy`, as in `lifetimes`), and how many seconds that takes."""
 
     def __init__(self, policy: str, seconds: i64) -> None:
         self.policy = policy
