@@ -15,6 +15,7 @@ from broker.core.chance import Chance
 from broker.core.clearing import burden, dispose
 from broker.core.counters import Counters
 from broker.core.dead_letters import DeadLetters
+from broker.core.dependents import Dependents
 from broker.core.disciplines import new_discipline
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
@@ -95,6 +96,7 @@ class Topology:
         self.write_receipt: ReceiptWriter = bare_receipt
         self.receipts = Receipts(self)
         self.bindings = Bindings(schedule)
+        self.dependents = Dependents(schedule)
         self.settlements: list[Later] = []  # deliveries that clients have ended and that have turns to come
         self._owned: dict[object, dict[Queue, None]] = {}
 
@@ -189,6 +191,7 @@ class Topology:
         self.epoch += 1
         self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.schedule)
+        self.dependents.cut_off(queue)
         return left
 
     def add_exchange(self, exchange: Exchange, number: i64) -> None:
@@ -221,6 +224,7 @@ class Topology:
         if kept is not None:
             self.numbers.queues.pop(kept.number, None)
             dispose(kept, self.schedule)
+        self.dependents.cut_off(exchange)
         return left
 
     def add_binding(self, binding: Binding) -> None:

@@ -70,6 +70,7 @@ class Vacating(Alarm):
         while self._exchanges and room > 0:
             exchange = self._exchanges.popitem()[1]
             topology.bindings.cut_off(exchange)
+            topology.dependents.cut_off(exchange)
             room -= QUEUE
             if exchange.kept is not None:
                 room -= self._dispose(exchange.kept)
@@ -84,4 +85,5 @@ class Vacating(Alarm):
         topology = self._topology
         topology.numbers.queues.pop(queue.number, None)
         dispose(queue, topology.schedule)
+        topology.dependents.cut_off(queue)
         return cost

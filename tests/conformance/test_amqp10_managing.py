@@ -2,48 +2,14 @@
 
 import pytest
 
-from protocol.amqp10.composites import Source, Target
-from protocol.amqp10.performatives import Attach, Flow
 from protocol.amqp10.types import Symbol, Uint
 from tests.management10 import request
+from tests.pair10 import pair
 from tests.peer10 import Meet, Peer10
 from tests.peer_session10 import PeerSession10
 
-PAIRED: dict[str, object] = {Symbol("paired"): True}
 SOLE = (Symbol("sole-connection-for-container"),)
 POLICY = Symbol("sole-connection-enforcement-policy")
-
-
-def pair(session: PeerSession10, responses_first: bool, credit: int = 10) -> None:
-    """Attach both links: 0 for requests, 1 for responses."""
-    node = "/management"
-    requests = Attach(
-        name="pair",
-        handle=0,
-        role=False,
-        snd_settle_mode=1,
-        source=Source(address=node),
-        target=Target(address=node),
-        initial_delivery_count=0,
-        properties=PAIRED,
-    )
-    responses = Attach(
-        name="pair",
-        handle=1,
-        role=True,
-        snd_settle_mode=1,
-        source=Source(address=node),
-        target=Target(address=node),
-        properties=PAIRED,
-    )
-    for attach in (responses, requests) if responses_first else (requests, responses):
-        session.write(attach)
-        answer = session.expect(Attach)
-        assert (answer.handle, answer.role) == (attach.handle, not attach.role)
-        assert answer.properties == PAIRED
-        if attach is requests:
-            assert session.expect(Flow).link_credit == 100
-    session.allow(1, credit)
 
 
 @pytest.mark.spec("linkpair-1.0", "2")

@@ -1,12 +1,10 @@
 """AMQP 1.0: what becomes of messages by their outcomes, and what is kept of them. [amqp-1.0 3.2, 3.4]"""
 
 import pytest
-from pamqp.commands import Queue
 
 from protocol.amqp10.composing import decode_composite
 from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified, Rejected, Released
 from protocol.amqp10.performatives import Detach
-from tests.contents10 import bare10
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import PeerSession10
 
@@ -99,29 +97,3 @@ def test_what_is_no_message(session: PeerSession10, channel: PeerChannel, node: 
     assert said.error is not None
     assert said.error.condition in ("amqp:decode-error", "amqp:not-implemented")
     assert channel.counts(node)[0] == 0
-
-
-# ---- queues that go
-
-
-def test_the_queue_of_a_receiver_is_deleted(session: PeerSession10, channel: PeerChannel, name: str) -> None:
-    queue = channel.declare(name + ".gone")
-    for _ in range(3):
-        channel.publish(b"x", queue)
-    session.receives(queue, 0, 2)
-    session.delivery()
-    session.delivery()
-    channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
-    session.settle(0, 1)  # which it had when it did not know
-    session.expect_detach(0, "amqp:resource-deleted", queue)
-    session.settle(0, 1, Released())
-    session.expect_silence()
-
-
-def test_the_queue_of_a_sender_is_deleted(session: PeerSession10, channel: PeerChannel, name: str) -> None:
-    queue = channel.declare(name + ".gone")
-    session.sends(queue)
-    session.publish(0, 2)
-    channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
-    session.transfer(0, bare10(), 2)
-    assert session.outcome(2) == Released()

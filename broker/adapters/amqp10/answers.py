@@ -19,10 +19,10 @@ from protocol.amqp10.serials import forward
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.incoming import IncomingLink
+    from broker.adapters.amqp10.link import Link10
     from broker.adapters.amqp10.session import Session10
 
 
-@final
 class _Run:
     """Deliveries with consecutive ids of one outcome. `link`: theirs; None: the peer has received them.
 
@@ -35,6 +35,17 @@ class _Run:
         self.count = count
         self.state = state
         self.batch = batch
+
+
+@final
+class _Ending(_Run):
+    """No answer: the end of a link, which comes behind those before it."""
+
+    def __init__(self, leaving: Link10, condition: str, text: str, batch: i64) -> None:
+        super().__init__(None, 0, 0, b"", batch)
+        self.leaving = leaving
+        self.condition = condition
+        self.text = text
 
 
 @final
@@ -71,6 +82,16 @@ class Answers(DurableWaiter):
         self._last = last = _Run(link, delivery_id, count, state, batch)
         self._runs.append(last)
         self._next = forward(delivery_id, count)
+
+    def detach(self, link: Link10, condition: str, text: str) -> None:
+        """Detach a link when all that is owed by now has been said."""
+        self.end_turn()
+        last = self._last
+        if last is None:
+            link.detach(condition, text)
+        else:
+            self._last = _Ending(link, condition, text, last.batch)
+            self._runs.append(self._last)
 
     def end_turn(self) -> None:
         """Give the answers that can be given, and have the others wait for the log."""
@@ -123,6 +144,9 @@ class Answers(DurableWaiter):
             self._say(run)
 
     def _say(self, run: _Run) -> None:
+        if isinstance(run, _Ending):
+            run.leaving.detach(run.condition, run.text)
+            return
         session = self._session
         link = run.link
         last = forward(run.first, run.count - 1)

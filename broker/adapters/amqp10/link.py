@@ -18,6 +18,7 @@ from protocol.amqp10.transfers import Transfer
 from protocol.amqp10.windows import LinkCredit
 
 if TYPE_CHECKING:
+    from broker.adapters.amqp10.destination import Destination
     from broker.adapters.amqp10.session import Session10
 
 _log = structlog.get_logger("amqpd.link")
@@ -38,6 +39,7 @@ class Link10:
         self.credit = LinkCredit(count)
         self.leaving = False
         self.lifetime: Lifetime | None = None  # of a queue that came with it
+        self.destination: Destination | None = None  # of what its peer sends, if it is one
 
     # -- what a subclass does; a link that was refused at once does nothing
 
@@ -87,6 +89,8 @@ class Link10:
         self.session.peer.server.link_names.remove(self)
         self.silence()
         self.let_go(closed)
+        if self.destination is not None:
+            self.destination.left()
         if self.lifetime is not None:
             self.session.lifetimes[self.lifetime.queue] = self.lifetime
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.coordinator import CoordinatorLink
+from broker.adapters.amqp10.destination import destination_of
 from broker.adapters.amqp10.establishing import (
     NAME_CHARACTERS_MAX,
     Waiting,
@@ -141,6 +142,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     answer.max_message_size = size_max
     take_up_received(link, attach, answer)
     establish(session, link, answer)
+    link.destination = destination_of(link)
     link.top_up()  # at once: deliveries may be right behind the attach
 
 

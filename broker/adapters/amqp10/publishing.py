@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.destination import is_gone
 from broker.adapters.amqp10.ingest import Arrival
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.routes import place
@@ -164,6 +165,8 @@ def _check_copies(view: View10) -> None:
 
 def _unroutable(link: IncomingLink, route: Route, delivery_id: i64, settled: bool) -> None:
     """No queue is where the message goes. [amqp-1.0 3.4.4; anonymous terminus 2.2.2]"""
+    if is_gone(link.destination):
+        return
     if link.exchange is None:
         address = route.address
         text = f"no queue takes messages to exchange '{address.exchange}' with key '{address.routing_key}'"
@@ -179,6 +182,8 @@ def _refuse(link: IncomingLink, delivery_id: i64, settled: bool, condition: str,
     """The message cannot be taken. A link whose target is gone ends."""
     link.session.vhost.schedule.allowance.use(METHOD)
     link.session.peer.server.counters.refused += 1
+    if is_gone(link.destination):
+        return
     if link.exchange is not None and condition == NOT_FOUND:
         link.detach(condition, text)
     else:

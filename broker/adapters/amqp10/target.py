@@ -151,8 +151,10 @@ class Target10(ConsumerTarget):
         """The queue is gone (ConsumerTarget)."""
         if not self.consumers:
             queue = consumer.queue
-            self.link.detach(RESOURCE_DELETED, f"queue '{queue.name}' in vhost '{queue.vhost}' is gone")
-            self.link.session.peer.schedule()
+            session = self.link.session
+            text = f"queue '{queue.name}' in vhost '{queue.vhost}' is gone"
+            session.owed.answers.detach(self.link, RESOURCE_DELETED, text)
+            session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends (ConsumerTarget)."""
