@@ -180,7 +180,7 @@ def _header(properties: list[bytes | None]) -> bytes:
         number = int(expiration)
         if number <= _UINT_MAX:
             ttl = number
-    return header_section(properties[basic.DELIVERY_MODE] == _PERSISTENT, level, ttl, False, 0)
+    return header_section(properties[basic.DELIVERY_MODE] == _PERSISTENT, level, ttl, True, 0)
 
 
 def _annotations(entries: dict[bytes, bytes]) -> bytes:

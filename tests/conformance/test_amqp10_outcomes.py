@@ -3,10 +3,10 @@
 import pytest
 
 from protocol.amqp10.composing import decode_composite
-from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified, Rejected, Released
+from protocol.amqp10.composites import Accepted, DeliveryState, Header, Modified, Rejected, Released, Source
 from protocol.amqp10.performatives import Detach
 from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.peer_session10 import Begins, Delivery, PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 
@@ -30,10 +30,22 @@ WRONG = {
 }
 
 
-def header(payload: bytes) -> Header:
-    found, _ = decode_composite(payload)
+def put(session: PeerSession10, channel: PeerChannel, queue: str, converted: bool) -> None:
+    """Have a message in the queue, published with AMQP 0-9-1 or 1.0."""
+    if converted:
+        channel.publish(b"x", queue)
+        channel.round_trip()
+    else:
+        session.sends(queue, 1)
+        session.publish(1, 1)
+        session.detach(1)
+
+
+def tried(delivery: Delivery) -> tuple[bool, int]:
+    """Whether a delivery says that it is the first, and of how many failed ones it tells."""
+    found, _ = decode_composite(delivery.payload)
     assert isinstance(found, Header)
-    return found
+    return found.first_acquirer or False, found.delivery_count or 0
 
 
 @pytest.mark.spec("amqp-1.0", "3.4")
@@ -48,21 +60,85 @@ def header(payload: bytes) -> Header:
     ],
     ids=["accepted", "rejected", "released", "modified", "failed"],
 )
+@pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
 def test_what_an_outcome_does(
-    session: PeerSession10, node: str, state: DeliveryState, back: bool, count: int
+    session: PeerSession10,
+    channel: PeerChannel,
+    node: str,
+    state: DeliveryState,
+    back: bool,
+    count: int,
+    converted: bool,
 ) -> None:
-    session.sends(node, 1)
-    session.publish(1, 1)
+    put(session, channel, node, converted)
     session.receives(node, 0, 1)
-    first = header(session.delivery().payload)
-    assert (first.first_acquirer, first.delivery_count or 0) == (True, 0)
+    assert tried(session.delivery()) == (True, 0)
     session.settle(0, state=state)
     session.allow(0, 1, 1)
-    if not back:
+    if back:
+        assert tried(session.delivery()) == (False, count)
+    else:
         session.expect_silence()
-        return
-    again = header(session.delivery().payload)
-    assert (again.first_acquirer or False, again.delivery_count or 0) == (False, count)
+
+
+@pytest.mark.spec("amqp-1.0", "3.2.1")
+@pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
+def test_failures_are_counted_whoever_fails(
+    begin: Begins, session: PeerSession10, channel: PeerChannel, node: str, converted: bool
+) -> None:
+    put(session, channel, node, converted)
+    session.receives(node, 0, 1)
+    assert tried(session.delivery()) == (True, 0)
+    session.settle(0, state=Modified(delivery_failed=True))
+    session.allow(0, 1, 1)
+    assert tried(session.delivery()) == (False, 1)
+    session.settle(1, state=Released())
+    session.allow(0, 1, 2)
+    assert tried(session.delivery()) == (False, 1)
+    session.detach(0)  # which leaves it unsettled
+    got = channel.get(node, no_ack=False)
+    assert got is not None
+    assert got.redelivered
+    channel.nack(got.tag)
+    other = begin()
+    other.receives(node, 0, 1, source=Source(address=node, distribution_mode="copy"))
+    assert tried(other.delivery()) == (False, 3)
+    other.detach(0)  # who looks takes nothing
+    other.receives(node, 0, 1)
+    assert tried(other.delivery()) == (False, 3)
+    other.settle(1)
+
+
+@pytest.mark.spec("amqp-1.0", "3.2.1")
+def test_nobody_has_acquired_what_was_only_looked_at(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
+    put(session, channel, node, False)
+    put(session, channel, node, True)
+    session.receives(node, 0, 2, source=Source(address=node, distribution_mode="copy"))
+    assert [tried(session.delivery()) for _ in range(2)] == [(True, 0)] * 2
+    session.settle(0, 1, Modified(delivery_failed=True))
+    session.receives(node, 2, 2)
+    assert [tried(session.delivery(2)) for _ in range(2)] == [(True, 0)] * 2
+
+
+@pytest.mark.spec("amqp-1.0", "3.2.1")
+@pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
+def test_a_dead_letter_is_a_new_message(
+    session: PeerSession10, channel: PeerChannel, node: str, converted: bool
+) -> None:
+    dying = channel.declare(
+        exclusive=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": node}
+    )
+    put(session, channel, dying, converted)
+    session.receives(node, 0, 1)
+    got = channel.get(dying, no_ack=False)
+    assert got is not None
+    channel.nack(got.tag, requeue=True)
+    got = channel.get(dying, no_ack=False)
+    assert got is not None
+    channel.nack(got.tag, requeue=False)
+    assert tried(session.delivery()) == (True, 0)
 
 
 @pytest.mark.spec("amqp-1.0", "3.4.4")

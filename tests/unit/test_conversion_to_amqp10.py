@@ -37,7 +37,7 @@ CREATION_TIME, GROUP_ID = 9, 10
 
 def test_a_message_without_properties_is_its_body_and_where_it_was_sent() -> None:
     assert converted10({}) == {
-        HEADER: [False, None, None, False, 0],
+        HEADER: [False, None, None, True, 0],
         ANNOTATIONS: OURS,
         DATA: b"hello",
     }
@@ -110,7 +110,7 @@ def test_short_strings_are_properties(index: int, value: bytes, place: int, expe
 )
 def test_what_no_property_can_say_is_left_out(index: int, value: bytes) -> None:
     assert converted10({index: value, basic.DELIVERY_MODE: b"\x02"}) == {
-        HEADER: [True, None, None, False, 0],
+        HEADER: [True, None, None, True, 0],
         ANNOTATIONS: OURS,
         DATA: b"hello",
     }
@@ -166,7 +166,7 @@ def test_a_body_of_several_frames_is_joined() -> None:
 def test_a_body_of_sections_is_these_sections_again(body: bytes) -> None:
     made = content10(content({basic.TYPE: short(b"amqp-1.0")}, None, body), "ex", "key")
     assert made.endswith(body)
-    assert sections(made) == {HEADER: [False, None, None, False, 0], ANNOTATIONS: OURS} | {
+    assert sections(made) == {HEADER: [False, None, None, True, 0], ANNOTATIONS: OURS} | {
         int(code): value for code, value in sections(body).items()
     }
 
@@ -204,7 +204,7 @@ def test_a_body_that_only_claims_to_be_sections_is_data(body: bytes) -> None:
 def test_headers_that_do_not_decode_are_left_out_and_those_before_are_not(broken: bytes) -> None:
     found = converted10({basic.DELIVERY_MODE: b"\x02"}, field(b"n", b"B\1") + broken)
     assert found == {
-        HEADER: [True, None, None, False, 0],
+        HEADER: [True, None, None, True, 0],
         ANNOTATIONS: OURS,
         APPLICATION: {"n": 1},
         DATA: b"hello",
@@ -214,7 +214,7 @@ def test_headers_that_do_not_decode_are_left_out_and_those_before_are_not(broken
 def test_properties_behind_one_that_overruns_the_frame_are_absent() -> None:
     made = content({basic.CONTENT_TYPE: short(b"t"), basic.MESSAGE_ID: b"\x09id"})
     assert sections(content10(made, "ex", "key")) == {
-        HEADER: [False, None, None, False, 0],
+        HEADER: [False, None, None, True, 0],
         ANNOTATIONS: OURS,
         PROPERTIES: [Symbol("t") if place == CONTENT_TYPE else None for place in range(11)],
         DATA: b"hello",

@@ -88,7 +88,7 @@ def test_headers_that_begin_with_x_are_annotations_whatever_they_hold() -> None:
 def test_the_last_of_several_headers_with_one_name_stays() -> None:
     twice = field(b"n", b"B\1") + field(b"n", b"B\2")
     assert converted10({}, twice + field(b"x-f", b"F" + long_string(twice))) == {
-        HEADER: [False, None, None, False, 0],
+        HEADER: [False, None, None, True, 0],
         ANNOTATIONS: OURS | {"x-f": Map([("n", 2)])},
         APPLICATION: {"n": 2},
         DATA: b"hello",

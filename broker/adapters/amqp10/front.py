@@ -11,7 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.converted import content_for10, pieces_of
-from broker.core.entry import QueueEntry
+from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
@@ -26,7 +26,6 @@ from protocol.amqp10.sections import is_sections, scan_front
 
 EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
-ACQUIRED: Final = b"x-acquired-count"
 
 _HEADER_START: Final = 5  # of a header that is kept: descriptor, constructor and size are before it
 
@@ -96,5 +95,6 @@ class Front:
         if entry.timer is not None and ttl != NONE:
             ttl = max(entry.timer.due - self._schedule.now(), 0)
         priority = header.priority if header.has_priority else NONE
-        failed: i64 = max(entry.counted - 1, 0) if entry.delivery_count > 1 else 0
+        under_way = 1 if entry.state == ACQUIRED else 0  # which is this delivery, unless it is for a browser
+        failed: i64 = max(entry.counted - under_way, 0)
         return header_section(header.durable, priority, ttl, not entry.redelivered, failed)
