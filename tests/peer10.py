@@ -40,7 +40,8 @@ class Peer10:
         """The next `size` bytes."""
         while len(self._buffer) < size:
             data = self.socket.recv(65536)
-            assert data, f"the broker has hung up; {bytes(self._buffer).hex()} was left"
+            if not data:
+                raise ConnectionError(f"the broker has hung up; {bytes(self._buffer).hex()} was left")
             self._buffer += data
         taken = bytes(self._buffer[:size])
         del self._buffer[:size]
