@@ -66,6 +66,22 @@ def test_a_message_that_is_sent_away_is_for_others(session: PeerSession10, node:
     session.settle(again.id)
 
 
+@pytest.mark.spec("amqp-1.0", "3.4.5")
+def test_messages_that_are_sent_away_one_by_one_are_all_for_others(session: PeerSession10, node: str) -> None:
+    session.sends(node)
+    session.publish(0, 3)
+    session.receives(node, 1, 3)
+    taken = [session.delivery(1) for _ in range(3)]
+    for away in taken:
+        session.settle(away.id, state=Modified(undeliverable_here=True))
+    session.allow(1, 10, count=3)
+    session.expect_silence()
+    session.receives(node, 2, 10)
+    again = [session.delivery(2) for _ in range(3)]
+    assert [delivery.payload[-4:] for delivery in again] == [delivery.payload[-4:] for delivery in taken]
+    session.settle(again[0].id, again[-1].id)
+
+
 @pytest.mark.spec("amqp-1.0", "2.7.3")
 def test_a_message_that_is_too_large_for_a_link_is_left_for_others(session: PeerSession10, node: str) -> None:
     session.sends(node)

@@ -67,27 +67,31 @@ class Deliverable(EntryFilter):
 def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
     """Give these, which are on their way back, to other consumers of their queue only. [amqp-1.0 3.4.5]
 
-    The first time another consumer takes the place of the link's: what is seen cannot change for one.
+    The first time another consumer takes the place of the link's: what is seen cannot change for one. So the
+    one that had these may be there no more.
     """
-    known = consumer.filter
-    if isinstance(known, Deliverable):
+    for present in list(consumer.target.consumers):
+        if present.queue is not consumer.queue:
+            continue
+        known = present.filter
+        if not isinstance(known, Deliverable):
+            known = Deliverable(known, link)
+            _replace(present, known)
         known.exclude(entries)
-        return
-    queue, target = consumer.queue, consumer.target
-    if consumer not in target.consumers:
-        return
-    filtered = Deliverable(known, link)
-    filtered.exclude(entries)
+
+
+def _replace(consumer: QueueConsumer, deliverable: Deliverable) -> None:
+    """Have another consumer take its place, with this filter."""
     other = QueueConsumer(
-        target,
-        queue,
+        consumer.target,
+        consumer.queue,
         consumer.acquires,
         consumer.priority,
         consumer.exclusive,
         consumer.tag,
         consumer.no_ack,
-        filtered,
+        deliverable,
     )
     other.lease = consumer.lease
-    queue.remove_consumer(consumer, [])
-    queue.add_consumer(other)
+    consumer.queue.remove_consumer(consumer, [])
+    consumer.queue.add_consumer(other)
