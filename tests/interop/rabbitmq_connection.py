@@ -1,0 +1,92 @@
+"""RabbitMQ's Python client of AMQP 1.0, 1.x, built on proton. It is had from here, if it is installed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.daemon import PATIENCE_S, Address
+
+client: Any = pytest.importorskip(
+    "rabbitmq_amqp_python_client", reason="rabbitmq-amqp-python-client is not installed"
+)
+if not hasattr(client, "Environment"):
+    pytest.skip("its 2.x is another client; test_amqp10_python.py tries it", allow_module_level=True)
+
+SendException: Any = pytest.importorskip("rabbitmq_amqp_python_client.qpid.proton.utils").SendException
+RELEASED = str(int(client.OutcomeState.RELEASED))
+COMPATIBLE = {"AMQPD_COMPAT_PRODUCT": "RabbitMQ", "AMQPD_COMPAT_VERSION": "4.2.0"}
+"""What a broker is told that these clients are to talk to."""
+
+exchange_address = client.AddressHelper.exchange_address
+queue_address = client.AddressHelper.queue_address
+
+
+def environment_of(address: Address) -> Any:
+    """What opens connections to a broker; they do not reconnect."""
+    no_recovery = client.RecoveryConfiguration(active_recovery=False)
+    url = f"amqp://guest:guest@{address.host}:{address.port}/"
+    return client.Environment(url, recovery_configuration=no_recovery)
+
+
+class Enough(Exception):  # noqa: N818 - it is no error
+    """All that was wanted has come."""
+
+
+class Taking(client.AMQPMessagingHandler):  # type: ignore[misc]
+    """Says of one message after the other what is to be said; the client calls `on_...`."""
+
+    def __init__(self, says: tuple[Callable[..., None], ...]) -> None:
+        super().__init__()
+        self.messages: list[Any] = []
+        self._says = iter(says)
+        self._left = len(says)
+
+    def on_amqp_message(self, event: Any) -> None:
+        """Settle it, unless it is more than was wanted."""
+        if not self._left:
+            return
+        next(self._says)(self.delivery_context, event)
+        self.messages.append(event.message)
+        self._left -= 1
+        if not self._left:
+            raise Enough
+
+    def on_timer_task(self, event: Any) -> None:
+        """It takes too long."""
+        if self._left:
+            raise AssertionError(f"{self._left} messages did not come")
+
+
+settling: Any = type(client.AMQPMessagingHandler().delivery_context)
+accept, discard, requeue = settling.accept, settling.discard, settling.requeue
+
+
+def publish(connection: Any, address: str, *bodies: bytes) -> list[Any]:
+    """Publish, and wait for each outcome."""
+    publisher = connection.publisher(address)
+    outcomes = [publisher.publish(client.Message(body=body)).remote_state for body in bodies]
+    publisher.close()
+    return outcomes
+
+
+def take(connection: Any, address: str, *says: Callable[..., None], options: Any = None) -> list[Any]:
+    """Consume as many messages as there are things to say of them."""
+    handler = Taking(says)
+    consumer = connection.consumer(address, message_handler=handler, consumer_options=options)
+    run(connection, consumer)
+    consumer.close()
+    return handler.messages
+
+
+def run(connection: Any, consumer: Any) -> None:
+    """Have a consumer with a `Taking` take what it is to take."""
+    late = connection._conn.container.schedule(PATIENCE_S, consumer.handler)
+    with pytest.raises(Enough):
+        consumer.run()
+    late.cancel()
+
+
+def bodies(messages: list[Any]) -> list[bytes]:
+    """What is in them."""
+    return [bytes(message.body) for message in messages]
