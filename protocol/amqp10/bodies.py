@@ -5,16 +5,14 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import NONE, truncated, undefined, value_reach
+from protocol.amqp10.constructors import NONE, truncated, value_reach
 from protocol.amqp10.descriptors import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER
 from protocol.amqp10.fields import Fields
-from protocol.amqp10.sections import SECTIONS_MAX
+from protocol.amqp10.sections import SECTIONS_MAX, section_end
 
 START_BYTES_MAX: Final = 1024  # by which the size of a section is known
 
-_BINARIES: Final = b"\xa0\xb0"
-_LISTS: Final = b"\x45\xc0\xd0"
-_MAPS: Final = b"\xc1\xd1"
+_HEAD_BYTES_MAX: Final = 9  # constructor, size and count of a list or map
 _BODY: Final = (DATA, AMQP_SEQUENCE, AMQP_VALUE)
 
 
@@ -22,7 +20,8 @@ _BODY: Final = (DATA, AMQP_SEQUENCE, AMQP_VALUE)
 class BodyScan:
     """Tells whether what comes are sections of one body, and perhaps a footer.
 
-    What is inside them is not looked at, as of a message that comes as a whole.
+    What is inside them is not looked at, as of a message that comes as a whole. How it is cut makes no
+    difference.
     """
 
     def __init__(self) -> None:
@@ -52,26 +51,27 @@ class BodyScan:
 
     def _begin(self, data: bytes, p: i64, end: i64) -> bool:
         """A section begins at `p`; False if there is not enough of it to know where it ends."""
+        seen: i64 = min(end, p + START_BYTES_MAX)  # no more, so that it is the same however it is cut
         fields = Fields()
         reach: i64 = NONE
         code: i64 = 0
         try:
-            code = fields.descriptor(data, p, end, "section")
-            reach = value_reach(data, fields.p, end, "section")
+            code = fields.descriptor(data, p, seen, "section")
+            reach = value_reach(data, fields.p, seen, "section")
         except DecodeError:
-            if end - p >= START_BYTES_MAX:
+            if seen - p == START_BYTES_MAX:
                 raise
-        if reach == NONE:
-            if end - p >= START_BYTES_MAX:
+        if reach == NONE or (reach > seen and seen - fields.p < _HEAD_BYTES_MAX):
+            if seen - p == START_BYTES_MAX:
                 raise DecodeError(f"section of which {START_BYTES_MAX} bytes do not tell the size")
             self._start = data[p:end]
             return False
-        self._admit(code, data[fields.p])
-        self._left = reach - p
+        self._admit(code)
+        self._left = section_end(data, fields.p, reach, code) - p
         return True
 
-    def _admit(self, code: i64, constructor: int) -> None:
-        """Raise DecodeError if such a section does not belong here, or has not the value that it should."""
+    def _admit(self, code: i64) -> None:
+        """Raise DecodeError if such a section does not belong here."""
         self._sections += 1
         if self._sections > SECTIONS_MAX:
             raise DecodeError(f"message of more than {SECTIONS_MAX} sections")
@@ -83,11 +83,3 @@ class BodyScan:
             raise DecodeError("section that does not belong into this body")
         else:
             self._code = code
-        suits = (
-            code == AMQP_VALUE
-            or (code == DATA and constructor in _BINARIES)
-            or (code == AMQP_SEQUENCE and constructor in _LISTS)
-            or (code == FOOTER and constructor in _MAPS)
-        )
-        if not suits:
-            raise undefined(constructor, "section")

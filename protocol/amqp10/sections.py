@@ -97,7 +97,7 @@ class Sections:
         self.code = code
         self.start = p
         self.value = value
-        self.end = _section_end(data, value, behind, code)
+        self.end = section_end(data, value, behind, code)
         return True
 
     def _admit(self, code: i64) -> None:
@@ -116,8 +116,11 @@ class Sections:
         self._seen = seen | bit
 
 
-def _section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
-    """The offset behind the value at `p` of such a section. Raises DecodeError if it does not suit."""
+def section_end(data: bytes, p: i64, behind: i64, code: i64) -> i64:
+    """The offset behind the value at `p` of such a section. Raises DecodeError if it does not suit.
+
+    Only constructor, size and count are looked at.
+    """
     shape: i64 = _SHAPES[code - HEADER]
     if shape == _ANY:
         return value_end(data, p, behind, "amqp-value")
