@@ -1,0 +1,39 @@
+"""A minute of fuzzing the decoders of AMQP 1.0; what it finds is tried compiled too, where they are."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.amqp10_invariants import hold
+from tests.daemon import clean_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 60
+
+pytestmark = pytest.mark.nightly
+
+
+def test_no_bytes_are_a_surprise(tmp_path: Path) -> None:
+    pytest.importorskip("atheris", reason="atheris is not installed")
+    sources, found = tmp_path / "sources", tmp_path / "found"
+    for name in ("broker", "config", "protocol", "tests"):  # what is compiled does not tell what it reaches
+        shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    found.mkdir()
+    options = [f"-max_total_time={SECONDS}", "-seed=1", f"-artifact_prefix={tmp_path}/"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.amqp10", str(found), *options],
+        cwd=sources,
+        env=clean_environment() | {"PYTHONPATH": str(sources)},
+        capture_output=True,
+        text=True,
+        check=False,
+        errors="replace",
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    inputs = list(found.iterdir())
+    assert len(inputs) > 100, done.stderr[-4000:]
+    for path in inputs:
+        hold(path.read_bytes())
