@@ -38,6 +38,7 @@ class HandStore(MessageStore):
         super().__init__()
         self.sequences = itertools.count(1)
         self.appended: list[Message] = []
+        self.pieces: list[Message] = []
         self.settled: list[Message] = []
         self.transacted: list[Message] = []
         self.forgotten: list[Message] = []
@@ -50,6 +51,10 @@ class HandStore(MessageStore):
         message.sequence = next(self.sequences)
         message.references = len(queues)
         self.appended.append(message)
+
+    def append_piece(self, piece: Message) -> None:
+        piece.sequence = next(self.sequences)
+        self.pieces.append(piece)
 
     def append_settle(self, message: Message, queue: Queue) -> None:
         self.settled.append(message)

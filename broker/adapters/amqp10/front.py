@@ -18,7 +18,7 @@ from broker.core.queue import Queue
 from broker.core.schedule import Schedule
 from broker.core.vhost import VirtualHost
 from protocol.amqp10.annotations import annotated
-from protocol.amqp10.constructors import NONE
+from protocol.amqp10.constructors import NONE, SMALL_ULONG
 from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import Header, header_section
@@ -66,16 +66,12 @@ class Front:
         if message.address is not self._address:
             self._tell(message.address)
         end: i64 = _HEADER_START + content[4]
-        if content[end + 2] == MESSAGE_ANNOTATIONS:
-            layout = scan_front(content)
-            names = [EXCHANGE, ROUTING_KEY]
-            self.annotations = annotated(
-                content, layout.annotations, layout.annotations_end, names, self._told
-            )
-            self.rest = content[layout.annotations_end :]
+        behind = end
+        if len(content) > end + 2 and _may_be_annotations(content, end):
+            behind = self._annotate(content, end)
         else:
             self.annotations = self._alone
-            self.rest = content[end:]
+        self.rest = content[behind:]
         if message.expiration != NEVER or entry.redelivered or entry.delivery_count > 1:
             self.header = self._changed(content, end, message, entry)
         else:
@@ -86,6 +82,16 @@ class Front:
         self._address = address
         self._told = [encode(address.exchange), encode(address.routing_key)]
         self._alone = annotated(b"", 0, 0, [EXCHANGE, ROUTING_KEY], self._told)
+
+    def _annotate(self, content: bytes, end: i64) -> i64:
+        """Add to the annotations behind the header, which ends at `end`, if there are any; where they end."""
+        layout = scan_front(content)
+        if layout.annotations == NONE:
+            self.annotations = self._alone
+            return end
+        names = [EXCHANGE, ROUTING_KEY]
+        self.annotations = annotated(content, layout.annotations, layout.annotations_end, names, self._told)
+        return layout.annotations_end
 
     def _changed(self, content: bytes, end: i64, message: Message, entry: QueueEntry) -> bytes:
         """The header of a message that was given out before, or of which some time has passed."""
@@ -98,3 +104,8 @@ class Front:
         under_way = 1 if entry.state == ACQUIRED else 0  # which is this delivery, unless it is for a browser
         failed: i64 = max(entry.counted - under_way, 0)
         return header_section(header.durable, priority, ttl, not entry.redelivered, failed)
+
+
+def _may_be_annotations(content: bytes, p: i64) -> bool:
+    """Whether the section at `p` is one of annotations, or has a descriptor that has to be looked at."""
+    return content[p + 2] == MESSAGE_ANNOTATIONS or content[p + 1] != SMALL_ULONG
