@@ -232,12 +232,35 @@ def taken(data: bytes, piece: int) -> list[tuple[int, bytes] | str]:
     return found
 
 
-@given(st.lists(st.binary(max_size=900), max_size=4), st.integers(512, 1024), st.integers(0, 2**32 - 1))
-def test_what_is_split_is_whole_again(parts: list[bytes], size_max: int, delivery_id: int) -> None:
-    sending = SplitTransfer(TransferTemplate(1, 2, size_max), delivery_id, b"tag", False, parts)
+@given(
+    st.lists(st.binary(max_size=900), max_size=4),
+    st.lists(st.binary(max_size=900), max_size=4),
+    st.integers(512, 1024),
+    st.integers(0, 2**32 - 1),
+)
+def test_what_is_split_is_whole_again(
+    parts: list[bytes], further: list[bytes], size_max: int, delivery_id: int
+) -> None:
+    taken: list[bytes] = []
+    size = len(b"".join(further))
+    sending = SplitTransfer(
+        TransferTemplate(1, 2, size_max),
+        delivery_id,
+        b"tag",
+        False,
+        list(parts),
+        further=(taken.append(piece) or piece for piece in further),  # type: ignore[func-returns-value]
+        further_bytes=size,
+    )
     out: list[bytes] = []
-    while not sending.write(out):
-        pass
+    before = len(b"".join(parts)) + size
+    last = False
+    while not last:
+        last = sending.write(out)
+        written = before - sending.left - len(b"".join(parts))  # of what is further
+        assert len(b"".join(taken)) >= written, "each is asked for in time"
+        assert len(b"".join(taken[:-1])) <= max(0, written), "and not before that"
+    assert sending.left == 0
     frames = Frames(AMQP_FRAME, size_max, 1)
     frames.append(b"".join(out))
     payload = b""
@@ -250,4 +273,4 @@ def test_what_is_split_is_whole_again(parts: list[bytes], size_max: int, deliver
         payload += frames.data[transfer.payload : frames.end]
 
     assert not transfer.more
-    assert payload == b"".join(parts)
+    assert payload == b"".join(parts + further)

@@ -122,6 +122,8 @@ def check_against(model: dict[int, QueueEntry], unacked: Unacked, tag: int) -> l
     for known in wanted[:3] + wanted[-3:]:
         assert unacked.find(known) is model[known]
     assert unacked.count() == len(model)
+    for first, last in ((1, tag), (tag - SPARSE, tag), (tag, tag + TRIM), (tag, tag - 1), (-tag, 0)):
+        assert unacked.between(first, last) == [known for known in model if first <= known <= last]
     return wanted
 
 
