@@ -65,9 +65,10 @@ accept, discard, requeue = settling.accept, settling.discard, settling.requeue
 def publish(connection: Any, address: str, *bodies: bytes) -> list[Any]:
     """Publish, and wait for each outcome."""
     publisher = connection.publisher(address)
-    outcomes = [publisher.publish(client.Message(body=body)).remote_state for body in bodies]
-    publisher.close()
-    return outcomes
+    try:
+        return [publisher.publish(client.Message(body=body)).remote_state for body in bodies]
+    finally:
+        publisher.close()
 
 
 def take(connection: Any, address: str, *says: Callable[..., None], options: Any = None) -> list[Any]:

@@ -188,7 +188,9 @@ def test_requests_are_answered_directly(environment: Any, connection: Any, queue
     handler = Taking((lambda context, event: None,))
     consumer = asking.consumer(message_handler=handler, consumer_options=direct)
     request = client.Message(body=b"question", reply_to=consumer.address, correlation_id="7")
-    connection.publisher(queue_address(queue)).publish(request)
+    publisher = connection.publisher(queue_address(queue))
+    publisher.publish(request)
+    publisher.close()  # or it would hear of the end of the queue
     (question,) = take(connection, queue_address(queue), accept)
     answer = client.Message(body=b"answer", correlation_id=question.correlation_id)
     connection.publisher().publish(client.AddressHelper.message_to_address_helper(answer, question.reply_to))

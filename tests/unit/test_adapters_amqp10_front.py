@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.ingest import kept_header
-from broker.core.entry import QueueEntry
+from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.message import Message
 from broker.core.queue import Queue
 from protocol.amqp10.composing import decode_composite
@@ -132,13 +132,25 @@ def test_each_address_is_told(house: House, queue: Queue) -> None:
     ("deliveries", "uncounted", "redelivered", "failed"),
     [(1, 0, False, 0), (1, 0, True, 0), (2, 0, True, 1), (2, 1, True, 0), (5, 1, True, 3), (3, 3, True, 0)],
 )
+@pytest.mark.parametrize("under_way", [True, False])
 def test_the_header_says_what_became_of_it_before(
-    house: House, queue: Queue, deliveries: int, uncounted: int, redelivered: bool, failed: int
+    house: House,
+    queue: Queue,
+    deliveries: int,
+    uncounted: int,
+    redelivered: bool,
+    failed: int,
+    under_way: bool,
 ) -> None:
+    """A browser is told of the same failures, while nobody has it."""
     front = front_of(house)
     put(house, kept_header(True, 7, NONE) + bare10())
     [entry] = queue.entries
     entry.delivery_count, entry.uncounted, entry.redelivered = deliveries, uncounted, redelivered
+    if under_way:
+        entry.state = ACQUIRED
+    else:
+        entry.delivery_count -= 1
     _, sent = read(house, queue, front)
 
     said = header(sent)
