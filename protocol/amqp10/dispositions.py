@@ -1,16 +1,26 @@
-"""The performative disposition, read from its frame. [amqp-1.0 2.7.6]"""
+"""The performative disposition, read from its frame. [amqp-1.0 2.7.6]
+
+Those of one peer differ in their ids mostly: what stands before and behind these, and stood there the last
+time, means the same again.
+"""
 
 from typing import Final, final
 
+from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import DecodeError
-from protocol.amqp10.constructors import NONE
+from protocol.amqp10.constructors import NONE, NULL, UINT
 from protocol.amqp10.descriptors import DISPOSITION
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.states import DeliveryState, read_state
 
 _FIELDS: Final = 6
+_USUAL: Final = b"\x00\x53\x15\xc0"  # descriptor and constructor
+_FRONT_BYTES: Final = 7  # with size, count and role
+_ID_END: Final = _FRONT_BYTES + 5
+_UINT: Final = bytes((UINT,))
+_NULL: Final = bytes((NULL,))
 
 
 @final
@@ -29,9 +39,14 @@ class Disposition:
         self.state: DeliveryState | None = None
         self.batchable = False
         self._fields = Fields()
+        self._front = b""  # what stood before the ids
+        self._rest = b""  # and what behind them
 
     def read(self, data: bytes, start: i64, end: i64) -> None:
         """Take the performative that lies from `start` to `end`. Raises DecodeError."""
+        if self._read_again(data, start, end):
+            return
+        self._front = b""
         fields = self._fields
         fields.open(data, start, end, DISPOSITION, "disposition", _FIELDS)
         self.receiver = fields.required_boolean("role")
@@ -39,9 +54,35 @@ class Disposition:
         self.last = fields.uint("last")
         if self.last == NONE:
             self.last = self.first
+        rest = fields.p
         self.settled = fields.boolean("settled")
         state = fields.raw("state")
         self.state = None if state < 0 else read_state(data, state, fields.p, "disposition.state")
         self.batchable = fields.boolean("batchable")
         if fields.close() != end:
             raise DecodeError("disposition: there are bytes behind it")
+        if data[start : start + 4] == _USUAL:
+            self._front = data[start : start + _FRONT_BYTES]
+            self._rest = data[rest:end]
+
+    def _read_again(self, data: bytes, start: i64, end: i64) -> bool:
+        """Take one that says the same as the last one but for its ids; False: it does not."""
+        if end - start < _ID_END or data[start : start + _FRONT_BYTES] != self._front:
+            return False
+        if data[start + _FRONT_BYTES] != UINT or end - start != 5 + data[start + 4]:
+            return False
+        p = start + _ID_END
+        first: int = read_i32_be(data, p - 4)
+        last: int = first
+        if data[p : p + 1] == _UINT and end - p >= 5:
+            last = read_i32_be(data, p + 1)
+            p += 5
+        elif data[p : p + 1] == _NULL:
+            p += 1
+        else:
+            return False
+        if data[p:end] != self._rest:
+            return False
+        self.first = first & 0xFFFFFFFF
+        self.last = last & 0xFFFFFFFF
+        return True

@@ -1,11 +1,16 @@
-"""The performative transfer, read from its frame. [amqp-1.0 2.7.5]"""
+"""The performative transfer, read from its frame. [amqp-1.0 2.7.5]
+
+Transfers of one sender say the same behind their delivery-tags. What was there the last time, and is there
+again byte for byte, means the same again: it is not read twice.
+"""
 
 from typing import Final, final
 
+from librt.strings import read_i32_be
 from mypy_extensions import i64
 
 from protocol.amqp10.conditions import INVALID_FIELD, DecodeError, PeerError
-from protocol.amqp10.constructors import BINARY8, BINARY32, NONE
+from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, SMALL_UINT, UINT, UINT0
 from protocol.amqp10.descriptors import TRANSFER
 from protocol.amqp10.fields import Fields
 from protocol.amqp10.states import DeliveryState, read_state
@@ -14,6 +19,8 @@ DELIVERY_TAG_MAX: Final = 32  # bytes [amqp-1.0 2.8.7]
 MESSAGE_FORMAT: Final = 0  # of the messages of [amqp-1.0 3.2]
 
 _FIELDS: Final = 11
+_USUAL: Final = b"\x00\x53\x14\xc0"  # descriptor and constructor
+_USUAL_BYTES_MIN: Final = 16  # of the frame, up to which offsets in front of the tag are safe
 
 
 @final
@@ -38,6 +45,8 @@ class Transfer:
         self.batchable = False
         self.payload: i64 = 0
         self._fields = Fields()
+        self._rest = b""  # all fields behind the delivery-tag, as they were read last,
+        self._count: i64 = NONE  # and how many fields there were altogether
 
     def read(self, data: bytes, start: i64, end: i64) -> None:
         """Take the performative that begins at `start`; the frame ends at `end`.
@@ -45,11 +54,16 @@ class Transfer:
         Raises DecodeError; and PeerError(INVALID_FIELD) when the delivery-tag is too long, for which the link
         `handle` alone is to blame.
         """
+        if self._read_again(data, start, end):
+            return
         fields = self._fields
         fields.open(data, start, end, TRANSFER, "transfer", _FIELDS)
+        self._count = NONE
+        count = fields.left
         self.handle = fields.required_uint("handle")
         self.delivery_id = fields.uint("delivery-id")
         self.delivery_tag = fields.content("delivery-tag", BINARY8, BINARY32)
+        rest = fields.p
         self.message_format = fields.uint("message-format")
         self.settled = fields.boolean("settled")
         self.more = fields.boolean("more")
@@ -62,6 +76,39 @@ class Transfer:
         self.aborted = fields.boolean("aborted")
         self.batchable = fields.boolean("batchable")
         self.payload = fields.close()
+        self._rest = data[rest : self.payload]
+        self._count = count
         tag = self.delivery_tag
         if tag is not None and len(tag) > DELIVERY_TAG_MAX:
             raise PeerError(INVALID_FIELD, f"delivery-tag of {len(tag)} bytes, at most {DELIVERY_TAG_MAX}")
+
+    def _read_again(self, data: bytes, start: i64, end: i64) -> bool:
+        """Take one that is as usual, and the same as the last one behind its tag; False: it is not."""
+        if end - start < _USUAL_BYTES_MIN or data[start : start + 4] != _USUAL:
+            return False
+        if data[start + 5] != self._count:
+            return False
+        size: i64 = data[start + 4]
+        payload = start + 5 + size
+        p = start + 6
+        constructor = data[p]
+        handle: i64 = 0
+        if constructor == SMALL_UINT:
+            handle = data[p + 1]
+            p += 2
+        elif constructor == UINT0:
+            p += 1
+        else:
+            return False
+        if data[p] != UINT or data[p + 5] != BINARY8:
+            return False
+        tag = p + 7
+        p = tag + data[p + 6]
+        if p > payload or p - tag > DELIVERY_TAG_MAX or payload > end or data[p:payload] != self._rest:
+            return False
+        number: int = read_i32_be(data, tag - 6)
+        self.handle = handle
+        self.delivery_id = number & 0xFFFFFFFF
+        self.delivery_tag = data[tag:p]
+        self.payload = payload
+        return True

@@ -19,6 +19,7 @@ from protocol.amqp10.conditions import (
     DecodeError,
     PeerError,
 )
+from protocol.amqp10.constructors import SMALL_ULONG
 from protocol.amqp10.descriptors import DISPOSITION, FLOW, TRANSFER
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.fields import Fields
@@ -48,7 +49,10 @@ class Sessions:
 
     def take(self, channel: i64, data: bytes, start: i64, end: i64) -> bool:
         """Take the performative of one frame; False if it is the connection's own. Raises PeerError."""
-        code = self._fields.descriptor(data, start, end, "performative")
+        if end - start > 2 and data[start] == 0 and data[start + 1] == SMALL_ULONG:
+            code: i64 = data[start + 2]
+        else:
+            code = self._fields.descriptor(data, start, end, "performative")
         if code == TRANSFER:
             session = self._session(channel, "transfer")
             try:
