@@ -81,16 +81,17 @@ class Transaction10(Transaction):
         self.commit()
 
     def roll_back(self) -> None:
-        """Nothing of it happens. What the receiver has not settled it still has. [amqp-1.0 4.4.2]"""
+        """Nothing of it happens. What receivers have not settled they still have. [amqp-1.0 4.4.2]"""
         self.publishes = []
         back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         for held in self.settlements:
             consumer = held.consumer
             target = consumer.target
-            session = target.link.session if isinstance(target, Target10) else None
-            if session is None or session.gone:
+            link = target.link if isinstance(target, Target10) else None
+            if link is None or link.leaving or link.session.gone:
                 back.append((consumer, held.entries))
                 continue
+            session = link.session
             gone = self._settled.get(session, set())
             kept = [at for at, number in enumerate(held.tags) if number not in gone]
             lost = [entry for number, entry in zip(held.tags, held.entries, strict=True) if number in gone]
