@@ -1,15 +1,11 @@
-"""The pair of links to the node of management, and connections that want to be the only one."""
+"""The pair of links to the node of management."""
 
 import pytest
 
-from protocol.amqp10.types import Symbol, Uint
 from tests.management10 import request
 from tests.pair10 import pair
-from tests.peer10 import Meet, Peer10
+from tests.peer10 import Meet
 from tests.peer_session10 import PeerSession10
-
-SOLE = (Symbol("sole-connection-for-container"),)
-POLICY = Symbol("sole-connection-enforcement-policy")
 
 
 @pytest.mark.spec("linkpair-1.0", "2")
@@ -58,33 +54,3 @@ def test_a_response_that_is_longer_than_a_frame(meet: Meet, name: str) -> None:
     assert b"x-own-39" in shown.payload
     session.transfer(0, request("DELETE", queue), 2, settled=True)
     assert b"200" in session.delivery(1).payload
-
-
-def sole(meet: Meet, container: str, policy: int | None = None) -> Peer10:
-    """A connection that wants to be the only one of its container."""
-    peer = meet()
-    properties = None if policy is None else {POLICY: Uint(policy)}
-    peer.open(container_id=container, desired_capabilities=SOLE, properties=properties)
-    return peer
-
-
-@pytest.mark.spec("soleconn-1.0", "3")
-@pytest.mark.parametrize("policy", [None, 0])
-def test_another_connection_of_the_container_is_refused(meet: Meet, name: str, policy: int | None) -> None:
-    first = sole(meet, name)
-    second = sole(meet, name, policy)
-    refused = second.expect_close("amqp:invalid-field")
-    assert refused.error is not None
-    assert refused.error.info == {"invalid-field": "container-id"}
-    PeerSession10(first).end()
-    PeerSession10(sole(meet, name + " other")).end()
-
-
-@pytest.mark.spec("soleconn-1.0", "3")
-def test_a_connection_of_the_container_gives_its_place(meet: Meet, name: str) -> None:
-    first = sole(meet, name)
-    second = sole(meet, name, 1)
-    closed = first.expect_close("amqp:resource-locked")
-    assert closed.error is not None
-    assert closed.error.info == {"sole-connection-enforcement": True}
-    PeerSession10(second).end()

@@ -1,0 +1,177 @@
+"""AMQP 1.0: connections that want to be the only one of their container. [sole connection 1.0]"""
+
+import pytest
+
+from protocol.amqp10.performatives import Close, Open
+from protocol.amqp10.types import Symbol, Uint
+from tests.api import Api
+from tests.peer10 import Meet, Peer10
+from tests.peer_session10 import PeerSession10
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ does not know of it")
+
+SOLE = Symbol("sole-connection-for-container")
+ENFORCEMENT = Symbol("sole-connection-enforcement-policy")
+DETECTION = Symbol("sole-connection-detection-policy")
+REFUSE, CLOSE_EXISTING = 0, 1
+STRONG, WEAK = 0, 1
+
+
+def sole(
+    meet: Meet, container: str, policy: int | None = None, detection: int | None = None, **fields: object
+) -> Peer10:
+    """A connection that wants to be the only one of its container."""
+    asked = {ENFORCEMENT: policy, DETECTION: detection}
+    peer = meet()
+    peer.open(
+        container_id=container,
+        desired_capabilities=(SOLE,),
+        properties={name: Uint(value) for name, value in asked.items() if value is not None},
+        **fields,
+    )
+    return peer
+
+
+def plain(meet: Meet, container: str) -> Peer10:
+    """A connection of the container that wants nothing."""
+    peer = meet()
+    peer.open(container_id=container)
+    return peer
+
+
+def expect_refused(peer: Peer10) -> None:
+    """It was opened only to be closed."""
+    refused = peer.expect_close("amqp:invalid-field", "container")
+    assert refused.error is not None
+    assert refused.error.info == {"invalid-field": "container-id"}
+
+
+def expect_place_taken(peer: Peer10) -> None:
+    """Another one has its place."""
+    closed = peer.expect_close("amqp:resource-locked")
+    assert closed.error is not None
+    assert closed.error.info == {"sole-connection-enforcement": True}
+
+
+def expect_alive(peer: Peer10) -> None:
+    """Nothing has happened to it."""
+    PeerSession10(peer).end()
+
+
+@pytest.mark.spec("soleconn-1.0", "2")
+@pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
+def test_it_is_offered(meet: Meet, name: str, policy: int) -> None:
+    peer = meet()
+    said = peer.open(container_id=name, desired_capabilities=(SOLE,), properties={ENFORCEMENT: Uint(policy)})
+    assert SOLE in said.offered_capabilities
+    expect_alive(peer)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+@pytest.mark.parametrize("policy", [None, REFUSE], ids=["by default", "refuse"])
+def test_another_connection_of_the_container_is_refused(meet: Meet, name: str, policy: int | None) -> None:
+    first = sole(meet, name)
+    second = meet()
+    said = second.open(
+        container_id=name,
+        desired_capabilities=(SOLE,),
+        properties=None if policy is None else {ENFORCEMENT: Uint(policy)},
+    )
+    assert said.properties is not None
+    assert said.properties["amqp:connection-establishment-failed"] is True
+    expect_refused(second)
+    expect_alive(first)
+    expect_alive(sole(meet, name + " other"))
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+def test_a_connection_of_the_container_gives_its_place(meet: Meet, name: str) -> None:
+    first = sole(meet, name, CLOSE_EXISTING)
+    second = sole(meet, name, CLOSE_EXISTING)
+    expect_place_taken(first)
+    expect_alive(second)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+def test_all_of_them_give_their_place(meet: Meet, name: str) -> None:
+    before = [plain(meet, name) for _ in range(5)]
+    expect_alive(sole(meet, name, CLOSE_EXISTING))
+    for peer in before:
+        expect_place_taken(peer)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+@pytest.mark.parametrize("detection", [None, STRONG], ids=["by default", "strong"])
+@pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
+def test_strong_detection_sees_those_that_ask_for_nothing(
+    meet: Meet, name: str, policy: int, detection: int | None
+) -> None:
+    first = plain(meet, name)
+    second = sole(meet, name, policy, detection)
+    if policy == REFUSE:
+        expect_refused(second)
+        expect_alive(first)
+    else:
+        expect_place_taken(first)
+        expect_alive(second)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+@pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
+def test_weak_detection_sees_those_that_ask_for_the_same(meet: Meet, name: str, policy: int) -> None:
+    first = plain(meet, name)
+    second = sole(meet, name, policy, WEAK)
+    expect_alive(first)
+    expect_alive(second)
+    third = sole(meet, name, policy, WEAK)
+    if policy == REFUSE:
+        expect_refused(third)
+        expect_alive(second)
+    else:
+        expect_place_taken(second)
+        expect_alive(third)
+    expect_alive(first)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+def test_it_is_the_policy_of_the_later_one_that_counts(meet: Meet, name: str) -> None:
+    first = sole(meet, name, CLOSE_EXISTING)
+    expect_refused(sole(meet, name, REFUSE))
+    expect_alive(first)
+    second = sole(meet, name, CLOSE_EXISTING)
+    expect_place_taken(first)
+    expect_refused(sole(meet, name, REFUSE))
+    expect_alive(second)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+def test_who_asks_for_nothing_is_let_in(meet: Meet, name: str) -> None:
+    first = sole(meet, name)
+    expect_alive(plain(meet, name))
+    expect_alive(first)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+def test_the_place_is_free_when_a_connection_has_ended(meet: Meet, name: str) -> None:
+    first = sole(meet, name)
+    first.write(Close())
+    assert first.expect(Close).error is None
+    expect_alive(sole(meet, name))
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+def test_in_another_virtual_host_it_is_another_container(meet: Meet, name: str, api: Api, vhost: str) -> None:
+    first = sole(meet, name)
+    expect_alive(sole(meet, name, hostname=f"vhost:{vhost}"))
+    expect_alive(first)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+@pytest.mark.parametrize("field", [ENFORCEMENT, DETECTION], ids=["enforcement", "detection"])
+@pytest.mark.parametrize("value", [Uint(2), True, "close"], ids=["high", "boolean", "text"])
+def test_a_policy_that_is_none(meet: Meet, name: str, field: Symbol, value: object) -> None:
+    peer = meet()
+    peer.log_in()
+    peer.write(Open(container_id=name, desired_capabilities=(SOLE,), properties={field: value}))
+    peer.expect(Open)
+    peer.expect_close("amqp:invalid-field", field)
