@@ -115,7 +115,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
         return
     if node.kind != addresses.ANONYMOUS:
         exchange, key = place(session.vhost, node, () if target is None else target.capabilities)
-        session.peer.routes.find(exchange, key or "")
+        session.peer.routes.check(exchange, key)
     link = IncomingLink(
         session,
         attach.name,

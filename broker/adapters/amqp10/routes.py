@@ -35,6 +35,17 @@ class Routes:
         route = None if keys is None else keys.get(key)
         return self._resolve(exchange, key) if route is None else route
 
+    def check(self, exchange: str, key: str | None) -> None:
+        """Whether there is a way there; of a key that is None, which each message says, they say it later.
+
+        Raises what `find` does.
+        """
+        if key is not None:
+            self.find(exchange, key)
+        else:
+            self._connection.rights.require(WRITE, EXCHANGE, exchange)
+            self._virtual_host.route(exchange, "")
+
     def forget(self) -> None:
         """Nothing holds that was found out before."""
         self._known = {}

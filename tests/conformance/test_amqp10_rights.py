@@ -1,0 +1,190 @@
+"""AMQP 1.0: what a user may do, and what becomes of links when that changes. [amqp-1.0 2.8.15]"""
+
+from collections.abc import Callable
+
+import pytest
+
+from protocol.amqp10.composites import Accepted, Rejected, Released, Source
+from protocol.amqp10.performatives import Attach, Open
+from tests.api import Api
+from tests.contents10 import bare10
+from tests.controller10 import Controller, within
+from tests.peer10 import Meet
+from tests.peer_session10 import PeerSession10, receiver, sender
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
+REFUSED = "amqp:unauthorized-access"
+
+
+class Guest:
+    """A user of the test's virtual host, with a session, and an administrator who changes the rights."""
+
+    def __init__(self, meet: Meet, api: Api, vhost: str, name: str) -> None:
+        self.api = api
+        self.vhost = vhost
+        self.name = name
+        peer = meet()
+        peer.log_in(name, "secret")
+        peer.write(Open(container_id="test", hostname=f"vhost:{vhost}"))
+        peer.expect(Open)
+        self.session = PeerSession10(peer)
+
+    def may(self, configure: str = ".*", write: str = ".*", read: str = ".*") -> None:
+        """Change what it may do, from the next request on."""
+        self.api.put(
+            "permissions", self.vhost, self.name, status=204, configure=configure, write=write, read=read
+        )
+
+    def ready(self, queue: str = "q") -> int:
+        """How many messages there are for others."""
+        return int(self.api.get("queues", self.vhost, queue)["messages_ready"])
+
+
+@pytest.fixture
+def guest(meet: Meet, api: Api, vhost: str, user: Callable[..., Api]) -> Guest:
+    """A user who may do everything."""
+    api.put("queues", vhost, "q")
+    api.put("exchanges", vhost, "x", type="topic")
+    user("")
+    return Guest(meet, api, vhost, f"{vhost}.0")
+
+
+def expect_refusal(session: PeerSession10, said: Attach, words: str = "") -> None:
+    """A link that may not be."""
+    session.write(said)
+    answer = session.expect(Attach)
+    assert (answer.source, answer.target) == (None, None)
+    session.expect_detach(said.handle, REFUSED, words)
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.3")
+def test_links_that_may_not_be(guest: Guest) -> None:
+    guest.may(read="nothing", write="nothing")
+    expect_refusal(guest.session, receiver("q"))
+    expect_refusal(guest.session, sender("q"))
+    expect_refusal(guest.session, sender("/exchanges/x/k"))
+    expect_refusal(guest.session, receiver("/exchanges/x/k"))
+    guest.session.end()
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.5")
+def test_a_receiver_that_may_read_no_more_loses_its_link_and_what_it_has(guest: Guest) -> None:
+    session = guest.session
+    session.sends("q", 0)
+    session.publish(0, 3)
+    session.receives("q", 1, 2)
+    session.delivery(1)
+    session.delivery(1)
+    guest.may(read="nothing")
+    session.expect_detach(1, REFUSED, "q")
+    session.publish(0, 1, first=3)  # which it may go on to do
+    assert guest.ready() == 4
+    expect_refusal(session, receiver("q", 1))
+    guest.may()
+    session.receives("q", 1, 4)
+    assert len([session.delivery(1) for _ in range(4)]) == 4
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.5")
+@pytest.mark.parametrize(
+    ("where", "write"), [("q", "x"), ("/exchanges/x/k", r"amq\.default")], ids=["queue", "exchange"]
+)
+def test_a_sender_that_may_write_no_more_loses_its_link(guest: Guest, where: str, write: str) -> None:
+    session = guest.session
+    session.sends(where, 0)
+    session.sends("q" if where != "q" else "/exchanges/x/k", 1)
+    guest.may(write=write)
+    session.expect_detach(0, REFUSED)
+    session.transfer(1, None, 0)
+    assert session.outcome(0) in (Accepted(), Released())
+    expect_refusal(session, sender(where, 0))
+    guest.may()
+    session.sends(where, 0)
+
+
+@pytest.mark.spec("anonterm-1.0", "2.2.2")
+def test_on_a_link_to_anywhere_each_message_is_looked_at(guest: Guest) -> None:
+    session = guest.session
+    session.sends(None, 0)
+    session.transfer(0, bare10(to="q"), 0)
+    assert session.outcome(0) == Accepted()
+    guest.may(write="x")
+    session.transfer(0, bare10(to="q"), 1)
+    state = session.outcome(1)
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == REFUSED
+    session.transfer(0, bare10(to="/exchanges/x/k"), 2)
+    assert type(session.outcome(2)).__name__ == "Rejected"  # it goes nowhere, but may
+    guest.may()
+    session.transfer(0, bare10(to="q"), 3)
+    assert session.outcome(3) == Accepted()
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.5")
+def test_rights_to_topics_are_withdrawn(guest: Guest) -> None:
+    session = guest.session
+    session.sends("/exchanges/x/a.b", 0)
+    session.sends("/exchanges/x/c.d", 1)
+    session.sends("x", 2)  # by each message's subject
+    guest.api.put("topic-permissions", guest.vhost, guest.name, exchange="x", write="^c", read=".*")
+    session.expect_detach(0, REFUSED, "a.b")
+    session.transfer(1, None, 0)
+    assert session.outcome(0) == Released()
+    session.transfer(2, bare10(subject="c.d"), 1)
+    assert session.outcome(1) == Released()
+    session.detach(2)
+    session.sends("x", 2)  # of which messages may still be allowed
+    session.transfer(2, bare10(subject="a.b"), 2)
+    state = session.outcome(2)
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == REFUSED
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.5")
+def test_all_rights_are_withdrawn(guest: Guest) -> None:
+    session = guest.session
+    session.sends("q", 0)
+    session.receives("q", 1, 1)
+    guest.api.delete("permissions", guest.vhost, guest.name)
+    for handle in (0, 1):
+        session.expect_detach(handle, REFUSED)
+
+
+@pytest.mark.spec("amqp-1.0", "4.3")
+def test_what_was_posted_before_is_committed(guest: Guest) -> None:
+    session = guest.session
+    controller = Controller(session)
+    session.sends("q", 0)
+    txn_id = controller.declare()
+    session.transfer(0, None, 0, state=within(txn_id))
+    assert session.outcome(0) == within(txn_id, Accepted())
+    guest.may(write="nothing")
+    session.expect_detach(0, REFUSED)
+    controller.commit(txn_id)
+    assert guest.ready() == 1
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.5")
+def test_a_subscription_whose_queue_may_not_be_read(guest: Guest) -> None:
+    session = guest.session
+    session.receives("/exchanges/x/k", 0, 1)
+    session.sends("/exchanges/x/k", 1)
+    guest.may(read="^x$")
+    session.expect_detach(0, REFUSED)
+    session.transfer(1, None, 0)
+    assert session.outcome(0) in (Accepted(), Released())
+
+
+@pytest.mark.spec("amqp-1.0", "3.2.4")
+def test_a_message_in_the_name_of_another(guest: Guest) -> None:
+    session = guest.session
+    session.sends("q", 0, source=Source())
+    session.publish(0, 1, bare10(user_id=guest.name.encode()))
+    session.transfer(0, bare10(user_id=b"guest"), 1)
+    state = session.outcome(1)
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.condition == REFUSED
