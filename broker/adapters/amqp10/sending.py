@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
 
 STEP_BYTES: Final[i64] = 2097152  # then others have their turn
+OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
 def send_on(session: Session10, link: Sender) -> None:
@@ -28,6 +29,8 @@ def send_on(session: Session10, link: Sender) -> None:
         connection.out.write(data)
         step += len(data)
         session.sent()
+    if len(connection.out) >= OUTPUT_BYTES_MAX:
+        connection.full = True
     if sending is None:
         session.sending.pop(link, None)
     else:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.remembered import NOTHING_RECEIVED
-from broker.adapters.amqp10.sending import send_on
+from broker.adapters.amqp10.sending import OUTPUT_BYTES_MAX, send_on
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
@@ -21,8 +21,6 @@ from protocol.amqp10.writing import NULL_VALUE
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.outgoing import OutgoingLink
-
-OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
 @final
