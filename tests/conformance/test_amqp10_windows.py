@@ -13,14 +13,17 @@ BIG = bytes(range(256)) * 40
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_transfers_beyond_the_window(session: PeerSession10, node: str) -> None:
-    """Where they come faster than the window could be opened: the broker opens it as it takes them."""
+def test_the_peer_says_which_transfer_is_its_next(session: PeerSession10, node: str) -> None:
+    """It may skip some. RabbitMQ's Python client 2.0 counts messages, not transfers, and falls behind."""
     session.sends(node)
-    session.flow(next_outgoing_id=1000)  # it may skip some
+    session.flow(next_outgoing_id=1000)
     session.transfer(0)
     session.outcome(0)
     session.flow(next_outgoing_id=999)
-    session.expect_end("amqp:session:window-violation", "next-outgoing-id is 999")
+    session.flow(echo=True, next_outgoing_id=999)
+    assert session.expect(Flow).next_incoming_id == 1001
+    session.transfer(0, delivery_id=1)
+    session.outcome(1)
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
