@@ -103,8 +103,11 @@ class Session10(Session):
         """A link. Raises PeerError for what ends the connection. [amqp-1.0 2.6.3]"""
         if attach.handle > self.handle_max:
             raise PeerError(FRAMING_ERROR, f"handle {attach.handle} of at most {self.handle_max}")
-        if attach.handle in self.links:
-            raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
+        before = self.links.get(attach.handle)
+        if before is not None:
+            if not before.leaving:
+                raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
+            del self.links[attach.handle]  # the peer knows that it is detached: this is all its answer
         attach_link(self, attach)
 
     def on_flow(self, flow: Flow) -> None:
