@@ -25,6 +25,7 @@ def expect_refusal(session: PeerSession10, attach: Attach, condition: str, words
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
+@pytest.mark.spec("amqp-1.0", "3.5.4")
 def test_a_sender_is_attached_and_allowed_to_send(session: PeerSession10, node: str) -> None:
     answer, allowed = session.sends(f"/queues/{node}", 3)
     assert answer.name == "sends 3"
@@ -41,6 +42,7 @@ def test_a_sender_is_attached_and_allowed_to_send(session: PeerSession10, node: 
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.3")
+@pytest.mark.spec("amqp-1.0", "3.5.3")
 def test_a_receiver_is_attached_and_sent_nothing_before_it_wants_it(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_name_that_is_too_long(session: PeerSession10, node: str) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.1")
+@pytest.mark.spec("amqp-1.0", "2.8.1")
 def test_links_of_one_name_in_opposite_directions(session: PeerSession10, node: str) -> None:
     session.receives(node, 0, 10, name="same")
     session.sends(node, 1, name="same")

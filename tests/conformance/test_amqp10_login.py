@@ -96,6 +96,7 @@ def test_a_wrong_password(meet: Meet) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "5.3.3.2")
+@pytest.mark.spec("amqp-1.0", "5.3.3.5")
 @pytest.mark.parametrize("mechanism", ["CRAM-MD5", "EXTERNAL", "AMQPLAIN", "", "x" * 1000])
 def test_a_mechanism_that_is_not_offered(meet: Meet, mechanism: str) -> None:
     peer = meet()
@@ -116,6 +117,7 @@ def test_a_response_that_makes_no_sense(meet: Meet) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "5.3.3.3")
+@pytest.mark.spec("amqp-1.0", "5.3.3.4")
 def test_without_an_initial_response_the_peer_is_asked(meet: Meet) -> None:
     peer = meet()
     offered(peer)
@@ -126,6 +128,7 @@ def test_without_an_initial_response_the_peer_is_asked(meet: Meet) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "5.3.2")
+@pytest.mark.spec("amqp-1.0", "5.3.1")
 @pytest.mark.parametrize(
     "said",
     [

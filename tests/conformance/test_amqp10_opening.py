@@ -16,6 +16,8 @@ pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugi
 
 
 @pytest.mark.spec("amqp-1.0", "5.3.2")
+@pytest.mark.spec("amqp-1.0", "2.4.1")
+@pytest.mark.spec("amqp-1.0", "2.4.3")
 def test_a_peer_logs_in_opens_and_closes(meet: Meet) -> None:
     peer = meet()
     opened = peer.open(hostname="localhost")
@@ -37,6 +39,7 @@ def test_frames_of_the_peer_that_are_too_small(meet: Meet, size: int) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.7.1")
+@pytest.mark.spec("amqp-1.0", "2.8.19")
 def test_the_smallest_frames_of_the_peer(meet: Meet) -> None:
     peer = meet()
     peer.open(max_frame_size=512)
@@ -163,6 +166,8 @@ def test_what_comes_behind_a_close_is_ignored(meet: Meet) -> None:
     peer.expect_end()
 
 
+@pytest.mark.spec("amqp-1.0", "2.4.3")
+@pytest.mark.spec("amqp-1.0", "2.8.16")
 def test_the_broker_says_that_it_stops(start_daemon: DaemonStarter, meet: Meet) -> None:
     daemon = start_daemon()
     peer = meet(daemon.address)

@@ -26,6 +26,7 @@ def selecting(session: PeerSession10, node: str, handle: int, text: object, **fi
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.1")
+@pytest.mark.spec("amqp-1.0", "3.5.8")
 def test_the_filters_in_force_are_in_the_answer(session: PeerSession10, node: str) -> None:
     session.sends(node)
     for number in range(4):

@@ -211,7 +211,7 @@ def test_a_handle_beyond_the_highest(meet: Meet) -> None:
     peer.expect_close("amqp:connection:framing-error", "handle 256")
 
 
-@pytest.mark.spec("amqp-1.0", "2.5.8")
+@pytest.mark.spec("amqp-1.0", "2.5.4")
 def test_what_comes_behind_an_error_of_the_session_is_ignored(meet: Meet) -> None:
     peer, _ = opened(meet)
     peer.write(Detach(handle=9))
@@ -222,6 +222,7 @@ def test_what_comes_behind_an_error_of_the_session_is_ignored(meet: Meet) -> Non
     peer.expect(Begin)
 
 
+@pytest.mark.spec("amqp-1.0", "2.5.2")
 def test_everything_ends_with_the_connection(meet: Meet) -> None:
     peer, _ = opened(meet)
     peer.write(begin(), 1)

@@ -58,6 +58,7 @@ def test_a_dynamic_node_goes_when_its_link_is_closed(
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.10")
+@pytest.mark.spec("amqp-1.0", "3.5.9")
 def test_a_lifetime_that_cannot_be_kept_is_refused(session: PeerSession10) -> None:
     properties: dict[str, object] = {Symbol("lifetime-policy"): DeleteOnNoLinks()}
     answer = attached(session, 1, source=Source(dynamic=True, dynamic_node_properties=properties))
@@ -66,6 +67,8 @@ def test_a_lifetime_that_cannot_be_kept_is_refused(session: PeerSession10) -> No
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
+@pytest.mark.spec("amqp-1.0", "3.5.5")
+@pytest.mark.spec("amqp-1.0", "3.5.6")
 def test_a_durable_subscription_outlives_its_connection(begin: Begins, name: str) -> None:
     key = name.rpartition(".")[2]
     session = begin()

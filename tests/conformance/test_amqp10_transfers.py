@@ -35,6 +35,8 @@ def arrived(session: PeerSession10, node: str, handle: int = 9) -> list[bytes]:
 
 
 @pytest.mark.spec("amqp-1.0", "2.6.12")
+@pytest.mark.spec("amqp-1.0", "3.4.2")
+@pytest.mark.spec("amqp-1.0", "2.6.11")
 def test_an_unsettled_delivery_is_accepted(session: PeerSession10, node: str) -> None:
     session.sends(node)
     session.transfer(0, MESSAGE, 5, settled=False)
@@ -161,6 +163,7 @@ def test_what_a_delivery_may_not_change(
 
 
 @pytest.mark.spec("amqp-1.0", "2.8.11")
+@pytest.mark.spec("amqp-1.0", "3.2.16")
 def test_a_format_that_is_not_known(session: PeerSession10, node: str) -> None:
     session.sends(node)
     session.transfer(0, b"anything", 0, message_format=0x80013700)

@@ -244,7 +244,7 @@ def test_the_queue_is_deleted_while_a_delivery_is_on_its_way(
     session.expect_silence()
 
 
-@pytest.mark.spec("amqp-1.0", "2.5.7")
+@pytest.mark.spec("amqp-1.0", "2.5.2")
 @pytest.mark.parametrize("kind", ["end", "close", "vanish"])
 def test_all_ends_while_a_delivery_is_on_its_way(
     begin: Begins, channel: PeerChannel, node: str, kind: str
@@ -264,6 +264,8 @@ def test_all_ends_while_a_delivery_is_on_its_way(
 
 
 @pytest.mark.spec("amqp-1.0", "2.8.10")
+@pytest.mark.spec("amqp-1.0", "2.8.8")
+@pytest.mark.spec("amqp-1.0", "2.8.9")
 @pytest.mark.parametrize("first", [LAST - 5, LAST], ids=["a little", "at once"])
 def test_everything_that_the_peer_counts_may_wrap(begin: Begins, node: str, first: int) -> None:
     session = begin(next_outgoing_id=first)

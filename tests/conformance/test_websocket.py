@@ -41,6 +41,7 @@ def test_connection_start_answers_the_protocol_header(
 
 
 @pytest.mark.spec("amqp-1.0", "2.2")
+@pytest.mark.spec("wsb-1.0", "2.2.1")
 @pytest.mark.parametrize("cut", [8, 1])
 def test_the_protocol_header_of_amqp_1_0_is_answered(serving: Daemon, visit: Visit, cut: int) -> None:
     websocket = visit(serving)
@@ -51,6 +52,7 @@ def test_the_protocol_header_of_amqp_1_0_is_answered(serving: Daemon, visit: Vis
     assert answer.startswith(SASL)
 
 
+@pytest.mark.spec("wsb-1.0", "2.1")
 def test_rhea_gets_the_subprotocol_that_is_the_bindings(serving: Daemon, visit: Visit) -> None:
     websocket = visit(serving, subprotocols=["binary", "AMQPWSB10", "amqp"])
     assert websocket.subprotocol == "amqp"
@@ -71,6 +73,9 @@ def test_amqp_0_9_1_however_it_is_cut(
 
 
 @pytest.mark.spec("amqp-1.0", "5.3.2")
+@pytest.mark.spec("wsb-1.0", "2.2.2")
+@pytest.mark.spec("wsb-1.0", "2.3")
+@pytest.mark.spec("wsb-1.0", "2.4")
 @pytest.mark.parametrize(("message", "frame"), CUTS)
 def test_amqp_1_0_however_it_is_cut(
     serving: Daemon, bridge: Bridger, meet: Meet, message: int, frame: int
@@ -83,6 +88,8 @@ def test_amqp_1_0_however_it_is_cut(
 
 
 @pytest.mark.spec("amqp-1.0", "2.4.1")
+@pytest.mark.spec("wsb-1.0", "2.4")
+@pytest.mark.spec("wsb-1.0", "2.5")
 def test_many_frames_in_one_message(serving: Daemon, bridge: Bridger, meet: Meet) -> None:
     peer = meet(bridge(serving))
     init = sasl(SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest"))

@@ -63,6 +63,7 @@ def through(stranger: socket.socket) -> socket.socket:
     return stranger
 
 
+@pytest.mark.spec("wsb-1.0", "2.1")
 @pytest.mark.parametrize("subprotocols", [["mqtt"], ["binary", "Amqp"]])
 def test_a_subprotocol_that_is_not_spoken(serving: Daemon, visit: Visit, subprotocols: list[str]) -> None:
     with pytest.raises(InvalidStatus) as refused:
@@ -121,6 +122,7 @@ def test_what_is_no_request_for_a_websocket(
     serving.log.wait_for(f"WebSocket refused .*{stranger.getsockname()[1]}")
 
 
+@pytest.mark.spec("wsb-1.0", "2.4")
 def test_text_is_refused(serving: Daemon, visit: Visit) -> None:
     websocket = visit(serving)
     websocket.send("AMQP")
@@ -188,6 +190,7 @@ def test_the_client_closes(serving: Daemon, visit: Visit, bridge: Bridger, dial:
         time.sleep(0.01)
 
 
+@pytest.mark.spec("wsb-1.0", "4")
 def test_the_end_of_amqp_closes_the_websocket(serving: Daemon, visit: Visit) -> None:
     websocket = visit(serving)
     conversation = (

@@ -74,6 +74,7 @@ def test_a_map_grows_out_of_its_short_form(length: int) -> None:
     assert code == (0xC1 if len(b"".join(items)) < 255 else 0xD1)
 
 
+@pytest.mark.spec("amqp-1.0", "3.2.10")
 @pytest.mark.parametrize(
     ("value", "said"),
     [

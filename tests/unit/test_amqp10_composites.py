@@ -125,6 +125,9 @@ def test_there_is_a_class_for_every_definition() -> None:
     assert found == {named.code for named in COMPOSITES}
 
 
+@pytest.mark.spec("amqp-1.0", "1.1.2")
+@pytest.mark.spec("amqp-1.0", "1.3.3")
+@pytest.mark.spec("amqp-1.0", "1.5")
 def test_either_descriptor_will_do() -> None:
     for composite in FILLED:
         (named,) = [named for named in COMPOSITES if named.code == composite.DESCRIPTOR]
@@ -134,6 +137,8 @@ def test_either_descriptor_will_do() -> None:
             assert compose(Described(descriptor, value.value)) == composite
 
 
+@pytest.mark.spec("amqp-1.0", "1.3.4")
+@pytest.mark.spec("amqp-1.0", "1.4")
 def test_what_is_missing_at_the_end_has_its_default() -> None:
     expected = Open(container_id="c")
 
@@ -151,6 +156,7 @@ def test_what_is_missing_at_the_end_has_its_default() -> None:
     assert (attach.snd_settle_mode, attach.rcv_settle_mode, attach.source) == (2, 0, None)
 
 
+@pytest.mark.spec("amqp-1.0", "1.3.4")
 @pytest.mark.parametrize(
     "capabilities",
     [Symbol("a"), "a", symbols(["a"]), [Symbol("a")], Array(0xB3, [Symbol("a")]), Array(0xA1, ["a"])],

@@ -37,6 +37,8 @@ def plain(value: object) -> object:
     return value
 
 
+@pytest.mark.spec("amqp-1.0", "1.2.*")
+@pytest.mark.spec("amqp-1.0", "1.6.*")
 @pytest.mark.parametrize(("digits", "value"), SMALLEST + LONGER)
 def test_every_constructor_gives_its_value_and_its_type(digits: str, value: object) -> None:
     data = bytes.fromhex(digits)

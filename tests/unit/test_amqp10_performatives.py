@@ -119,6 +119,7 @@ def test_what_is_wrong_with_a_transfer_is_said_by_its_field(fields: list[bytes],
     assert caught.value.condition == DECODE_ERROR
 
 
+@pytest.mark.spec("amqp-1.0", "2.8.7")
 def test_a_long_delivery_tag_is_the_fault_of_the_link() -> None:
     read = Transfer()
     data = described(0x14, compound(0xC0, [uint(3), NULL, sized(0xB0, b"t" * 33)]))

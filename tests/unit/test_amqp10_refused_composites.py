@@ -17,6 +17,10 @@ def refusal(value: object) -> str:
     return caught.value.text
 
 
+@pytest.mark.spec("amqp-1.0", "1.3.5")
+@pytest.mark.spec("amqp-1.0", "1.4")
+@pytest.mark.spec("amqp-1.0", "2.8.13")
+@pytest.mark.spec("amqp-1.0", "2.8.14")
 @pytest.mark.parametrize(
     ("value", "said"),
     [

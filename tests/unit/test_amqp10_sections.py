@@ -33,6 +33,10 @@ def codes(data: bytes, ordered: bool = True) -> list[int]:
     return found
 
 
+@pytest.mark.spec("amqp-1.0", "3.2.6")
+@pytest.mark.spec("amqp-1.0", "3.2.7")
+@pytest.mark.spec("amqp-1.0", "3.2.8")
+@pytest.mark.spec("amqp-1.0", "3.2.9")
 @pytest.mark.parametrize(
     "data",
     [H + DA + MA + P + AP + D + F, D, D + D + D, S + S, V, H + V + F, b"", H, P + AP, MA + P, F, H + DA + MA],
@@ -44,6 +48,7 @@ def test_sections_in_their_order_are_taken(data: bytes) -> None:
     assert found == codes(data, ordered=False)
 
 
+@pytest.mark.spec("amqp-1.0", "3.2")
 @pytest.mark.parametrize(
     "data",
     [DA + H, MA + DA, P + MA, AP + P, D + AP, V + P, F + D, F + H, D + H, D + F + D, V + H, S + P],
