@@ -1,0 +1,69 @@
+"""What a compiled function catches in a loop has a name for each kind.
+
+mypyc gives a variable one type. In a loop `except A as error` and `except B as error` share one: the second
+that is caught raises TypeError instead of being handled. Interpreted, all is well.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def compiled() -> list[Path]:
+    """The modules that setup.py compiles."""
+    lists: dict[str, list[str]] = {}
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("HOT", "COLD"):
+            lists[ast.unparse(node.targets[0])] = list(ast.literal_eval(node.value))
+    paths = {path for pattern in lists["HOT"] for path in ROOT.glob(pattern)}
+    return sorted(path for path in paths if path.name not in lists["COLD"])
+
+
+def handlers(node: ast.AST, looped: bool = False) -> Iterator[tuple[str, str, bool]]:
+    """Names and kinds of what is caught in a function, and whether in a loop; not in functions inside it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            continue
+        if isinstance(child, ast.ExceptHandler) and child.name and child.type:
+            yield child.name, ast.unparse(child.type), looped
+        yield from handlers(child, looped or isinstance(child, ast.For | ast.While))
+
+
+def shared(source: str) -> set[str]:
+    """The functions in which one name is for two kinds, at least one of them caught in a loop."""
+    found = set()
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            caught = set(handlers(function))
+            for name in {name for name, _, looped in caught if looped}:
+                if len({kind for each, kind, _ in caught if each == name}) > 1:
+                    found.add(function.name)
+    return found
+
+
+def test_no_compiled_function_does() -> None:
+    modules = compiled()
+
+    assert len(modules) > 100
+    assert {path.name: names for path in modules if (names := shared(path.read_text()))} == {}
+
+
+LOOP = """
+def function(items):
+    for item in items:
+        try:
+            item()
+        except ValueError as error:
+            print(error)
+        except OSError as {name}:
+            print({name})
+"""
+
+
+def test_it_would_be_seen() -> None:
+    assert shared(LOOP.format(name="error")) == {"function"}
+    assert shared(LOOP.format(name="fault")) == set()
+    assert shared(LOOP.format(name="error").replace("for item in items", "if True")) == set()
+    assert shared(LOOP.format(name="error").replace("OSError", "ValueError")) == set()
