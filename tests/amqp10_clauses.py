@@ -192,18 +192,15 @@ DOCUMENTS = {
 COMPLETE = ("amqp-1.0", "wsb-1.0")
 """Those of which each clause has a test or is an exception."""
 
-_RESUMING = "links are not resumed with their unsettled deliveries yet"
 _LIFETIMES = "the only lifetime of a dynamic node is that of its link; others are refused, by 3.5.9"
 _REDIRECTS = "the broker redirects nobody"
 
 EXCEPTIONS = {
     "amqp-1.0": {
         "2.4.7": "a diagram of 2.4.6",
-        "2.6.13": _RESUMING,
         "2.8.5": "a unit; the one field that has it, the timeout of a terminus, is of 3.5.3",
         "2.8.6": "a unit; the fields that have it are of 2.4.5 and 3.2.1",
         "2.8.12": "what the broker says is English, and it promises no other language",
-        "3.4.6": _RESUMING,
         "3.5.11": _LIFETIMES,
         "3.5.12": _LIFETIMES,
         "3.5.13": _LIFETIMES,

@@ -18,7 +18,6 @@ from tests.unsettled10 import MINUTE, suspend, told, unsettled
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 
 SECOND = 1  # the receiver settles second
-RESUME = "amqp-1.0", "2.6.13"
 NOTHING = Received(section_number=0, section_offset=0)
 
 
@@ -58,7 +57,8 @@ def in_doubt(session: PeerSession10, node: str) -> bytes:
     return b"once"
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
+@pytest.mark.spec("amqp-1.0", "3.4.6")
 def test_who_asks_again_is_told_again(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
@@ -73,7 +73,7 @@ def test_who_asks_again_is_told_again(
     assert channel.counts(node)[0] == 2
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_who_has_heard_it_settles(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
@@ -87,7 +87,7 @@ def test_who_has_heard_it_settles(
     assert channel.counts(node)[0] == 1
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_what_the_sender_does_not_know_is_settled(
     session: PeerSession10, channel: PeerChannel, node: str, in_doubt: bytes
 ) -> None:
@@ -142,7 +142,7 @@ def test_what_nobody_knows_is_not_resumed(
     assert channel.counts(node)[0] == 2
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.parametrize("mode", [0, SECOND], ids=["first", "second"])
 def test_what_has_come_in_part_comes_again(
     session: PeerSession10, channel: PeerChannel, node: str, mode: int

@@ -24,8 +24,6 @@ from tests.unsettled10 import MINUTE, concluded, receives, resumed, suspend, tol
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 
-RESUME = "amqp-1.0", "2.6.13"
-
 
 @pytest.fixture
 def sent(session: PeerSession10, channel: PeerChannel, node: str) -> list[bytes]:
@@ -38,7 +36,7 @@ def sent(session: PeerSession10, channel: PeerChannel, node: str) -> list[bytes]
     return tags
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_what_is_on_a_suspended_link_is_nobody_elses(
     channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
@@ -46,7 +44,7 @@ def test_what_is_on_a_suspended_link_is_nobody_elses(
     assert channel.counts(node) == (0, 0)
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_what_has_no_outcome_is_sent_once_more_with_its_tag(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
@@ -65,7 +63,8 @@ def test_what_has_no_outcome_is_sent_once_more_with_its_tag(
     assert channel.counts(node) == (0, 0)
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
+@pytest.mark.spec("amqp-1.0", "3.4.6")
 def test_what_has_an_outcome_gets_it(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
@@ -104,7 +103,7 @@ def test_an_outcome_in_a_transaction_is_none_without_it(
         resumed(session, tag)
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_what_the_receiver_does_not_have_goes_back(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
@@ -116,7 +115,7 @@ def test_what_the_receiver_does_not_have_goes_back(
     assert [channel.take(node).body for _ in range(2)] == [b"0", b"2"]
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_an_empty_map_is_one(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
@@ -135,7 +134,7 @@ def test_a_link_that_begins_anew_has_nothing_unsettled(
     assert not any(delivery.transfer.resume for delivery in deliveries)
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 @pytest.mark.parametrize("ending", ["end", "socket", "stolen"])
 def test_another_session_takes_it_up(
     meet: Meet, begin: Begins, channel: PeerChannel, node: str, ending: str
@@ -162,7 +161,7 @@ def test_another_session_takes_it_up(
     assert channel.counts(node) == (0, 0)
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_it_is_resumed_more_than_once(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:
@@ -261,7 +260,7 @@ def test_a_large_one_is_resumed_in_many_frames(begin: Begins, channel: PeerChann
     assert channel.counts(node) == (0, 0)
 
 
-@pytest.mark.spec(*RESUME)
+@pytest.mark.spec("amqp-1.0", "2.6.13")
 def test_its_queue_may_be_gone(
     session: PeerSession10, channel: PeerChannel, node: str, sent: list[bytes]
 ) -> None:

@@ -17,8 +17,6 @@ from tests.unsettled10 import MINUTE, concluded, receives, suspend, told, unsett
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 
-RESUME = "amqp-1.0", "2.6.13"
-
 
 def wait_for(channel: PeerChannel, queue: str, ready: int) -> None:
     """So many messages are ready, some time."""
