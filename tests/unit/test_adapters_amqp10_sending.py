@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from broker.core.entry import AVAILABLE
 from protocol.amqp10.performatives import Close, Detach, Flow, Transfer
-from tests.kept10 import data, put_large
+from tests.contents10 import content10
+from tests.kept10 import data, put, put_large
 from tests.wired import House
 from tests.wired10 import WINDOW, Said, Wired10
 
@@ -90,6 +91,28 @@ def test_a_delivery_on_its_way_is_taken_back_when_its_link_ends(client: Wired10,
     assert isinstance(detached, Detach)
     [entry] = house.broker.vhosts["/"].queues["q"].entries
     assert entry.state == AVAILABLE
+
+
+@pytest.mark.parametrize("settled", [0, 1])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_message_that_cannot_be_read_goes_back_to_its_queue(
+    house: House, large: bool, settled: int
+) -> None:
+    queue = house.broker.vhosts["/"].declare_queue("q", True, None, False, {})
+    client = Wired10(house, FRAME)
+    if large:
+        put_large(house, data(b"x" * 3000), on_disk=True)
+    else:
+        message = put(house, content10())
+        message.content = None
+    house.store.unreadable = True
+    client.receives("q", snd_settle_mode=settled)
+    *_, closed = (made.performative for made in client.said())
+    assert isinstance(closed, Close)
+    client.connection.lost("gone")
+    house.turns.run()
+
+    assert (queue.unacked, queue.ready) == (0, 1)
 
 
 def test_a_body_that_cannot_be_read_any_more_is_taken_back(client: Wired10, house: House) -> None:

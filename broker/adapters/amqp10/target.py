@@ -60,7 +60,16 @@ class Target10(ConsumerTarget):
     # -- deliveries
 
     def deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
-        """Write one delivery, or its first frame."""
+        """Write one delivery, or its first frame. Raises what MessageStore.load raises."""
+        try:
+            self._deliver(consumer, entry)
+        except Exception:
+            unsettled = self.link.session.unsettled
+            if unsettled.find(unsettled.next_tag() - 1) is not entry:
+                unsettled.add(entry, consumer)  # it goes back to the queue with the session
+            raise
+
+    def _deliver(self, consumer: QueueConsumer, entry: QueueEntry) -> None:
         link = self.link
         session = link.session
         message = entry.message
