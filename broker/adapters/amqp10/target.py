@@ -101,13 +101,16 @@ class Target10(ConsumerTarget):
             session.peer.full = True
 
     def deliver_again(self, consumer: QueueConsumer, entry: QueueEntry, tag: bytes) -> None:
-        """Resume a delivery that an earlier link has sent, from its beginning. [amqp-1.0 2.6.13]"""
+        """Resume a delivery that an earlier link has sent, from its beginning. [amqp-1.0 2.6.13]
+
+        Raises what MessageStore.load raises.
+        """
         link = self.link
         session = link.session
+        number = session.unsettled.add(entry, consumer)  # if it cannot be read, it goes back with the session
+        link.resumed[number] = tag
         front = self._front
         front.read(entry.message, entry, session.peer.server.store, consumer.queue)
-        number = session.unsettled.add(entry, consumer)
-        link.resumed[number] = tag
         if consumer.lease is not None:
             consumer.lease.begin(number)
         self._split(number, tag, front, NOTHING_RECEIVED, resume=True)
