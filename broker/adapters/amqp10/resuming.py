@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.sending import send_on
-from broker.adapters.amqp10.settling import apply
+from broker.adapters.amqp10.settling import apply, numbers_of
 from broker.adapters.amqp10.suspended import KEPT_MAX, Expiry, Held, Suspended, give_back
-from broker.core.allowance import ENTRIES
 from broker.core.consumer import QueueConsumer
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.descriptors import RECEIVED, TRANSACTIONAL_STATE
@@ -138,9 +137,7 @@ def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
         return
     sent = suspended.sent
     unsettled = session.unsettled
-    numbers = unsettled.up_to(0)
-    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
-    for number in numbers:
+    for number in numbers_of(session, link.target):
         if len(sent) + len(left) >= KEPT_MAX:
             break
         entry = unsettled.find(number)

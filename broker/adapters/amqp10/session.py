@@ -15,11 +15,12 @@ from broker.adapters.amqp10.linking import attach_link
 from broker.adapters.amqp10.managing import Pair
 from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.owed import Owed
-from broker.adapters.amqp10.settling import settle
+from broker.adapters.amqp10.settling import by_target, settle
 from broker.adapters.amqp10.suspended import Suspended, expire_all
 from broker.adapters.amqp10.target import Target10
 from broker.adapters.unacked import Unacked
 from broker.core.allowance import ENTRIES
+from broker.core.consumer_target import ConsumerTarget
 from broker.core.queue import Queue
 from broker.core.session import Session
 from protocol.amqp10.composites import Error
@@ -81,6 +82,7 @@ class Session10(Session):
         self.ending = False  # the peer has been told, and its own end is to come
         self.gone = False  # it holds nothing any more
         self.leases: SessionLeases | None = None
+        self.let_go_of: dict[ConsumerTarget, list[i64]] | None = None  # unsettled, as the session ends
         if self.outgoing.left == 0:
             self.set_flow(False)
 
@@ -274,9 +276,11 @@ class Session10(Session):
         """Everything that its links hold goes back."""
         self.gone = True
         links, self.links = self.links, {}
+        self.let_go_of = by_target(self)  # once, and not for each link
         for link in links.values():
             if not link.leaving:
                 link.leave(False)
+        self.let_go_of = None
         for lifetime in self.lifetimes.values():
             lifetime.session_ended()
         self.peer.lifetimes.update(self.lifetimes)

@@ -148,13 +148,34 @@ def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:
     return abandoned(consumer)
 
 
+def by_target(session: Session10) -> dict[ConsumerTarget, list[i64]]:
+    """The numbers of all deliveries that are not settled, oldest first, by who has them."""
+    unsettled = session.unsettled
+    numbers = unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    found: dict[ConsumerTarget, list[i64]] = {}
+    for number in numbers:
+        unsettled.find(number)
+        consumer = unsettled.holder
+        if consumer is not None:
+            found.setdefault(consumer.target, []).append(number)
+    return found
+
+
+def numbers_of(session: Session10, target: ConsumerTarget) -> list[i64]:
+    """The numbers of deliveries among which are all that `target` has and that are not settled."""
+    if session.let_go_of is not None:
+        return session.let_go_of.get(target, [])
+    numbers = session.unsettled.up_to(0)
+    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
+    return numbers
+
+
 def held_by(session: Session10, target: ConsumerTarget) -> dict[QueueConsumer, list[QueueEntry]]:
     """What a link's receiver has not settled, oldest first, which nobody can settle from now on."""
     unsettled = session.unsettled
     held: dict[QueueConsumer, list[QueueEntry]] = {}
-    numbers = unsettled.up_to(0)
-    session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
-    for number in numbers:
+    for number in numbers_of(session, target):
         entry = unsettled.find(number)
         consumer = unsettled.holder
         if entry is not None and consumer is not None and consumer.target is target:
