@@ -1,35 +1,18 @@
-"""Clients of AMQP 1.0 for Node.js: programs in `clients10/` go through scenarios and say what they see."""
+"""Clients of AMQP 1.0 for Node.js."""
 
-import json
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from pamqp.common import FieldTable
 
-from tests.daemon import Daemon, DaemonStarter
+from tests.daemon import DaemonStarter
 from tests.interop import suite_sources
-from tests.interop.program import Program
-from tests.peer import Peer
-from tests.peer_channel import PeerChannel
+from tests.interop.scenario import PROGRAMS, Scenario, play
 
 pytestmark = pytest.mark.nightly
 
-PROGRAMS = Path(__file__).with_name("clients10")
 PACKAGES = ("rhea@3.0.5", "rhea-promise@3.0.3", "amqp10@3.6.0")
 NUMBERS = list(range(5))
 NOT_THERE = ["amqp:not-found"] * 3
-
-
-class Scenario(NamedTuple):
-    """What each of `clients` is to see; `left` messages are then in the queue, `dead` are dead letters."""
-
-    clients: tuple[str, ...]
-    seen: object
-    left: int
-    dead: int = 0
-
-
 ALL = ("rhea", "rhea_promise", "node_amqp10")
 RHEA = ("rhea", "rhea_promise")
 SCENARIOS = {
@@ -39,7 +22,8 @@ SCENARIOS = {
     "says_outcomes": Scenario(ALL, [[1, 0], [2, 1], [4, 0]], 1, 1),
     "settles_second": Scenario(("rhea",), {"settled": 5}, 0),
     "drains": Scenario(RHEA, [0, 3, 2, 0], 0),
-    "browses": Scenario(("rhea",), {"mode": "copy", "seen": [NUMBERS, NUMBERS]}, 5),
+    "browses": Scenario(ALL, {"mode": "copy", "seen": [NUMBERS, NUMBERS]}, 5),
+    "selects": Scenario(ALL, {"selected": [1, 3, 5], "refused": "amqp:invalid-field"}, 3),
     "detaches": Scenario(ALL, {"bodies": [0, 1, 2], "inSession": 0}, 3),
     "carries": Scenario(
         ("rhea",),
@@ -64,45 +48,12 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return suite_sources.from_npm(tmp_path_factory.mktemp("npm"), PACKAGES)
 
 
-def channel_of(daemon: Daemon) -> PeerChannel:
-    """A channel of a client of 0-9-1."""
-    return Peer(daemon.address).open().channel()
-
-
 @pytest.mark.parametrize(("client", "name"), CASES)
 def test_scenario(client: str, name: str, start_daemon: DaemonStarter, modules: Path, tmp_path: Path) -> None:
-    scenario = SCENARIOS[name]
-    daemon = start_daemon()
-    channel = channel_of(daemon)
-    letters: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-    channel.declare("queue", durable=True, arguments=letters)
-    channel.declare("dead", durable=True)
-    if name == "receives":
-        fill(daemon, modules, tmp_path)
-    program = started(client, name, daemon, modules, tmp_path)
-    if name == "reconnects":
-        program.wait_for("restart the broker")
-        channel.peer.drop()
-        daemon.kill()
-        daemon = start_daemon(port=daemon.address.port)
-        channel = channel_of(daemon)
-        program.go_on()
-    program.expect_success()
-
-    assert json.loads(program.steps.lines[-1]) == scenario.seen, program.told()
-    assert channel.counts("queue") == (scenario.left, 0)
-    assert channel.counts("dead") == (scenario.dead, 0)
-    channel.peer.close()
+    filling = command_of("rhea", modules) if name == "receives" else ()
+    play(command_of(client, modules), name, SCENARIOS[name], start_daemon, tmp_path, filling)
 
 
-def started(client: str, name: str, daemon: Daemon, modules: Path, folder: Path) -> Program:
-    """A client's program, which has begun with a scenario."""
-    command = ("env", f"NODE_PATH={modules}", "node", PROGRAMS / f"{client}.js", name, "queue")
-    place = folder / f"{client}.{name}"
-    place.mkdir()
-    return Program(command, daemon, place)
-
-
-def fill(daemon: Daemon, modules: Path, folder: Path) -> None:
-    """Have numbers be sent."""
-    started("rhea", "sends", daemon, modules, folder).expect_success()
+def command_of(client: str, modules: Path) -> tuple[str | Path, ...]:
+    """How a client's program is run."""
+    return ("env", f"NODE_PATH={modules}", "node", PROGRAMS / f"{client}.js")

@@ -2,7 +2,7 @@
 'use strict';
 
 const readline = require('readline');
-const { Client, Policy, Constants } = require('amqp10');
+const { Client, Policy, Constants, translator } = require('amqp10');
 const DeliveryState = require('amqp10/lib/types/delivery_state');
 
 const [scenario, queue, host, port] = process.argv.slice(2);
@@ -13,17 +13,23 @@ const manual = {
     credit: Policy.Utils.CreditPolicies.DoNotRefresh,
 };
 
+// How a receiver is attached that has more to say of its source.
+function receiving(source) {
+    return { ...manual, attach: { ...manual.attach, source } };
+}
+
 async function connect(policy = {}) {
     const client = new Client(Policy.merge({ reconnect: { retries: 100, strategy: 'fibonacci' }, ...policy }, Policy.Default));
     await client.connect(url);
     return client;
 }
 
-// Sends numbers; resolves to how many were accepted.
-async function sendNumbers(client, count) {
+// Sends numbers, each with what is said of it; resolves to how many were accepted.
+async function sendNumbers(client, count, besides = () => ({})) {
     const sender = await client.createSender(queue);
     const bodies = Array.from({ length: count }, (_, index) => index);
-    const states = await Promise.all(bodies.map((body) => sender.send({ header: { durable: true }, body })));
+    const sent = bodies.map((body) => sender.send({ header: { durable: true }, body, ...besides(body) }));
+    const states = await Promise.all(sent);
     await sender.detach();
     return states.filter((state) => state instanceof DeliveryState.Accepted).length;
 }
@@ -83,6 +89,34 @@ const scenarios = {
         await receiver.detach();
         await client.disconnect();
         return again.map((message) => [message.body, message.header.deliveryCount]);
+    },
+
+    async browses() {
+        const client = await connect();
+        await sendNumbers(client, 5);
+        const options = receiving({ distributionMode: 'copy' });
+        const [one, two] = [await client.createReceiver(queue, options), await client.createReceiver(queue, options)];
+        const seen = [await take(one, 5), await take(two, 5)];
+        const mode = String(one.remote.attach.source.distributionMode);
+        await client.disconnect();
+        return { mode, seen: seen.map((messages) => messages.map((message) => message.body)) };
+    },
+
+    async selects() {
+        const client = await connect();
+        await sendNumbers(client, 6, (number) => ({ applicationProperties: { odd: number % 2 === 1 } }));
+        const selecting = (text) => receiving({ filter: { selector: translator(
+            ['described', ['symbol', 'apache.org:selector-filter:string'], ['string', text]]) } });
+        const receiver = await client.createReceiver(queue, selecting('odd = TRUE'));
+        const taken = await take(receiver, 3);
+        receiver.accept(taken);
+        const refused = new Promise((resolve) => {
+            client.once('client:errorReceived', (error) => resolve(String(error.condition)));
+        }); // it takes the answering attach for success, before the detach that follows
+        client.createReceiver(queue, selecting('odd = = TRUE'));
+        const seen = { selected: taken.map((message) => message.body), refused: await refused };
+        await client.disconnect();
+        return seen;
     },
 
     async detaches() {

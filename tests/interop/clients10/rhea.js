@@ -21,8 +21,8 @@ async function closed(connection) {
     await once(connection, 'connection_close');
 }
 
-// Sends numbers as credit allows; resolves to how many had which outcome.
-function sendNumbers(sender, count, options = {}) {
+// Sends numbers as credit allows, each with what is said of it; resolves to how many had which outcome.
+function sendNumbers(sender, count, besides = () => ({})) {
     const outcomes = {};
     let sent = 0;
     return new Promise((resolve) => {
@@ -32,7 +32,9 @@ function sendNumbers(sender, count, options = {}) {
         };
         for (const name of ['accepted', 'rejected', 'released', 'modified']) sender.on(name, counted(name));
         const send = () => {
-            while (sent < count && sender.sendable()) sender.send({ body: sent++, durable: true, ...options });
+            while (sent < count && sender.sendable()) {
+                sender.send({ body: sent, durable: true, ...besides(sent++) });
+            }
         };
         sender.on('sendable', send);
         send();
@@ -159,6 +161,22 @@ const scenarios = {
         const mode = one.remote.attach.source.distribution_mode;
         await closed(connection);
         return { mode, seen: seen.map((taken) => taken.map(({ message }) => message.body)) };
+    },
+
+    async selects() {
+        const connection = connect();
+        const sender = connection.open_sender(address);
+        await sendNumbers(sender, 6, (number) => ({ application_properties: { odd: number % 2 === 1 } }));
+        const filter = rhea.filter.selector('odd = TRUE');
+        const receiver = connection.open_receiver(manual({ address, filter }));
+        const selected = (await take(receiver, 3)).map(({ message, delivery }) => {
+            delivery.accept();
+            return message.body;
+        });
+        const wrong = connection.open_receiver(manual({ address, filter: rhea.filter.selector('odd = = TRUE') }));
+        await once(wrong, 'receiver_error');
+        await closed(connection);
+        return { selected, refused: wrong.error.condition };
     },
 
     async detaches() {

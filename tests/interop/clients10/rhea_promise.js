@@ -3,7 +3,7 @@
 'use strict';
 
 const readline = require('readline');
-const { Connection, ReceiverEvents } = require('rhea-promise');
+const { Connection, ReceiverEvents, filter } = require('rhea-promise');
 
 const [scenario, queue, host, port] = process.argv.slice(2);
 const address = `/queues/${queue}`;
@@ -16,13 +16,13 @@ function once(emitter, event) {
     return new Promise((resolve) => emitter.once(event, resolve));
 }
 
-// Sends numbers, as many at once as may be; resolves to how many were accepted.
-async function sendNumbers(connection, count) {
+// Sends numbers, each with what is said of it, as many at once as may be; resolves to how many were accepted.
+async function sendNumbers(connection, count, besides = () => ({})) {
     const sender = await connection.createAwaitableSender({ target: { address } });
     let accepted = 0;
     for (let from = 0; from < count; from += 100) {
         const bodies = Array.from({ length: Math.min(100, count - from) }, (_, index) => from + index);
-        const sent = await Promise.all(bodies.map((body) => sender.send({ body, durable: true })));
+        const sent = await Promise.all(bodies.map((body) => sender.send({ body, durable: true, ...besides(body) })));
         accepted += sent.filter((delivery) => delivery.remote_settled).length;
     }
     await sender.close();
@@ -129,6 +129,32 @@ const scenarios = {
         counts.push(await drained(3), await drained(10), await drained(10));
         await connection.close();
         return counts;
+    },
+
+    async browses() {
+        const connection = await connect();
+        await sendNumbers(connection, 5);
+        const options = { source: { address, distribution_mode: 'copy' } };
+        const [one, two] = [await receiverOf(connection, options), await receiverOf(connection, options)];
+        const seen = [bodiesOf(await take(one, 5)), bodiesOf(await take(two, 5))];
+        const mode = one.source.distribution_mode;
+        await connection.close();
+        return { mode, seen };
+    },
+
+    async selects() {
+        const connection = await connect();
+        await sendNumbers(connection, 6, (number) => ({ application_properties: { odd: number % 2 === 1 } }));
+        const selecting = (text) => ({ source: { address, filter: filter.selector(text) } });
+        const receiver = await receiverOf(connection, selecting('odd = TRUE'));
+        const taken = await take(receiver, 3);
+        for (const { delivery } of taken) delivery.accept();
+        const refused = await new Promise((resolve) => {
+            const onError = (context) => resolve(context.receiver.error.condition);
+            receiverOf(connection, { ...selecting('odd = = TRUE'), onError });
+        });
+        await connection.close();
+        return { selected: bodiesOf(taken), refused };
     },
 
     async detaches() {

@@ -1,0 +1,81 @@
+"""Scenarios for clients of AMQP 1.0: programs in `clients10/` go through them and print what they see."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pamqp.common import FieldTable
+
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.interop.program import Program
+from tests.peer import Peer
+from tests.peer_channel import PeerChannel
+
+PROGRAMS = Path(__file__).with_name("clients10")
+LETTERS: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+FULL: FieldTable = {"x-max-length": 2, "x-overflow": "reject-publish"}
+
+
+class Scenario(NamedTuple):
+    """What each of `clients` is to see; `left` messages are then in the queue, `dead` are dead letters."""
+
+    clients: tuple[str, ...]
+    seen: object
+    left: int
+    dead: int = 0
+    arguments: FieldTable = LETTERS
+
+
+def play(
+    command: Sequence[str | Path],
+    name: str,
+    scenario: Scenario,
+    start_daemon: DaemonStarter,
+    folder: Path,
+    filling: Sequence[str | Path] = (),
+) -> None:
+    """Have a program, which is given the scenario, the queue and the broker, go through a scenario.
+
+    `filling` is a program whose scenario `sends` comes first. In `reconnects` the broker is killed meanwhile.
+    """
+    daemon = start_daemon()
+    channel = channel_of(daemon)
+    channel.declare("queue", durable=True, arguments=scenario.arguments)
+    channel.declare("dead", durable=True)
+    if filling:
+        started(filling, "sends", daemon, folder / "filling").expect_success()
+    program = started(command, name, daemon, folder / "program")
+    if name == "reconnects":
+        program.wait_for("restart the broker")
+        channel.peer.drop()
+        daemon.kill()
+        daemon = start_daemon(port=daemon.address.port)
+        channel = channel_of(daemon)
+        program.go_on()
+    program.expect_success()
+
+    assert json.loads(program.steps.lines[-1]) == scenario.seen, program.told()
+    assert counts(channel, (scenario.left, scenario.dead)) == (scenario.left, scenario.dead)
+    channel.peer.close()
+
+
+def channel_of(daemon: Daemon) -> PeerChannel:
+    """A channel of a client of 0-9-1."""
+    return Peer(daemon.address).open().channel()
+
+
+def started(command: Sequence[str | Path], name: str, daemon: Daemon, folder: Path) -> Program:
+    """A client's program, which has begun with a scenario."""
+    folder.mkdir()
+    return Program((*command, name, "queue"), daemon, folder)
+
+
+def counts(channel: PeerChannel, wanted: tuple[int, int]) -> tuple[int, int]:
+    """How many messages and dead letters there are: soon, as not all clients wait for their close."""
+    late = time.monotonic() + PATIENCE_S
+    while True:
+        found = channel.counts("queue"), channel.counts("dead")
+        if found == ((wanted[0], 0), (wanted[1], 0)) or time.monotonic() > late:
+            return found[0][0], found[1][0]
