@@ -185,7 +185,7 @@ def to(address: str) -> Any:
     return messages.Message(properties=messages.Properties(to=address), value=1)
 
 
-def condition_of(act: Callable[[], object]) -> str:
+def condition_of(act: Callable[[], object]) -> Any:
     """Why something fails."""
     try:
         act()
