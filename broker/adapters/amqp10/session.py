@@ -106,11 +106,9 @@ class Session10(Session):
         if attach.handle > self.handle_max:
             raise PeerError(FRAMING_ERROR, f"handle {attach.handle} of at most {self.handle_max}")
         before = self.links.get(attach.handle)
-        if before is not None:
-            if not before.leaving:
-                raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
-            del self.links[attach.handle]  # the peer knows that it is detached: this is all its answer
-        attach_link(self, attach)
+        if before is not None and not before.leaving:
+            raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
+        attach_link(self, attach)  # in the place of one that this side has detached, if the peer says no more
 
     def on_flow(self, flow: Flow) -> None:
         """What the peer has received, and how much more it takes. [amqp-1.0 2.5.6]"""
