@@ -110,7 +110,7 @@ def expect_unchanged(session: PeerSession10, queue: str, handle: int = 0) -> lis
     [
         Released(),
         Modified(delivery_failed=True),
-        Modified(message_annotations={"x-opt-kept": "again", "x-opt-new": 1}),
+        Modified(message_annotations={Symbol("x-opt-kept"): "again", Symbol("x-opt-new"): 1}),
     ],
     ids=["released", "failed", "annotated"],
 )
