@@ -124,7 +124,7 @@ def test_a_shared_subscription_has_several_links(begin: Begins, name: str) -> No
     for session in (first, second):
         for _ in range(2):
             session.settle(session.delivery(1).id)
-    first.detach(1, True)
+    first.detach(1, False)
     post(sender, TOPIC + "shared", 4)
     second.settle(second.delivery(1).id)
     second.detach(1, True)

@@ -8,8 +8,8 @@ from mypy_extensions import i64
 
 from broker.core.queue import Queue
 from broker.core.schedule import Alarm
-from protocol.amqp10.composites import Source, Target
-from protocol.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, PeerError
+from protocol.amqp10.composites import Error, Source, Target
+from protocol.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LOCKED, PeerError
 from protocol.amqp10.descriptors import DELETE_ON_CLOSE
 from protocol.amqp10.types import Described
 
@@ -48,12 +48,19 @@ class Lifetime(Alarm):
         self._seconds = min(seconds, EXPIRY_SECONDS_MAX)
         self._expiring = expiring
 
-    def link_ended(self, closed: bool) -> None:
-        """Its link was detached, or closed, which is the end of what came with it."""
+    def link_ended(self, closed: bool) -> Error | None:
+        """Its link was detached, or closed, which is the end of what came with it.
+
+        Returns why it is not, if it is a subscription that others use. [JMS mapping 5.2]
+        """
         if closed:
             self._end()
+            if self.until == NEVER and self.queue.consumer_count:
+                text = f"subscription '{self.queue.name}' is in use"
+                return Error(condition=RESOURCE_LOCKED, description=text)
         elif self.until == LINK_DETACH:
             self._expire()
+        return None
 
     def session_ended(self) -> None:
         """The session of its link has ended."""

@@ -178,11 +178,12 @@ class Session10(Session):
             return
         self.owed.answers.end_turn()  # what was published before is published
         link.leave(detach.closed)
+        error = None
         if link.lifetime is not None:
-            link.lifetime.link_ended(detach.closed)
+            error = link.lifetime.link_ended(detach.closed)
             if detach.closed:
                 self.lifetimes.pop(link.lifetime.queue, None)
-        self.say(Detach(handle=detach.handle, closed=detach.closed))
+        self.say(Detach(handle=detach.handle, closed=detach.closed, error=error))
 
     def on_end(self) -> None:
         """The end of the session; answered, unless that was the answer. [amqp-1.0 2.5.7]"""
