@@ -16,7 +16,8 @@ class IncomingWindow:
     """The transfers that the peer may send in a session.
 
     `next_id`: the transfer-id of the next one. `left`: how many may come before a flow allows more; of
-    `size` when the window is open. `shut`: no flow allows more.
+    `size` when the window is open. `shut`: no flow allows more. `continued`: transfers that have
+    come and were not the first of their delivery.
     """
 
     def __init__(self, next_id: i64, size: i64) -> None:
@@ -24,6 +25,7 @@ class IncomingWindow:
         self.size: i64 = size
         self.left: i64 = size
         self.shut = False
+        self.continued: i64 = 0
 
     def received(self) -> bool:
         """Count a transfer; returns whether it is time for a flow. Raises PeerError(WINDOW_VIOLATION)."""
@@ -36,9 +38,14 @@ class IncomingWindow:
     def follow(self, next_outgoing_id: i64) -> None:
         """What a flow of the peer says of its next transfer: it may have skipped some.
 
-        If it should be one that has come before, what has come counts: some clients count messages there.
+        It may be one that has come before only if the peer counts deliveries, as RabbitMQ's Python client 2.0
+        does, and not all of their transfers. Raises PeerError(WINDOW_VIOLATION).
         """
-        if distance(self.next_id, next_outgoing_id) > 0:
+        ahead = distance(self.next_id, next_outgoing_id)
+        if ahead + self.continued < 0:
+            text = f"next-outgoing-id is {next_outgoing_id}, and the next transfer is {self.next_id}"
+            raise PeerError(WINDOW_VIOLATION, text)
+        if ahead > 0:
             self.next_id = next_outgoing_id
 
     def open(self) -> i64:

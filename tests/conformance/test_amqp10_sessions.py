@@ -142,10 +142,18 @@ def test_a_flow_is_echoed_once(meet: Meet) -> None:
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")
-def test_a_flow_that_expects_what_was_not_sent(meet: Meet) -> None:
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"next_outgoing_id": 4}, "next-outgoing-id is 4"),
+        ({"next_incoming_id": 1, "next_outgoing_id": 5}, "next-incoming-id is 1"),
+    ],
+    ids=["rewound", "ahead"],
+)
+def test_a_flow_that_cannot_be(meet: Meet, fields: dict[str, int], words: str) -> None:
     peer, _ = opened(meet, next_outgoing_id=5)
-    peer.write(flow(next_incoming_id=1, next_outgoing_id=5))
-    expect_end(peer, "amqp:session:window-violation", "next-incoming-id is 1")
+    peer.write(flow(**fields))
+    expect_end(peer, "amqp:session:window-violation", words)
 
 
 @pytest.mark.spec("amqp-1.0", "2.5.6")

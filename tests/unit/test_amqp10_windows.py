@@ -38,12 +38,19 @@ def test_a_window_that_is_shut_takes_what_is_on_its_way() -> None:
 
 
 @starts
-def test_the_peer_cannot_take_transfers_back(start: int) -> None:
+def test_the_peer_is_not_behind_what_has_come(start: int) -> None:
+    """But by transfers that continued a delivery: it may count deliveries."""
     window = IncomingWindow(start, 4)
     window.received()
-    for said in (forward(start, 1), start):
+    with pytest.raises(PeerError, match=f"next-outgoing-id is {start}"):
+        window.follow(start)
+    window.received()
+    window.continued += 1
+    for said in (forward(start, 2), forward(start, 1)):
         window.follow(said)
-        assert window.next_id == forward(start, 1)
+        assert window.next_id == forward(start, 2)
+    with pytest.raises(PeerError):
+        window.follow(start)
 
 
 def test_what_the_peer_counts_on_its_way_is_believed() -> None:

@@ -114,10 +114,10 @@ class Session10(Session):
         """What the peer has received, and how much more it takes. [amqp-1.0 2.5.6]"""
         try:
             self.outgoing.update(flow.next_incoming_id, flow.incoming_window)
+            self.incoming.follow(flow.next_outgoing_id)
         except PeerError as error:
             self.fail(error.condition, error.text)
             return
-        self.incoming.follow(flow.next_outgoing_id)
         if self.outgoing.left == 0:
             self.set_flow(False)
         elif not self.flow:
