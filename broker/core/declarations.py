@@ -226,6 +226,7 @@ class Declarations(Topology):
         """A consumer was cancelled or lost: an auto-delete queue goes with its last one."""
         if queue.auto_delete and not queue.consumer_count and self.queues.get(queue.name) is queue:
             self._delete_queue(queue)
+        self.dependents.left(queue)
 
     def purge_queue(self, name: str, owner: object | None = None) -> Purge:
         """Drop the ready messages of a queue, in slices if they are many.

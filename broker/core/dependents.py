@@ -11,6 +11,7 @@ from broker.core.schedule import Alarm, Schedule
 
 if TYPE_CHECKING:
     from broker.core.exchange import Exchange
+    from broker.core.lifespan import Lifespan
     from broker.core.queue import Queue
 
 SLICE: Final[i64] = 50  # who is told in one turn, each of which may have a frame to write
@@ -32,12 +33,14 @@ class Dependent:
 class Dependents(Alarm):
     """Those of one virtual host, by what they depend on, so that a deletion concerns those alone.
 
-    They hear of it in slices: there may be a hundred thousand.
+    They hear of it in slices: there may be a hundred thousand. `lifespans`: of queues that in turn end when
+    nobody depends on them.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__()
         self._schedule = schedule
+        self.lifespans: dict[Queue | Exchange, Lifespan] = {}
         self._by_node: dict[Queue | Exchange, dict[Dependent, None]] = {}
         self._gone: deque[Queue | Exchange] = deque()
 
@@ -52,9 +55,23 @@ class Dependents(Alarm):
             found.pop(dependent, None)
             if not found:
                 del self._by_node[dependent.node]
+                self.left(dependent.node)
+
+    def has(self, node: Queue | Exchange) -> bool:
+        """Whether somebody depends on it."""
+        return node in self._by_node
+
+    def left(self, node: Queue | Exchange) -> None:
+        """One of those who use it has left."""
+        lifespan = self.lifespans.get(node)
+        if lifespan is not None:
+            lifespan.look()
 
     def cut_off(self, node: Queue | Exchange) -> None:
         """A node is deleted."""
+        lifespan = self.lifespans.pop(node, None)
+        if lifespan is not None:
+            self._schedule.cancel(lifespan)
         if node in self._by_node:
             self._gone.append(node)
             if self.due == 0:

@@ -15,6 +15,7 @@ from broker.core.message import NOWHERE, Message
 
 if TYPE_CHECKING:
     from broker.core.latest import Latest
+    from broker.core.lifespan import Lifespan
 
 ARRIVAL_MASK: Final[i64] = (1 << RANK_SHIFT) - 1
 
@@ -28,7 +29,7 @@ class QueueEntryList:
     latest arrival.
     `ranks`: how many ranks of urgency the entries may have; 1: all have the same. The rank of an entry is
     `order >> RANK_SHIFT`, and 0 is the most urgent.
-    `latest`: what entries are replaced by, if they are.
+    `latest`: what entries are replaced by, if they are. `lifespan`: who is to hear that none is left.
     """
 
     def __init__(self, in_order: bool, ranks: i64 = 1) -> None:
@@ -40,6 +41,7 @@ class QueueEntryList:
         self.ranks = ranks
         self.sequence: i64 = 0
         self.latest: Latest | None = None
+        self.lifespan: Lifespan | None = None
 
     def append(self, message: Message) -> QueueEntry:
         """Make `message`'s entry and link it at its place."""
@@ -56,6 +58,8 @@ class QueueEntryList:
         before.next = after
         if after is None:
             self.tail = before
+            if self.lifespan is not None and before is self.head:
+                self.lifespan.look()
         else:
             after.prev = before
             entry.next = None

@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.amqp10.composites import DeleteOnNoLinks, Source, Target
+from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Detach, Flow
-from protocol.amqp10.types import Symbol
+from protocol.amqp10.types import Described, Symbol
 from tests.contents10 import bare10
 from tests.peer_session10 import Begins, PeerSession10
 
@@ -59,8 +59,9 @@ def test_a_dynamic_node_goes_when_its_link_is_closed(
 
 @pytest.mark.spec("amqp-1.0", "3.5.10")
 @pytest.mark.spec("amqp-1.0", "3.5.9")
-def test_a_lifetime_that_cannot_be_kept_is_refused(session: PeerSession10) -> None:
-    properties: dict[str, object] = {Symbol("lifetime-policy"): DeleteOnNoLinks()}
+def test_a_lifetime_that_is_not_known_is_refused(session: PeerSession10) -> None:
+    policy = Described(Symbol("example:delete-on-monday:list"), [])
+    properties: dict[str, object] = {Symbol("lifetime-policy"): policy}
     answer = attached(session, 1, source=Source(dynamic=True, dynamic_node_properties=properties))
     assert answer.source is None
     session.expect_detach(1, "amqp:not-implemented")

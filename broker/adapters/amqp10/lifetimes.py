@@ -1,4 +1,4 @@
-"""Queues that come with a link and go when something ends. [amqp-1.0 3.5.2, 3.5.6, 3.5.10]"""
+"""Queues that come with a link and go when something ends. [amqp-1.0 3.5.2, 3.5.6, 3.5.10 to 3.5.13]"""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.lifespan import Lifespan
 from broker.core.queue import Queue
 from broker.core.schedule import Alarm
-from protocol.amqp10.composites import Error, Source, Target
+from protocol.amqp10.composites import (
+    DeleteOnClose,
+    DeleteOnNoLinks,
+    DeleteOnNoLinksOrMessages,
+    DeleteOnNoMessages,
+    Error,
+    Source,
+    Target,
+)
 from protocol.amqp10.conditions import INVALID_FIELD, NOT_IMPLEMENTED, RESOURCE_LOCKED, PeerError
-from protocol.amqp10.descriptors import DELETE_ON_CLOSE
-from protocol.amqp10.types import Described
+from protocol.amqp10.types import Described, Symbol
 
 if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
@@ -21,8 +29,15 @@ LINK_DETACH: Final = "link-detach"
 SESSION_END: Final = "session-end"
 CONNECTION_CLOSE: Final = "connection-close"
 NEVER: Final = "never"
-LIFETIME_POLICY: Final = "lifetime-policy"
+LIFETIME_POLICY: Final = Symbol("lifetime-policy")
 
+Policy = DeleteOnClose | DeleteOnNoLinks | DeleteOnNoMessages | DeleteOnNoLinksOrMessages
+POLICIES: Final[dict[str, type[Policy]]] = {
+    "amqp:delete-on-close:list": DeleteOnClose,
+    "amqp:delete-on-no-links:list": DeleteOnNoLinks,
+    "amqp:delete-on-no-messages:list": DeleteOnNoMessages,
+    "amqp:delete-on-no-links-or-messages:list": DeleteOnNoLinksOrMessages,
+}
 
 EXPIRY_SECONDS_MAX: Final = 86400  # of what a peer may have wait for it
 
@@ -35,11 +50,18 @@ class Lifetime(Alarm):
     """That of one queue, as one link sees it.
 
     `until`: one of the above; the queue ends so many `seconds` later, unless somebody consumes from it then.
-    Dynamic nodes belong to their connection and end with it in any case.
+    A dynamic node that is its connection's own ends with it in any case. `lifespan`: who is told instead, of
+    one that can outlive its link.
     """
 
     def __init__(
-        self, vhost: VirtualHost, queue: Queue, until: str, seconds: i64 = 0, expiring: Expiring | None = None
+        self,
+        vhost: VirtualHost,
+        queue: Queue,
+        until: str,
+        seconds: i64 = 0,
+        expiring: Expiring | None = None,
+        lifespan: Lifespan | None = None,
     ) -> None:
         super().__init__()
         self.queue = queue
@@ -47,6 +69,7 @@ class Lifetime(Alarm):
         self._vhost = vhost
         self._seconds = min(seconds, EXPIRY_SECONDS_MAX)
         self._expiring = expiring
+        self._lifespan = lifespan
 
     def link_ended(self, closed: bool) -> Error | None:
         """Its link was detached, or closed, which is the end of what came with it.
@@ -89,6 +112,9 @@ class Lifetime(Alarm):
         schedule.set(self, schedule.after(self._seconds * 1000))
 
     def _end(self) -> None:
+        if self._lifespan is not None:
+            self._lifespan.maker_gone()
+            return
         if self._expiring is not None and self._expiring.get(self.queue) is self:
             del self._expiring[self.queue]
         queue = self.queue
@@ -97,15 +123,26 @@ class Lifetime(Alarm):
             vhost.delete_queue(queue.name, False, False, queue.exclusive_owner)
 
 
-def check_dynamic(terminus: Source | Target) -> None:
-    """A dynamic node has no address yet, and a lifetime that can be kept. Raises PeerError."""
+def dynamic_policy(terminus: Source | Target) -> Policy:
+    """The lifetime of a dynamic node, which has no address yet. Raises PeerError."""
     if terminus.address is not None:
         raise PeerError(INVALID_FIELD, f"a dynamic node has the address '{terminus.address}' already")
     properties = terminus.dynamic_node_properties
-    policy = None if properties is None else properties.get(LIFETIME_POLICY)
-    if policy is None:
-        return
-    if not isinstance(policy, Described):
+    asked = None if properties is None else properties.get(LIFETIME_POLICY)
+    if asked is None:
+        return DeleteOnClose()
+    if not isinstance(asked, Described):
         raise PeerError(INVALID_FIELD, f"{LIFETIME_POLICY} is no described value")
-    if policy.descriptor not in (DELETE_ON_CLOSE, "amqp:delete-on-close:list"):
-        raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {policy.descriptor!s}, not delete-on-close")
+    for name, policy in POLICIES.items():
+        if asked.descriptor in (policy.DESCRIPTOR, name):
+            return policy()
+    raise PeerError(NOT_IMPLEMENTED, f"{LIFETIME_POLICY} is {asked.descriptor!s}")
+
+
+def lifespan_of(vhost: VirtualHost, queue: Queue, policy: Policy) -> Lifespan | None:
+    """What a new queue with this policy has; None: it goes with its link."""
+    if isinstance(policy, DeleteOnClose):
+        return None
+    links = not isinstance(policy, DeleteOnNoMessages)
+    messages = not isinstance(policy, DeleteOnNoLinks)
+    return Lifespan(vhost, queue, links, messages)

@@ -99,11 +99,11 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     if isinstance(target, Coordinator):
         _coordinate(session, attach, attach.initial_delivery_count)
         return
-    lifetime = None
+    supply = None
     address = None if target is None else target.address
     if target is not None and target.dynamic:
         supply = dynamic_target(session, attach.name, target)
-        address, lifetime = supply.address, supply.lifetime
+        address = supply.address
     node = node_of(address)
     exchange, key = None, None
     if node.kind == addresses.MANAGEMENT:
@@ -134,8 +134,10 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     size_max: int = link.size_max
     answer = answer_to(attach)
     answer.source = source if source is not None else Source()
-    link.lifetime = lifetime
     answer.target = target if target is not None else Target()
+    if supply is not None:
+        link.lifetime = supply.lifetime
+        answer.target.dynamic_node_properties = supply.node_properties
     answer.target.address = address
     answer.target.durable = 0
     answer.target.timeout = link.expiry.seconds
@@ -256,7 +258,7 @@ def _given(source: Source, supply: Supply, mode: str) -> Source:
         durable=min(source.durable, 1) if supply.queue.durable and lifetime is not None else 0,
         expiry_policy=source.expiry_policy if lifetime is None else lifetime.until,
         dynamic=source.dynamic,
-        dynamic_node_properties=source.dynamic_node_properties,
+        dynamic_node_properties=supply.node_properties,
         distribution_mode=mode,
         default_outcome=source.default_outcome if released else Modified(delivery_failed=True),
         outcomes=OUTCOMES,

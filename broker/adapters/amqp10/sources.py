@@ -11,10 +11,13 @@ from broker.adapters.access import QUEUE
 from broker.adapters.amqp10.filters import SourceFilters
 from broker.adapters.amqp10.lifetimes import (
     CONNECTION_CLOSE,
+    LIFETIME_POLICY,
     NEVER,
     SESSION_END,
     Lifetime,
-    check_dynamic,
+    Policy,
+    dynamic_policy,
+    lifespan_of,
 )
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.errors import ResourceLocked
@@ -24,7 +27,7 @@ from broker.core.selector.argument import SELECTOR
 from broker.core.selector.selector import Selector
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import Node, node_of, queue_address, quote
-from protocol.amqp10.composites import Source, Target
+from protocol.amqp10.composites import DeleteOnClose, Source, Target
 from protocol.amqp10.conditions import INVALID_FIELD, NOT_FOUND, PeerError
 
 if TYPE_CHECKING:
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
 SHARED: Final = "shared"
 GLOBAL: Final = "global"
 TOPIC_CAPABILITY: Final = "topic"
+TEMPORARY: Final = (
+    "temporary-queue",
+    "temporary-topic",
+)  # which are their connection's own [JMS mapping 5.3]
 ALL_KEYS: Final = "#"
 
 
@@ -40,16 +47,27 @@ ALL_KEYS: Final = "#"
 class Supply:
     """A queue, the address that it goes by, and its lifetime if that depends on the link.
 
-    `is_new`: it has been declared for it just now.
+    `is_new`: it has been declared for it just now. `policy`: until when a dynamic node is there.
     """
 
     def __init__(
-        self, queue: Queue, address: str, lifetime: Lifetime | None = None, is_new: bool = False
+        self,
+        queue: Queue,
+        address: str,
+        lifetime: Lifetime | None = None,
+        is_new: bool = False,
+        policy: Policy | None = None,
     ) -> None:
         self.queue = queue
         self.address = address
         self.lifetime = lifetime
         self.is_new = is_new
+        self.policy = policy
+
+    @property
+    def node_properties(self) -> dict[str, object] | None:
+        """What its terminus says of a dynamic node."""
+        return None if self.policy is None else {LIFETIME_POLICY: self.policy}
 
 
 def supply_of(session: Session10, link: str, source: Source | None, filters: SourceFilters) -> Supply:
@@ -82,13 +100,16 @@ def dynamic_target(session: Session10, link: str, target: Target) -> Supply:
 
 
 def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply:
-    """A queue of the connection's own, until the link is closed. [amqp-1.0 3.5.10]"""
-    check_dynamic(terminus)
+    """A new queue; the connection's own if it goes with the link, or asks for that. [amqp-1.0 3.5.2]"""
+    policy = dynamic_policy(terminus)
     vhost = session.vhost
     name = vhost.generate_name()
     session.peer.rights.require(CONFIGURE, QUEUE, name)
-    queue = vhost.declare_queue(name, False, session.peer, False, {}, generated=True)
-    return Supply(queue, queue_address(name), Lifetime(vhost, queue, CONNECTION_CLOSE))
+    own = isinstance(policy, DeleteOnClose) or any(each in TEMPORARY for each in terminus.capabilities)
+    queue = vhost.declare_queue(name, False, session.peer if own else None, False, {}, generated=True)
+    lifespan = lifespan_of(vhost, queue, policy)
+    lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, CONNECTION_CLOSE, lifespan=lifespan)
+    return Supply(queue, queue_address(name), lifetime, policy=policy)
 
 
 def _subscription(
