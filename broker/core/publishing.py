@@ -33,8 +33,10 @@ DUPLICATE: Final[i64] = -4  # all queues have had it before
 class Publishing(Declarations):
     """What publishers ask of a virtual host, and dead letters."""
 
-    def route(self, exchange: str, routing_key: str) -> Route:
+    def route(self, exchange: str, routing_key: str, publisher: tuple[str, ...] = ()) -> Route:
         """Find out where messages with this exchange and key go. The route is the caller's to keep.
+
+        `publisher`: see `Route`.
 
         Raises:
             NotFound: there is no such exchange.
@@ -43,7 +45,7 @@ class Publishing(Declarations):
         """
         check_length("routing key", routing_key)
         source = self._publish_to(exchange)
-        route = Route(Address(exchange, routing_key), source)
+        route = Route(Address(exchange, routing_key), source, publisher)
         self._resolve(route)
         return route
 
@@ -125,6 +127,7 @@ class Publishing(Declarations):
             self.refresh(route)
         found = Resolution(self.chance)
         found.run(route.exchange, keys, view, self.exchanges)
+        self.no_local.leave_out(found, route.publisher)
         found.delay_message(message, self.schedule)
         return found
 
@@ -261,6 +264,7 @@ class Publishing(Declarations):
     def _resolve(self, route: Route) -> None:
         found = Resolution(self.chance)
         found.run(route.exchange, [route.address.routing_key], None, self.exchanges)
+        self.no_local.leave_out(found, route.publisher)
         queues = NO_QUEUES if found.by_message else list(found.queues)
         logged: list[Queue] = []
         careful = found.by_message

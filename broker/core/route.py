@@ -31,12 +31,14 @@ class Route:
     message has to be routed by itself, with `VirtualHost.publish_by_message`; `queues` is then empty.
     `pinned`: the publisher may use this very exchange; another one of its name has to be asked for anew.
     `careful`: it is `by_message`, or leads to a queue that is stopped, may refuse messages or limits their
-    time, or to queues of which the log knows only some.
+    time, or to queues of which the log knows only some. `publisher`: what whoever keeps it is called by
+    queues that do not get its messages (`NoLocal`).
     """
 
-    def __init__(self, address: Address, exchange: Exchange) -> None:
+    def __init__(self, address: Address, exchange: Exchange, publisher: tuple[str, ...] = ()) -> None:
         self.address = address
         self.exchange = exchange
+        self.publisher = publisher
         self.queues: list[Queue] = NO_QUEUES
         self.logged: list[Queue] = NO_QUEUES
         self.by_message = False

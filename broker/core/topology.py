@@ -27,6 +27,7 @@ from broker.core.later import Later
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.message import Message
 from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.no_local import NoLocal
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
@@ -97,6 +98,7 @@ class Topology:
         self.receipts = Receipts(self)
         self.bindings = Bindings(schedule)
         self.dependents = Dependents(schedule)
+        self.no_local = NoLocal()
         self.settlements: list[Later] = []  # deliveries that clients have ended and that have turns to come
         self._owned: dict[object, dict[Queue, None]] = {}
 
@@ -192,6 +194,7 @@ class Topology:
         self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.schedule)
         self.dependents.cut_off(queue)
+        self.no_local.forget(queue)
         return left
 
     def add_exchange(self, exchange: Exchange, number: i64) -> None:
@@ -230,6 +233,7 @@ class Topology:
     def add_binding(self, binding: Binding) -> None:
         """Add a binding between what is there, unless it is there already."""
         if self.bindings.add(binding):
+            self.no_local.bound(binding)
             self.epoch += 1
 
     def remove_binding(self, binding: Binding) -> list[Exchange]:

@@ -5,7 +5,9 @@ import pytest
 from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Detach, Flow
 from protocol.amqp10.types import Described, Symbol
-from tests.contents10 import bare10
+from tests.contents10 import bare10, content10
+from tests.daemon import DaemonStarter
+from tests.peer10 import Meet
 from tests.peer_session10 import Begins, PeerSession10
 
 TOPIC = "/exchanges/amq.topic/"
@@ -141,3 +143,125 @@ def test_a_link_of_the_same_name_in_one_connection_is_stolen(session: PeerSessio
     session.write(Detach(handle=0, closed=True))
     session.flow(echo=True)
     assert session.expect(Flow).handle is None
+
+
+def no_local() -> dict[str, object]:
+    """The filter that keeps away what the link's own connection sends."""
+    return {"local": Described(Symbol("apache.org:no-local-filter:list"), [])}
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.8")
+@pytest.mark.parametrize("exchange", ["amq.topic", "amq.fanout", "amq.headers"])
+def test_a_subscription_without_local_messages_gets_those_of_others_only(
+    begin: Begins, name: str, exchange: str
+) -> None:
+    session, other = begin(), begin()
+    address = f"/exchanges/{exchange}/{name.rpartition('.')[2]}"
+    answer = attached(session, 1, source=Source(address=address, filter=no_local()))
+    assert answer.source is not None
+    assert list(answer.source.filter or {}) == ["local"]
+    session.allow(1, 10)
+    session.sends(None)
+    other.sends(None)
+    attached(other, 1, source=Source(address=address))
+    other.allow(1, 10)
+    other.expect_silence()
+    post(session, address, 0)  # of all links that are there, at least the other one gets it
+    other.settle(other.delivery(1).id)
+    session.expect_silence()
+    post(other, address, 0)
+    session.settle(session.delivery(1).id)
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.8")
+def test_a_message_that_goes_to_nobody_else_is_released(session: PeerSession10, name: str) -> None:
+    address = TOPIC + name.rpartition(".")[2]
+    session.sends(None)
+    attached(session, 1, source=Source(address=address))
+    session.allow(1, 10)
+    post(session, address, 0)
+    session.settle(session.delivery(1).id)
+    session.detach(1)
+    attached(session, 2, source=Source(address=address, filter=no_local()))
+    session.allow(2, 10)
+    session.transfer(0, bare10(to=address), 1)
+    assert type(session.outcome(1)).__name__ == "Rejected"  # as it is on a link for any address
+    session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.8")
+def test_a_durable_subscription_gets_nothing_of_its_container_while_it_is_away(
+    begin: Begins, meet: Meet, name: str
+) -> None:
+    key = name.rpartition(".")[2]
+    session = begin()
+    answer = subscribe(session, key, name, filter=no_local())
+    assert answer.source is not None
+    assert answer.source.filter is not None
+    session.detach(1, False)
+    session.end()
+    again = begin()
+    again.sends(None)
+    again.transfer(0, bare10(to=TOPIC + key), 0)
+    assert type(again.outcome(0)).__name__ == "Rejected"
+    peer = meet()
+    peer.open(container_id="other")
+    other = PeerSession10(peer)
+    other.sends(None)
+    post(other, TOPIC + key, 0)
+    subscribe(again, key, name, filter=no_local())
+    again.settle(again.delivery(1).id)
+    again.detach(1, False)
+    subscribe(again, key, name)  # which is another subscription
+    post(again, TOPIC + key, 1)
+    again.settle(again.delivery(1).id)
+    again.detach(1, True)
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.8")
+def test_local_messages_with_further_keys_stay_away_too(
+    session: PeerSession10, begin: Begins, name: str
+) -> None:
+    key = name.rpartition(".")[2]
+    other = begin()
+    for receiver, given in ((session, no_local()), (other, None)):
+        attached(receiver, 1, source=Source(address=TOPIC + key, filter=given))
+        receiver.allow(1, 10)
+    other.expect_silence()
+    session.sends(TOPIC + "elsewhere." + key)
+    session.transfer(0, content10({"x-cc": [key]}), 0)
+    assert type(session.outcome(0)).__name__ == "Accepted"
+    other.settle(other.delivery(1).id)
+    session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.3")
+@pytest.mark.parametrize("what", ["a queue", "a shared subscription"])
+def test_where_others_may_receive_too_no_local_is_not_in_force(
+    session: PeerSession10, node: str, what: str
+) -> None:
+    shared = Source(address=TOPIC + "key", capabilities=(Symbol("shared"),), filter=no_local())
+    source = Source(address=node, filter=no_local()) if what == "a queue" else shared
+    answer = attached(session, 1, source=source)
+    assert answer.source is not None
+    assert not answer.source.filter
+    session.detach(1, True)
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.8")
+def test_whose_messages_a_durable_subscription_does_not_get_survives_a_restart(
+    start_daemon: DaemonStarter, meet: Meet
+) -> None:
+    daemon = start_daemon()
+    peer = meet(daemon.address)
+    peer.open()
+    subscribe(PeerSession10(peer), "key", "durable", filter=no_local())
+    daemon.kill()
+    daemon = start_daemon()
+    for container, outcome in (("test", "Rejected"), ("other", "Accepted")):
+        peer = meet(daemon.address)
+        peer.open(container_id=container)
+        session = PeerSession10(peer)
+        session.sends(None)
+        session.transfer(0, bare10(to=TOPIC + "key"), 0)
+        assert type(session.outcome(0)).__name__ == outcome

@@ -3,8 +3,8 @@
 import pytest
 
 from protocol.amqp10.composing import encode_composite
-from protocol.amqp10.composites import Accepted, Discharge, Released
-from protocol.amqp10.types import Symbol
+from protocol.amqp10.composites import Accepted, Discharge, Released, Source
+from protocol.amqp10.types import Described, Symbol
 from tests.amqp10_values import described
 from tests.contents10 import bare10
 from tests.controller10 import CONTROLLER, Controller, condition, within
@@ -26,6 +26,26 @@ def test_what_is_posted_is_there_when_it_is_committed(session: PeerSession10, no
     controller.roll_back(one)
     controller.commit(other)
     assert session.delivery(1).payload.endswith(b"other")
+    session.expect_silence()
+
+
+@pytest.mark.spec("amqp-1.0", "4.4.1")
+def test_what_is_posted_does_not_come_back_where_local_messages_are_not_wanted(
+    session: PeerSession10, begin: Begins, name: str
+) -> None:
+    other = begin()
+    address = "/exchanges/amq.topic/" + name.rpartition(".")[2]
+    no_local = {"local": Described(Symbol("apache.org:no-local-filter:list"), [])}
+    session.receives(None, 1, 10, source=Source(address=address, filter=no_local))
+    other.receives(address, 1, 10)
+    other.expect_silence()
+    controller = Controller(session)
+    session.sends(address, 0)
+    txn_id = controller.declare()
+    session.transfer(0, bare10(), 0, state=within(txn_id))
+    assert session.outcome(0) == within(txn_id, Accepted())
+    controller.commit(txn_id)
+    other.settle(other.delivery(1).id)
     session.expect_silence()
 
 

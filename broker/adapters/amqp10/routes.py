@@ -52,9 +52,10 @@ class Routes:
         self._count = 0
 
     def _resolve(self, exchange: str, key: str) -> Route:
-        rights = self._connection.rights
+        connection = self._connection
+        rights = connection.rights
         rights.require(WRITE, EXCHANGE, exchange)
-        route = self._virtual_host.route(exchange, key)
+        route = self._virtual_host.route(exchange, key, (connection.origin.name, lasting_name(connection)))
         rights.require_topic(WRITE, route.exchange, key)
         route.pinned = True
         if self._count >= REMEMBERED_MAX:
@@ -62,6 +63,11 @@ class Routes:
         self._count += 1
         self._known.setdefault(exchange, {})[key] = route
         return route
+
+
+def lasting_name(connection: Connection10) -> str:
+    """What a peer is called by subscriptions that outlive its connections and do not get its messages."""
+    return f"{connection.user}/{connection.client_name}"
 
 
 def place(virtual_host: VirtualHost, node: Node, capabilities: tuple[str, ...]) -> tuple[str, str | None]:

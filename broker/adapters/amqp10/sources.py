@@ -19,9 +19,11 @@ from broker.adapters.amqp10.lifetimes import (
     dynamic_policy,
     lifespan_of,
 )
+from broker.adapters.amqp10.routes import lasting_name
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.errors import ResourceLocked
 from broker.core.exchange import TOPIC
+from broker.core.no_local import NO_LOCAL
 from broker.core.queue import Queue
 from broker.core.selector.argument import SELECTOR
 from broker.core.selector.selector import Selector
@@ -48,6 +50,7 @@ class Supply:
     """A queue, the address that it goes by, and its lifetime if that depends on the link.
 
     `is_new`: it has been declared for it just now. `policy`: until when a dynamic node is there.
+    `no_local`: it does not get what its own link's connection publishes.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Supply:
         self.lifetime = lifetime
         self.is_new = is_new
         self.policy = policy
+        self.no_local = False
 
     @property
     def node_properties(self) -> dict[str, object] | None:
@@ -134,6 +138,9 @@ def _subscription(
         name = _subscription_name(session, link, shared, GLOBAL in source.capabilities)
     else:
         name = vhost.generate_name()
+    no_local = filters.no_local and not shared
+    if no_local:
+        arguments[NO_LOCAL] = lasting_name(session.peer) if lasting else session.peer.origin.name
     rights = session.peer.rights
     rights.require(CONFIGURE, QUEUE, name)
     rights.require_binding(QUEUE, name, node.name, exchange, key)
@@ -145,7 +152,9 @@ def _subscription(
     vhost.bind_queue(name, node.name, key, arguments, session.peer)
     expiring = session.peer.server.link_names.expiring
     lifetime = Lifetime(vhost, queue, NEVER if durable else policy, source.timeout, expiring)
-    return Supply(queue, source.address or "", lifetime, is_new)
+    supply = Supply(queue, source.address or "", lifetime, is_new)
+    supply.no_local = no_local
+    return supply
 
 
 def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
