@@ -192,7 +192,6 @@ DOCUMENTS = {
 COMPLETE = ("amqp-1.0", "wsb-1.0")
 """Those of which each clause has a test or is an exception."""
 
-_LIFETIMES = "the only lifetime of a dynamic node is that of its link; others are refused, by 3.5.9"
 _REDIRECTS = "the broker redirects nobody"
 
 EXCEPTIONS = {
@@ -201,9 +200,6 @@ EXCEPTIONS = {
         "2.8.5": "a unit; the one field that has it, the timeout of a terminus, is of 3.5.3",
         "2.8.6": "a unit; the fields that have it are of 2.4.5 and 3.2.1",
         "2.8.12": "what the broker says is English, and it promises no other language",
-        "3.5.11": _LIFETIMES,
-        "3.5.12": _LIFETIMES,
-        "3.5.13": _LIFETIMES,
         "5.2.2": "numbers of the header for TLS, which is answered by another one, by 5.2",
     },
     "wsb-1.0": {"3.1": _REDIRECTS, "3.2": _REDIRECTS},
