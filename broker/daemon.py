@@ -120,6 +120,7 @@ class Daemon:
             body_bytes_max=settings.message_size_max,
             consumer_timeout=settings.consumer_timeout_ms,
             transaction_bytes_max=settings.transaction_size_max,
+            transaction_timeout=settings.transaction_timeout_ms,
         )
         self.server.pass_for(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed

@@ -203,6 +203,13 @@ class Settings(BaseModel):
         description="What the publishes of one transaction may take, in bytes.",
         json_schema_extra={"allowed": f"{SIZE}, from 1 to 1GiB"},
     )
+    transaction_timeout_ms: Annotated[
+        int, BeforeValidator(values.whole_number), Field(ge=0, le=315_360_000_000)
+    ] = Field(
+        default=0,
+        description="Milliseconds that a transaction of AMQP 1.0 may be open; 0: no limit.",
+        json_schema_extra={"allowed": "0 to 315360000000"},
+    )
     segment_bytes: Annotated[int, BeforeValidator(values.size), Field(ge=64 * KIB, le=1 * GIB)] = Field(
         default=64 * MIB,
         description="Size of one file of the log, in bytes.",

@@ -76,6 +76,7 @@ class Server:
         body_bytes_max: int = 134217728,
         consumer_timeout: int = 0,
         transaction_bytes_max: int = 134217728,
+        transaction_timeout: int = 0,
     ) -> None:
         self.broker = broker
         self.counters: Counters = broker.counters
@@ -95,6 +96,7 @@ class Server:
         self.body_bytes_max: i64 = body_bytes_max
         self.consumer_timeout: i64 = consumer_timeout  # milliseconds, 0: none
         self.transaction_bytes_max: i64 = transaction_bytes_max
+        self.transaction_timeout: i64 = transaction_timeout  # milliseconds, 0: none
         self.properties: dict[str, object] = {
             "product": "amqpd",
             "version": version,

@@ -18,7 +18,7 @@ from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RELEASED
 from broker.core.settling import settle_runs
 from protocol.amqp10 import descriptors as d
-from protocol.amqp10.conditions import TRANSACTION_UNKNOWN_ID
+from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.dispositions import Disposition
 from protocol.amqp10.outcomes import ACCEPTED_VALUE, RELEASED_VALUE, modified, rejected
 from protocol.amqp10.serials import distance
@@ -119,7 +119,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
     for number in numbers:
         if transaction is None:
             unsettled.find(number)
-            _unknown(unsettled.holder, state.txn_id)
+            _unknown(unsettled.holder, session.peer.transactions.missing(state.txn_id))
             continue
         entry = unsettled.take(number)
         consumer = unsettled.holder
@@ -133,10 +133,10 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
             transaction.owe(session, number, _echoed(code))
 
 
-def _unknown(consumer: QueueConsumer | None, txn_id: bytes) -> None:
+def _unknown(consumer: QueueConsumer | None, why: PeerError) -> None:
     """A receiver retires in a transaction that there is not: its link ends."""
     if consumer is not None and isinstance(consumer.target, Target10):
-        consumer.target.link.detach(TRANSACTION_UNKNOWN_ID, f"there is no transaction {txn_id[:32].hex()}")
+        consumer.target.link.detach(why.condition, why.text)
 
 
 def _returned(code: i64, failed: bool, consumer: QueueConsumer) -> i64:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
+import structlog
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.settling import abandoned
@@ -14,8 +16,9 @@ from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
 from broker.core.route import Route
+from broker.core.schedule import Alarm
 from broker.core.transaction import HeldPublish, Transaction
-from protocol.amqp10.conditions import TRANSACTION_UNKNOWN_ID, PeerError
+from protocol.amqp10.conditions import TRANSACTION_TIMEOUT, TRANSACTION_UNKNOWN_ID, PeerError
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
+TIMED_OUT_MAX: Final = 100  # so many are remembered: as many as a link may have open
+
+_log = structlog.get_logger("amqpd.transaction")
 
 
 @final
@@ -124,12 +130,28 @@ class Transaction10(Transaction):
 
 
 @final
+class Overdue(Alarm):
+    """Rings when a transaction has been open for too long."""
+
+    def __init__(self, transactions: Transactions, transaction: Transaction10) -> None:
+        super().__init__()
+        self._transactions = transactions
+        self._transaction = transaction
+
+    def ring(self) -> None:
+        """It is rolled back (Alarm)."""
+        self._transactions.time_out(self._transaction)
+
+
+@final
 class Transactions:
     """Those of one connection that have been declared and not discharged, by their ids."""
 
     def __init__(self, connection: Connection10) -> None:
         self._connection = connection
         self._open: dict[bytes, Transaction10] = {}
+        self._overdue: dict[bytes, Overdue] = {}
+        self._timed_out: deque[bytes] = deque(maxlen=TIMED_OUT_MAX)
         self._count = 0
 
     def declare(self, link: CoordinatorLink) -> Transaction10:
@@ -138,26 +160,57 @@ class Transactions:
         txn_id = self._count.to_bytes(4, "big")
         transaction = Transaction10(link, txn_id, link.session.vhost)
         self._open[txn_id] = transaction
+        wait = self._connection.server.transaction_timeout
+        if wait > 0:
+            schedule = link.session.vhost.schedule
+            self._overdue[txn_id] = overdue = Overdue(self, transaction)
+            schedule.set(overdue, schedule.after(wait))
         return transaction
 
     def find(self, txn_id: bytes) -> Transaction10:
-        """The one with this id. Raises PeerError(TRANSACTION_UNKNOWN_ID)."""
+        """The one with this id. Raises PeerError: TRANSACTION_UNKNOWN_ID, TRANSACTION_TIMEOUT."""
         transaction = self._open.get(txn_id)
         if transaction is None:
-            raise PeerError(TRANSACTION_UNKNOWN_ID, f"there is no transaction {txn_id[:32].hex()}")
+            raise self.missing(txn_id)
         return transaction
+
+    def missing(self, txn_id: bytes) -> PeerError:
+        """Why there is none with this id."""
+        shown = txn_id[:32].hex()
+        if txn_id in self._timed_out:
+            wait = self._connection.server.transaction_timeout
+            text = f"transaction {shown} was open for {wait} ms and has been rolled back"
+            return PeerError(TRANSACTION_TIMEOUT, text)
+        return PeerError(TRANSACTION_UNKNOWN_ID, f"there is no transaction {shown}")
 
     def known(self, txn_id: bytes) -> Transaction10 | None:
         """The one with this id, None if there is none."""
         return self._open.get(txn_id)
 
     def end(self, transaction: Transaction10) -> None:
-        """It is being discharged."""
+        """It is being discharged, or rolled back."""
         self._open.pop(transaction.txn_id, None)
+        overdue = self._overdue.pop(transaction.txn_id, None)
+        if overdue is not None:
+            transaction.virtual_host.schedule.cancel(overdue)
+
+    def time_out(self, transaction: Transaction10) -> None:
+        """It has been open for too long; whoever asks for it will be told."""
+        _log.warning(
+            "transaction timed out",
+            peer=self._connection.peer,
+            user=self._connection.user,
+            link=transaction.link.name,
+            transaction=transaction.txn_id.hex(),
+        )
+        self.end(transaction)
+        self._timed_out.append(transaction.txn_id)
+        transaction.link.open_count -= 1
+        transaction.roll_back()
 
     def roll_back(self, link: CoordinatorLink | None = None) -> None:
         """Roll back those that this link has declared, or all."""
         for transaction in list(self._open.values()):
             if link is None or transaction.link is link:
-                del self._open[transaction.txn_id]
+                self.end(transaction)
                 transaction.roll_back()

@@ -1,0 +1,121 @@
+"""AMQP 1.0: transactions that are open for too long. [amqp-1.0 4.5.8]"""
+
+import time
+
+import pytest
+
+from protocol.amqp10.composites import Accepted, Declare, Declared, Discharge
+from protocol.amqp10.performatives import Disposition, Flow
+from tests.controller10 import CONTROLLER, Controller, condition, within
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.peer import Connector
+from tests.peer10 import Meet
+from tests.peer_channel import PeerChannel
+from tests.peer_session10 import PeerSession10
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ has no transactions over AMQP 1.0")
+
+TIMEOUT = "amqp:transaction:timeout"
+
+
+@pytest.fixture
+def daemon(start_daemon: DaemonStarter) -> Daemon:
+    """A broker whose transactions may be open for a second."""
+    return start_daemon("--transaction-timeout-ms", "1000")
+
+
+@pytest.fixture
+def session(daemon: Daemon, meet: Meet) -> PeerSession10:
+    """A session with it."""
+    peer = meet(daemon.address)
+    peer.open()
+    return PeerSession10(peer)
+
+
+@pytest.fixture
+def channel(daemon: Daemon, connect: Connector) -> PeerChannel:
+    """A channel with it, and a queue `q` with one message."""
+    channel = connect(daemon.address).channel()
+    channel.declare("q")
+    channel.publish(b"x", "q")
+    return channel
+
+
+def wait_until_ready(channel: PeerChannel, count: int) -> None:
+    """So many messages are in the queue again."""
+    deadline = time.monotonic() + PATIENCE_S
+    while channel.counts("q")[0] != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def declared(controller: Controller, count: int, first: int) -> list[object]:
+    """What becomes of so many declarations, with ids from this one on."""
+    session = controller.session
+    for number in range(first, first + count):
+        session.transfer(CONTROLLER, controller.message(Declare()), number)
+    states: list[object] = []
+    while len(states) < count:
+        said, _ = session.read()
+        if isinstance(said, Disposition):
+            states.append(said.state)
+        else:
+            assert isinstance(said, Flow), said
+    return states
+
+
+@pytest.mark.spec("amqp-1.0", "4.3")
+def test_what_was_done_in_it_is_undone(session: PeerSession10, channel: PeerChannel) -> None:
+    controller = Controller(session)
+    txn_id = controller.declare()
+    session.sends("q", 0)
+    session.transfer(0, state=within(txn_id))
+    session.outcome(0)
+    session.receives("q", 1, 1)
+    delivery = session.delivery(1)
+    session.settle(delivery.id, state=within(txn_id, Accepted()))
+    assert channel.counts("q")[0] == 0
+    wait_until_ready(channel, 1)
+    assert condition(controller.ask(Discharge(txn_id=txn_id, fail=False))) == TIMEOUT
+    assert channel.take("q").body == b"x"
+    later = controller.declare()
+    session.transfer(0, delivery_id=1, state=within(later))
+    session.outcome(1)
+    assert controller.ask(Discharge(txn_id=later, fail=False)) == Accepted()
+    assert channel.counts("q")[0] == 1
+
+
+@pytest.mark.spec("amqp-1.0", "4.4.1")
+@pytest.mark.parametrize("what", ["post", "retire", "acquire"])
+def test_what_comes_too_late_ends_its_link(session: PeerSession10, channel: PeerChannel, what: str) -> None:
+    controller = Controller(session)
+    txn_id = controller.declare()
+    session.receives("q", 1, 1)
+    delivery = session.delivery(1)
+    if what == "post":
+        session.sends("q", 0)
+    state = within(txn_id)
+    time.sleep(1.2)
+    controller.declare()  # which the broker hears of after the time is over
+    if what == "post":
+        session.transfer(0, state=state)
+    elif what == "retire":
+        session.settle(delivery.id, state=within(txn_id, Accepted()))
+    else:
+        session.flow(1, delivery_count=1, link_credit=1, properties={"txn-id": txn_id})
+    session.expect_detach(0 if what == "post" else 1, TIMEOUT, txn_id.hex())
+
+
+@pytest.mark.spec("amqp-1.0", "4.3")
+def test_as_many_may_be_open_again(session: PeerSession10) -> None:
+    """A hundred of one link, as before any were timed out."""
+    controller = Controller(session)
+    said = declared(controller, 101, 0)
+    assert [isinstance(state, Declared) for state in said] == [True] * 100 + [False]
+    assert condition(said[100]) == "amqp:resource-limit-exceeded"
+    deadline = time.monotonic() + PATIENCE_S
+    number = 101
+    while not isinstance(declared(controller, 1, number)[0], Declared):
+        assert time.monotonic() < deadline
+        number += 1
+        time.sleep(0.1)
