@@ -121,6 +121,7 @@ class Daemon:
             consumer_timeout=settings.consumer_timeout_ms,
             transaction_bytes_max=settings.transaction_size_max,
             transaction_timeout=settings.transaction_timeout_ms,
+            value_as_text=settings.amqp_value_as_text,
         )
         self.server.pass_for(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed

@@ -180,6 +180,11 @@ class Settings(BaseModel):
         description="Its version; clients of RabbitMQ may ask for 4.0.0 or later.",
         json_schema_extra={"allowed": "a version"},
     )
+    amqp_value_as_text: Annotated[bool, BeforeValidator(values.switch)] = Field(
+        default=False,
+        description="Clients of AMQP 0-9-1 get a body that is a string or binary value without its encoding.",
+        json_schema_extra={"allowed": "true or false"},
+    )
     handshake_timeout_s: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=3600)] = Field(
         default=10,
         description="Seconds that a new connection may take until it is open.",

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.message import Message
 from protocol.amqp091.content import header_frame_bytes
+from protocol.amqp10.constructors import NONE
 from protocol.conversion.to091 import content091
 
 if TYPE_CHECKING:
@@ -22,22 +23,27 @@ _OVERHEAD: Final = 256  # of one that is kept
 class Conversions:
     """The latest of them, by the contents that they are of: a message for many consumers is converted once.
 
-    They take up to KEPT_BYTES_MAX with what they are of.
+    They take up to KEPT_BYTES_MAX with what they are of. `value_as_text`: see `content091`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, value_as_text: bool = False) -> None:
+        self._value_as_text = value_as_text
         self._kept: dict[bytes, bytes] = {}
         self._bytes: i64 = 0
 
     def content(self, content: bytes) -> bytes:
         """The content header and body frames for some sections."""
         if len(content) > KEPT_EACH_MAX:
-            return content091(content)
+            return self.made(content)
         found = self._kept.get(content)
         if found is None:
-            found = content091(content)
+            found = self.made(content)
             self._keep(content, found)
         return found
+
+    def made(self, content: bytes, ttl: i64 = NONE) -> bytes:
+        """A new one, not kept. `ttl`: see `content091`."""
+        return content091(content, value_as_text=self._value_as_text, ttl=ttl)
 
     def _keep(self, content: bytes, converted: bytes) -> None:
         size: i64 = len(content) + len(converted) + _OVERHEAD
@@ -63,5 +69,5 @@ def content_for091(server: Server, message: Message, content: bytes) -> bytes:
         left = message.expiration
         if message.date > 0:
             left -= max(server.broker.schedule.date() - message.date, 0)
-        converted = content091(content, ttl=max(left, 0))
+        converted = server.conversions.made(content, max(left, 0))
     return converted if message.body is None else converted[: header_frame_bytes(converted)]

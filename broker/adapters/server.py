@@ -77,6 +77,7 @@ class Server:
         consumer_timeout: int = 0,
         transaction_bytes_max: int = 134217728,
         transaction_timeout: int = 0,
+        value_as_text: bool = False,
     ) -> None:
         self.broker = broker
         self.counters: Counters = broker.counters
@@ -86,7 +87,7 @@ class Server:
         self.shortage = Shortage(self.connections)
         self.notices = ActivityNotices(broker.schedule)
         self.replies: dict[tuple[VirtualHost, bytes], ReplyConsumer] = {}  # by their encoded names
-        self.conversions = Conversions()
+        self.conversions = Conversions(value_as_text)
         self.link_names = LinkNames()
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max

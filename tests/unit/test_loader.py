@@ -81,6 +81,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("heartbeat", "0", "0"),
         ("compat_product", "RabbitMQ", '"RabbitMQ"'),
         ("compat_version", "4.2.0", '"4.2.0"'),
+        ("amqp_value_as_text", "true", "true"),
         ("handshake_timeout_s", "2", "2"),
         ("consumer_timeout_ms", "60000", "60000"),
         ("message_size_max", "1MiB", "1048576"),
@@ -143,7 +144,7 @@ def test_an_unknown_key_in_the_file(file: Path) -> None:
     first, second = refusal({"config": str(file)}).splitlines()
     assert first == f"lisen (file {file}:lisen): no such setting; did you mean listen or tls_listen?"
     assert second.startswith(
-        f"zzz (file {file}:zzz): no such setting; allowed: admin, anonymous_user, channel_max, "
+        f"zzz (file {file}:zzz): no such setting; allowed: admin, amqp_value_as_text, anonymous_user, "
     )
 
 
