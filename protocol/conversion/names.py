@@ -8,6 +8,7 @@ EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
 BASIC: Final = b"x-basic-"
 BASIC_TYPE: Final = b"x-basic-type"
+BASIC_FORMAT: Final = b"x-basic-format"  # of a payload that nothing is known of
 MESSAGE_ID: Final = b"x-message-id"  # one that is no short string
 CORRELATION_ID: Final = b"x-correlation-id"
 CC: Final = b"CC"  # further routing keys: as a header,

@@ -162,14 +162,6 @@ def test_what_a_delivery_may_not_change(
     session.expect_detach(0, "amqp:invalid-field", words)
 
 
-@pytest.mark.spec("amqp-1.0", "2.8.11")
-@pytest.mark.spec("amqp-1.0", "3.2.16")
-def test_a_format_that_is_not_known(session: PeerSession10, node: str) -> None:
-    session.sends(node)
-    session.transfer(0, b"anything", 0, message_format=0x80013700)
-    session.expect_detach(0, "amqp:not-implemented", "message-format")
-
-
 @pytest.mark.spec("amqp-1.0", "2.6.14")
 @pytest.mark.parametrize("parts", [0, 1, 5])
 def test_a_delivery_that_is_taken_back(session: PeerSession10, node: str, parts: int) -> None:

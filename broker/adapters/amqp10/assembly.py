@@ -42,10 +42,12 @@ class Assembly:
             parts, self._parts = self._parts, []
             self._large = LargeArrival(self._connection, b"".join(parts), self._header)
 
-    def whole(self) -> Arrival:
+    def whole(self, message_format: i64) -> Arrival:
         """The message, all of which has come. Raises PeerError."""
         large = self._large
-        return arrival(b"".join(self._parts), self._header) if large is None else large.end()
+        if large is not None:
+            return large.end()
+        return arrival(b"".join(self._parts), self._header, message_format)
 
     def clear(self) -> None:
         """Nothing is under way."""

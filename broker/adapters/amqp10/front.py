@@ -23,6 +23,8 @@ from protocol.amqp10.descriptors import MESSAGE_ANNOTATIONS
 from protocol.amqp10.encoding import encode
 from protocol.amqp10.headers import Header, header_section
 from protocol.amqp10.sections import is_sections, scan_front
+from protocol.amqp10.transfers import MESSAGE_FORMAT
+from protocol.conversion.opaque import format_of, payload_of
 
 EXCHANGE: Final = b"x-exchange"
 ROUTING_KEY: Final = b"x-routing-key"
@@ -35,6 +37,7 @@ class Front:
     """Of one message after the other.
 
     `rest` is the bare message; of a large one `further` follows, in pieces. `size`: bytes of all of it.
+    `format`: of one that is not a message of sections `rest` is all; whoever sends it sets this to 0 again.
 
     The annotations say where the message was published to. Of one address after the other they are made once.
     """
@@ -45,6 +48,7 @@ class Front:
         self.rest = b""
         self.size: i64 = 0
         self.further: Iterator[bytes] | None = None
+        self.format: i64 = MESSAGE_FORMAT
         self._schedule: Schedule = virtual_host.schedule
         self._address: Address | None = None
         self._told: list[bytes] = []  # exchange and routing key, encoded
@@ -69,6 +73,8 @@ class Front:
         behind = end
         if len(content) > end + 2 and _may_be_annotations(content, end):
             behind = self._annotate(content, end)
+            if self.format != MESSAGE_FORMAT:
+                return
         else:
             self.annotations = self._alone
         self.rest = content[behind:]
@@ -89,6 +95,12 @@ class Front:
         if layout.annotations == NONE:
             self.annotations = self._alone
             return end
+        self.format = format_of(content, layout) if self.further is None else MESSAGE_FORMAT
+        if self.format != MESSAGE_FORMAT:
+            self.header = self.annotations = b""
+            self.rest = payload_of(content, layout)
+            self.size = len(self.rest)
+            return layout.annotations_end
         names = [EXCHANGE, ROUTING_KEY]
         self.annotations = annotated(content, layout.annotations, layout.annotations_end, names, self._told)
         return layout.annotations_end

@@ -17,11 +17,11 @@ from broker.adapters.amqp10.suspended import Expiry
 from broker.adapters.amqp10.tags import Tags
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError
+from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10.conditions import (
     ILLEGAL_STATE,
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
-    NOT_IMPLEMENTED,
     PeerError,
 )
 from protocol.amqp10.constructors import NONE
@@ -181,15 +181,19 @@ class IncomingLink(Link10):
         if self._size > self.size_max:
             text = f"message of more than {self.size_max} bytes, which is the link's max-message-size"
             raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
-        if self._format != MESSAGE_FORMAT:
-            raise PeerError(NOT_IMPLEMENTED, f"message-format {self._format}, only 0 is known")
+        if self._format != MESSAGE_FORMAT and self._size > WHOLE_BYTES_MAX:
+            text = f"message of more than {WHOLE_BYTES_MAX} bytes in message-format {self._format}"
+            raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
         payload = data[start:end]
         assembly = self._assembly
         if transfer.more or assembly.transfers > 0:
             assembly.add(payload, self._size)
         if transfer.more:
             return
-        arrived = assembly.whole() if assembly.transfers > 0 else arrival(payload, self.header)
+        if assembly.transfers > 0:
+            arrived = assembly.whole(self._format)
+        else:
+            arrived = arrival(payload, self.header, self._format)
         delivery_id, settled = self.delivery_id, self.settled
         if self.mode == SETTLED and not settled:
             raise PeerError(INVALID_FIELD, "an unsettled delivery on a link that has only settled ones")

@@ -17,6 +17,8 @@ from protocol.amqp10.constructors import NONE
 from protocol.amqp10.headers import Header, header_section
 from protocol.amqp10.properties import check_properties
 from protocol.amqp10.sections import Layout, scan
+from protocol.amqp10.transfers import MESSAGE_FORMAT
+from protocol.conversion.opaque import enclosed
 
 FRONT_BYTES_MAX: Final = 131072  # of all sections before the body: looks at a message decode them
 
@@ -46,13 +48,17 @@ class Arrival:
         self.content = kept_header(self.durable, self.priority, self.ttl) + data[start:]
 
 
-def arrival(data: bytes, header: Header) -> Arrival:
+def arrival(data: bytes, header: Header, message_format: i64 = MESSAGE_FORMAT) -> Arrival:
     """The message that lies in `data`, whole. `header` is used to read its own.
+
+    One of a format other than 0 is not looked at.
 
     Raises:
         DecodeError: these are not the sections of a message.
         PeerError: RESOURCE_LIMIT_EXCEEDED, there is too much before its body.
     """
+    if message_format != MESSAGE_FORMAT:
+        data = enclosed(data, message_format)
     layout = scan(data, 0, len(data))
     check_front(data, layout, header)
     return Arrival(data, layout, header)

@@ -17,6 +17,7 @@ from broker.core.outcome import CRASH
 from protocol.amqp10.conditions import RESOURCE_DELETED
 from protocol.amqp10.outcomes import transactional
 from protocol.amqp10.outgoing import SplitTransfer
+from protocol.amqp10.transfers import MESSAGE_FORMAT
 from protocol.amqp10.writing import NULL_VALUE
 
 if TYPE_CHECKING:
@@ -88,7 +89,12 @@ class Target10(ConsumerTarget):
             tag = link.generation + tag
         out = session.peer.out
         head = link.template.whole(delivery_id, tag, settled, front.size)
-        if head is None or message.body is not None or link.transaction is not None:
+        if (
+            head is None
+            or front.format != MESSAGE_FORMAT
+            or message.body is not None
+            or link.transaction is not None
+        ):
             self._split(number, tag, front)
             return
         out.write(head)
@@ -123,6 +129,8 @@ class Target10(ConsumerTarget):
         parts = [front.header, front.annotations, front.rest]
         size: i64 = len(front.header) + len(front.annotations) + len(front.rest)
         further, front.further = front.further, None
+        message_format: i64 = front.format
+        front.format = MESSAGE_FORMAT
         delivery_id = number - 1 & 0xFFFFFFFF
         if link.transaction is not None and not resume:
             state = transactional(link.transaction.txn_id)
@@ -133,6 +141,7 @@ class Target10(ConsumerTarget):
             tag,
             link.settled,
             parts,
+            message_format,
             state=state,
             resume=resume,
             further=further,

@@ -1,0 +1,67 @@
+"""Payloads of message formats that are not known, kept as messages of the one that is. [amqp-1.0 2.8.11]
+
+Such a payload is a data section, behind an annotation that tells its format. Nobody can say whether it is
+durable, so it is.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from protocol.amqp10.annotations import annotated
+from protocol.amqp10.constructors import BINARY8, BINARY32, NONE, SMALL_ULONG, SYMBOL8, UINT
+from protocol.amqp10.descriptors import DATA
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.entries import Entries
+from protocol.amqp10.headers import header_section
+from protocol.amqp10.sections import Layout
+from protocol.conversion.names import BASIC_FORMAT, BASIC_TYPE, ENCODED_BODY
+
+_DATA: Final = bytes((0, SMALL_ULONG, DATA))
+_NAMES: Final = [BASIC_FORMAT, BASIC_TYPE]
+_TYPE: Final = encode(ENCODED_BODY.decode())
+
+
+def enclosed(payload: bytes, message_format: i64) -> bytes:
+    """The sections that a payload of this format, which is not 0, is kept as."""
+    number: int = message_format
+    told = [bytes((UINT,)) + number.to_bytes(4, "big"), _TYPE]
+    return b"".join(
+        [
+            header_section(True, NONE, NONE, False, 0),
+            annotated(b"", 0, 0, _NAMES, told),
+            _DATA,
+            encode(payload),
+        ]
+    )
+
+
+def format_of(content: bytes, layout: Layout) -> i64:
+    """The format of the payload that sections with annotations stand for; 0: they are the message."""
+    if content.find(BASIC_FORMAT, layout.annotations, layout.annotations_end) < 0:
+        return 0
+    entries = Entries(content, layout.annotations, layout.annotations_end, SYMBOL8)
+    while entries.advance():
+        p = entries.key_end
+        if entries.name() == BASIC_FORMAT and content[p] == UINT:
+            found: int = int.from_bytes(content[p + 1 : p + 5], "big")
+            return found if _start(content, layout.annotations_end) != NONE else 0
+    return 0
+
+
+def payload_of(content: bytes, layout: Layout) -> bytes:
+    """The payload itself, of sections that have a `format_of`."""
+    return content[_start(content, layout.annotations_end) :]
+
+
+def _start(content: bytes, p: i64) -> i64:
+    """Where the payload begins in the data section at `p`; NONE if that is not there, or not the last one."""
+    if content[p : p + 3] != _DATA or p + 5 > len(content):
+        return NONE
+    if content[p + 3] == BINARY8:
+        start, size = p + 5, int(content[p + 4])
+    elif content[p + 3] == BINARY32:
+        start, size = p + 8, int.from_bytes(content[p + 4 : p + 8], "big")
+    else:
+        return NONE
+    return start if start + size == len(content) else NONE
