@@ -20,6 +20,8 @@ from tests.daemon import PATIENCE_S
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import Begins, PeerSession10
 
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
 LIFETIME = Symbol("lifetime-policy")
 QUEUES = "/queues/"
 
