@@ -3,7 +3,8 @@
 import pytest
 
 from protocol.amqp10.composing import encode_composite
-from protocol.amqp10.composites import Accepted, Discharge, Released, Source
+from protocol.amqp10.composites import Accepted, Discharge, Modified, Released, Source
+from protocol.amqp10.performatives import Disposition
 from protocol.amqp10.types import Described, Symbol
 from tests.amqp10_values import described
 from tests.contents10 import bare10
@@ -139,3 +140,41 @@ def test_a_coordinator_does_not_guess(session: PeerSession10) -> None:
     Controller(session)
     session.transfer(CONTROLLER, described(0x77, b"\x41"), 1)
     session.expect_detach(CONTROLLER, "amqp:decode-error")
+
+
+@pytest.mark.spec("amqp-1.0", "3.4.5")
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_a_transaction_sends_away_for_its_link_goes_to_another(
+    begin: Begins, session: PeerSession10, node: str, settled: bool
+) -> None:
+    controller = Controller(session)
+    session.sends(node, 0)
+    session.publish(0, 1)
+    session.receives(node, 1, 10)
+    delivery = session.delivery(1)
+    not_here = Modified(delivery_failed=True, undeliverable_here=True)
+    txn_id = controller.declare()
+    session.settle(delivery.id, state=within(txn_id, not_here), settled=settled)
+    controller.commit(txn_id)
+    if not settled:
+        told = session.expect(Disposition)
+        assert (told.first, told.settled, isinstance(told.state, Modified)) == (delivery.id, True, True)
+    session.expect_silence()
+    other = begin()
+    other.receives(node, 0, 1)
+    assert other.delivery().payload.endswith(delivery.payload[-8:])
+
+
+@pytest.mark.spec("amqp-1.0", "3.4.5")
+def test_a_link_gets_again_what_a_rolled_back_transaction_sends_away(
+    session: PeerSession10, node: str
+) -> None:
+    controller = Controller(session)
+    session.sends(node, 0)
+    session.publish(0, 1)
+    session.receives(node, 1, 10)
+    delivery = session.delivery(1)
+    txn_id = controller.declare()
+    session.settle(delivery.id, state=within(txn_id, Modified(undeliverable_here=True)))
+    controller.roll_back(txn_id)
+    assert session.delivery(1).payload.endswith(delivery.payload[-8:])

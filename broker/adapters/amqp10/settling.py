@@ -127,6 +127,8 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
             continue
         failed = outcome is not None and outcome.delivery_failed
         transaction.hold(number, entry, consumer, _HELD.get(code, RELEASE), _returned(code, failed, consumer))
+        if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
+            transaction.exclude(entry, consumer)
         if said.settled:
             transaction.settled_by_receiver(session, number)
         else:

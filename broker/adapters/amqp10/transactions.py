@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.settling import abandoned
 from broker.adapters.amqp10.target import Target10
 from broker.core import returning
@@ -51,6 +52,7 @@ class Transaction10(Transaction):
         self.doomed = ""
         self._bytes: i64 = 0
         self._acquired: list[tuple[Session10, i64]] = []
+        self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # that come back for others
         self._discharge: i64 = 0  # the delivery that asks for the end
         self._settled: dict[Session10, set[int]] = {}  # numbers that the receiver has settled already
         self._owed: list[tuple[Session10, i64, bytes]] = []  # numbers that it has not, with their outcome
@@ -75,6 +77,10 @@ class Transaction10(Transaction):
         """The receiver is to be told when the outcome of a delivery that it retires is in force."""
         self._owed.append((session, number, state))
 
+    def exclude(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """A delivery that comes back with the commit does so for other links only. [amqp-1.0 3.4.5]"""
+        self._not_here.setdefault(consumer, []).append(entry)
+
     def acquire(self, session: Session10, number: i64) -> None:
         """A delivery is sent in the transaction: if that is rolled back, so is the delivery."""
         self._acquired.append((session, number))
@@ -85,6 +91,14 @@ class Transaction10(Transaction):
         """Commit; `link` answers when it is done. Raises what Transaction.commit raises."""
         self._discharge = delivery_id
         self.commit()
+
+    def on_durable(self, batch: i64) -> None:
+        """What it sends away is kept from the links that it comes from, before it is back (Transaction)."""
+        for consumer, entries in self._not_here.items():
+            if isinstance(consumer.target, Target10):
+                exclude(consumer, entries, consumer.target.link.full_name())
+        self._not_here = {}
+        super().on_durable(batch)
 
     def roll_back(self) -> None:
         """Nothing of it happens. What receivers have not settled they still have. [amqp-1.0 4.4.2]"""
@@ -107,6 +121,7 @@ class Transaction10(Transaction):
             if lost:
                 back.append((consumer, lost))
         self.settlements = []
+        self._not_here = {}
         for session, number in self._acquired:
             entry = None if session.gone else session.unsettled.take(number)
             holder = session.unsettled.holder
