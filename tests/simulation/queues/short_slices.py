@@ -21,6 +21,7 @@ LENGTH: Final = 2
 SHORTENED: Final = {
     "bindings.py": {"SLICE": LENGTH},
     "clearing.py": {"SLICE": LENGTH},
+    "dependents.py": {"SLICE": LENGTH},
     "discarding.py": {"SLICE": LENGTH},
     "freeing.py": {"SLICE": LENGTH},
     "later.py": {"SLICE": LENGTH, "DEAR": 1},
