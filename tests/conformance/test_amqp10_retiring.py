@@ -170,6 +170,22 @@ def test_acquiring_in_a_transaction_that_there_is_not(
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.3")
+def test_nothing_is_acquired_in_a_transaction_that_is_over(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
+    """Credit that was allowed in it holds on, and what comes for that is in none."""
+    controller = Controller(session)
+    txn_id = controller.declare()
+    session.receives(node, 0)
+    acquire(session, 0, txn_id, 3)
+    channel.publish(b"in it", node)
+    assert session.delivery().transfer.state == within(txn_id)
+    controller.commit(txn_id)
+    channel.publish(b"in none", node)
+    assert session.delivery().transfer.state is None
+
+
+@pytest.mark.spec("amqp-1.0", "4.4.3")
 def test_a_flow_without_a_transaction_ends_acquiring_in_it(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:

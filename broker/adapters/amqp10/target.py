@@ -132,6 +132,8 @@ class Target10(ConsumerTarget):
         message_format: i64 = front.format
         front.format = MESSAGE_FORMAT
         delivery_id = number - 1 & 0xFFFFFFFF
+        if link.transaction is not None and link.transaction.over:
+            link.transaction = None  # the receiver has yet to say that nothing more is acquired in it
         if link.transaction is not None and not resume:
             state = transactional(link.transaction.txn_id)
             link.transaction.acquire(link.session, number)

@@ -43,13 +43,17 @@ class HeldPublish10(HeldPublish):
 
 @final
 class Transaction10(Transaction):
-    """One that a coordinator link has declared. `doomed`: why it can only be rolled back; "": it is not."""
+    """One that a coordinator link has declared.
+
+    `doomed`: why it can only be rolled back; "": it is not. `over`: nothing can take part in it any more.
+    """
 
     def __init__(self, link: CoordinatorLink, txn_id: bytes, vhost: VirtualHost) -> None:
         super().__init__(vhost)
         self.link = link
         self.txn_id = txn_id
         self.doomed = ""
+        self.over = False
         self._bytes: i64 = 0
         self._acquired: list[tuple[Session10, i64]] = []
         self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # that come back for others
@@ -204,6 +208,7 @@ class Transactions:
 
     def end(self, transaction: Transaction10) -> None:
         """It is being discharged, or rolled back."""
+        transaction.over = True
         self._open.pop(transaction.txn_id, None)
         overdue = self._overdue.pop(transaction.txn_id, None)
         if overdue is not None:
