@@ -126,7 +126,8 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
         if entry is None or consumer is None:
             continue
         failed = outcome is not None and outcome.delivery_failed
-        transaction.hold(number, entry, consumer, _HELD.get(code, RELEASE), _returned(code, failed, consumer))
+        returned = _returned(code, failed, consumer)
+        transaction.retire(number, entry, consumer, _HELD.get(code, RELEASE), returned)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
             transaction.exclude(entry, consumer)
         if said.settled:

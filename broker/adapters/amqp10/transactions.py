@@ -13,8 +13,10 @@ from broker.adapters.amqp10.settling import abandoned
 from broker.adapters.amqp10.target import Target10
 from broker.core import returning
 from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
 from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
+from broker.core.held_settlement import HeldSettlement
 from broker.core.message import Message, held_bytes
 from broker.core.route import Route
 from broker.core.schedule import Alarm
@@ -56,6 +58,7 @@ class Transaction10(Transaction):
         self.over = False
         self._bytes: i64 = 0
         self._acquired: list[tuple[Session10, i64]] = []
+        self._retired_by: list[ConsumerTarget] = []  # whose numbers each of the settlements has
         self._not_here: dict[QueueConsumer, list[QueueEntry]] = {}  # that come back for others
         self._discharge: i64 = 0  # the delivery that asks for the end
         self._settled: dict[Session10, set[int]] = {}  # numbers that the receiver has settled already
@@ -72,6 +75,21 @@ class Transaction10(Transaction):
                 f"transaction of {self._bytes} bytes is larger than configured max size {limit}"
             )
         self.publishes.append(HeldPublish10(route, message, keys, False))
+
+    def retire(
+        self, number: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64
+    ) -> None:
+        """Hold a delivery (`hold`), by the number that it has in the session of its consumer's link.
+
+        A later link may take over what else the consumer has, and has numbers of its own.
+        """
+        target = consumer.target
+        by = self._retired_by
+        if by and by[-1] is not target:
+            self.settlements.append(HeldSettlement(consumer, outcome, returned))
+        self.hold(number, entry, consumer, outcome, returned)
+        if len(by) < len(self.settlements):
+            by.append(target)
 
     def settled_by_receiver(self, session: Session10, number: i64) -> None:
         """The receiver has settled a delivery that it retires: it does not have it any more."""
@@ -108,9 +126,8 @@ class Transaction10(Transaction):
         """Nothing of it happens. What receivers have not settled they still have. [amqp-1.0 4.4.2]"""
         self.publishes = []
         back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
-        for held in self.settlements:
+        for held, target in zip(self.settlements, self._retired_by, strict=True):
             consumer = held.consumer
-            target = consumer.target
             link = target.link if isinstance(target, Target10) else None
             if link is None or link.leaving or link.session.gone:
                 back.append((consumer, held.entries))
@@ -125,6 +142,7 @@ class Transaction10(Transaction):
             if lost:
                 back.append((consumer, lost))
         self.settlements = []
+        self._retired_by = []
         self._not_here = {}
         for session, number in self._acquired:
             entry = None if session.gone else session.unsettled.take(number)
