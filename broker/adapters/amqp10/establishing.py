@@ -10,7 +10,7 @@ from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.refusing import condition_of
-from broker.adapters.amqp10.taking_up import take_up_sent
+from broker.adapters.amqp10.taking_up import hear_again, take_up_sent
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError
@@ -75,14 +75,14 @@ class Waiting(DurableWaiter):
             except BrokerError as error:
                 why = PeerError(condition_of(error), error.text)
                 refuse(session, self._answer, why, answered=True)
-            session.peer.release(HELD_FOR_REPLY)
+        hear_again(session)
 
     def on_store_failed(self, reason: str) -> None:
         """It may not be (DurableWaiter)."""
         session = self._link.session
         if not session.gone:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
-            session.peer.release(HELD_FOR_REPLY)
+        hear_again(session)
 
 
 def establish(session: Session10, link: Link10, answer: Attach) -> None:

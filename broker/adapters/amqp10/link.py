@@ -65,9 +65,10 @@ class Link10:
 
     def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
         """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
-        if self.leaving:
-            return
         session = self.session
+        session.owed.answers.end_turn()
+        if self.leaving:  # perhaps as the session has been ended by that
+            return
         connection = session.peer
         _log.warning(
             "link error",
@@ -78,7 +79,6 @@ class Link10:
             condition=condition,
             reason=text,
         )
-        session.owed.answers.end_turn()
         self.leave(condition != STOLEN)
         error = Error(condition=condition, description=shortened(text), info=info)
         session.say(Detach(handle=self.handle, closed=True, error=error))

@@ -74,6 +74,8 @@ def attach_link(session: Session10, attach: Attach) -> None:
             text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
             raise PeerError(INVALID_FIELD, text)
         session.peer.server.link_names.steal(session, attach)
+        if session.ending:  # by what was to be said before
+            return
         if is_ahead(session, attach):
             TakenUpLater(session, attach, attach_link).wait()
         elif attach.role:

@@ -170,13 +170,15 @@ class Session10(Session):
 
     def on_detach(self, detach: Detach) -> None:
         """The end of a link; of one that this side has detached it is the answer. [amqp-1.0 2.6.5]"""
+        self.owed.answers.end_turn()  # what was published before is published
+        if self.ending:  # by that, as the log has failed
+            return
         link = self.links.pop(detach.handle, None)
         if link is None:
             self._unattached(detach.handle)
             return
         if link.leaving:
             return
-        self.owed.answers.end_turn()  # what was published before is published
         link.leave(detach.closed)
         error = None
         if link.lifetime is not None:
@@ -187,18 +189,17 @@ class Session10(Session):
 
     def on_end(self) -> None:
         """The end of the session; answered, unless that was the answer. [amqp-1.0 2.5.7]"""
+        self.owed.answers.end_turn()
         if not self.ending:
-            self.owed.answers.end_turn()
-            channel: int = self.channel
             self.silence()
             self.let_go()
-            self.peer.write(End(), channel)
+            self.say(End())
         self.peer.mapped.ended(self.channel)
 
     # -- what is said to it
 
     def say(self, performative: Composite) -> None:
-        """Say something about one of its links."""
+        """Say something about it, or one of its links."""
         channel: int = self.channel
         self.peer.write(performative, channel)
 
@@ -249,7 +250,8 @@ class Session10(Session):
 
     def fail(self, condition: str, text: str) -> None:
         """A session error: say why; whatever else comes before the peer's end is ignored. [amqp-1.0 2.5.8]"""
-        if self.ending:
+        self.owed.answers.end_turn()
+        if self.ending:  # perhaps by that
             return
         connection = self.peer
         _log.warning(
@@ -260,12 +262,10 @@ class Session10(Session):
             condition=condition,
             reason=text,
         )
-        self.owed.answers.end_turn()
         self.ending = True
         self.silence()
         self.let_go()
-        channel: int = self.channel
-        connection.write(End(error=Error(condition=condition, description=shortened(text))), channel)
+        self.say(End(error=Error(condition=condition, description=shortened(text))))
 
     def silence(self) -> None:
         """Want nothing any more, before anything is given back."""

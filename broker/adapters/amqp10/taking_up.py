@@ -50,16 +50,26 @@ class TakenUpLater(DurableWaiter):
     def on_durable(self, batch: i64) -> None:
         """They are on disk (DurableWaiter)."""
         session = self._session
+        handle = self._attach.handle
+        before = session.links.get(handle)
         if not session.gone:
             self._again(session, self._attach)
-            session.peer.release(HELD_FOR_REPLY)
+        if session.gone or session.links.get(handle) is not before:
+            hear_again(session)
+        # else it has to wait once more: another link has come first, and it was taken from that
 
     def on_store_failed(self, reason: str) -> None:
         """They may not be (DurableWaiter)."""
         session = self._session
         if not session.gone:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
-            session.peer.release(HELD_FOR_REPLY)
+        hear_again(session)
+
+
+def hear_again(session: Session10) -> None:
+    """An attach has its answer, or the session has ended meanwhile: frames are taken again, if any come."""
+    if session.peer.is_open():
+        session.peer.release(HELD_FOR_REPLY)
 
 
 def is_ahead(session: Session10, attach: Attach) -> bool:
