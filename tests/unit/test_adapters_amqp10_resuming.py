@@ -37,3 +37,15 @@ def test_two_that_wait_for_the_log_to_take_up_one(house: House, client: Wired10)
     assert kinds(second) == [Attach, Flow]
     house.store.complete()
     assert kinds(second) == [Disposition]
+
+
+def test_what_is_said_behind_a_detach_is_not_waited_for(house: House, client: Wired10) -> None:
+    """The sender settles it with the link that takes this one up, or not at all."""
+    client.send(sends())
+    client.publish(0, 1, 2, durable=True)
+    client.send(Detach(handle=SENDS, closed=False))
+    house.store.complete()
+
+    assert kinds(client) == [Attach, Flow, Detach, Disposition]
+    [session] = client.connection.mapped.all()
+    assert session.halves.settle(0, 9) == 0, "none is left to look at"

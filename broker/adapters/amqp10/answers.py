@@ -159,5 +159,5 @@ class Answers(DurableWaiter):
             session.peer.server.counters.confirmed += run.count
         if settled:
             link.answered(run.count)
-        else:
+        elif not link.leaving:
             session.halves.add(link, run.first, run.count, run.state)
