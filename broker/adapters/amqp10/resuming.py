@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -16,6 +16,7 @@ from broker.adapters.amqp10.sending import send_on
 from broker.adapters.amqp10.settling import apply, numbers_of
 from broker.adapters.amqp10.suspended import KEPT_MAX, Expiry, Held, Suspended, give_back
 from broker.core.consumer import QueueConsumer
+from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.descriptors import RECEIVED, TRANSACTIONAL_STATE
 from protocol.amqp10.encoding import encode
@@ -24,6 +25,8 @@ from protocol.amqp10.states import DeliveryState, read_state
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.outgoing import OutgoingLink
+
+TURN: Final[i64] = 256  # so many are sent, then others have their turn
 
 
 @final
@@ -93,23 +96,34 @@ class Resuming:
         self._going = True
         link = self._link
         session = link.session
+        left: i64 = TURN
         while link.credit.left > 0 and link.sending is None and (self._told or self._again):
+            if left == 0:
+                session.peer.full = True
+            left -= 1
             if session.outgoing.left <= 0 or session.peer.blocked or session.peer.full:
                 session.sending[link] = None  # to be asked again
                 session.peer.schedule()
                 break
-            link.credit.use()
             if self._told:
+                link.credit.use()
                 self._tell(*self._told.popleft())
-            else:
-                self._send(*self._again.popleft())
+                continue
+            tag, held = self._again.popleft()
+            if held[1].is_with(held[0]):  # its queue has not been deleted meanwhile
+                link.credit.use()
+                self._send(tag, held)
         self._going = False
 
     def _tell(self, tag: bytes, outcome: bytes) -> None:
         """A delivery has the outcome that its receiver has said: a transfer says that it is settled."""
         link = self._link
         delivery_id = link.session.unsettled.skip() - 1 & 0xFFFFFFFF
-        link.sending = SplitTransfer(link.template, delivery_id, tag, True, [], state=outcome, resume=True)
+        try:
+            sending = SplitTransfer(link.template, delivery_id, tag, True, [], state=outcome, resume=True)
+        except PeerError:  # the frames that the receiver takes are smaller than what it has said itself
+            sending = SplitTransfer(link.template, delivery_id, tag, True, [], resume=True)
+        link.sending = sending
         send_on(link.session, link)
 
     def _send(self, tag: bytes, held: Held) -> None:
