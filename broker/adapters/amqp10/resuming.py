@@ -16,6 +16,8 @@ from broker.adapters.amqp10.sending import send_on
 from broker.adapters.amqp10.settling import apply, numbers_of
 from broker.adapters.amqp10.suspended import KEPT_MAX, Expiry, Held, Suspended, give_back
 from broker.core.consumer import QueueConsumer
+from broker.core.outcome import TIMEOUT
+from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.descriptors import RECEIVED, TRANSACTIONAL_STATE
@@ -30,8 +32,8 @@ TURN: Final[i64] = 256  # so many are sent, then others have their turn
 
 
 @final
-class Resuming:
-    """Those of one link. Nothing else is sent before they are.
+class Resuming(Alarm):
+    """Those of one link. Nothing else is sent before they are; what the link's lease ends before goes back.
 
     `doubts`: the receiver has not said all that it knows, so that what it does not mention is `doubtful`, and
     is for the link that resumes this one. `incomplete`: this side has not said all. In either case the link
@@ -39,6 +41,7 @@ class Resuming:
     """
 
     def __init__(self, link: OutgoingLink, doubts: bool, incomplete: bool) -> None:
+        super().__init__()
         self.doubtful: dict[bytes, Held] = {}
         self._link = link
         self._doubts = doubts
@@ -74,6 +77,22 @@ class Resuming:
         session = self._link.session
         for state, its in settled.values():
             apply(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
+        if consumer.lease is not None and (self._again or self.doubtful):
+            schedule = session.vhost.schedule
+            schedule.set(self, schedule.after(consumer.lease.milliseconds))
+
+    def ring(self) -> None:
+        """The lease of what has not been sent again is over (Alarm)."""
+        link = self._link
+        if link.leaving or link.resuming is not self:
+            return
+        late = list(self.left().values())
+        self._again.clear()
+        self.doubtful = {}
+        link.session.peer.server.counters.timed_out += len(late)
+        give_back(late, TIMEOUT)
+        link.sent_on()
+        link.session.peer.end_turn()
 
     def is_over(self) -> bool:
         """Whether there is nothing left of it."""
@@ -164,6 +183,8 @@ def keep(link: OutgoingLink, expiry: Expiry, cut_off: i64) -> None:
     sent.update(left)  # which has not been sent again, and so comes after what has
     suspended.abandoned = link.target.abandoned
     if sent:
+        lease = next(iter(sent.values()))[0].lease  # the link's, as that of all of them is
+        suspended.lease = 0 if lease is None else lease.milliseconds
         suspended.wait(session)
     else:
         suspended.resumed()

@@ -49,7 +49,8 @@ class Suspended(Alarm):
 
     `sent`: what this side has sent, which its queue does not give to anybody else meanwhile. `received`: what
     it has received, and the outcomes, encoded. `batch`: when the log has synced it, they are safe.
-    `abandoned`: how what was sent comes back to its queue.
+    `abandoned`: how what was sent comes back to its queue. `lease`: how many milliseconds it may be away, as
+    its consumer or queue says; 0: any number.
     """
 
     def __init__(self, schedule: Schedule, names: LinkNames, name: Name, expiry: Expiry) -> None:
@@ -59,6 +60,7 @@ class Suspended(Alarm):
         self.received: dict[bytes, bytes] = {}
         self.batch: i64 = 0
         self.abandoned: i64 = 0
+        self.lease: i64 = 0
         self._expiry = expiry
         self._schedule = schedule
         self._names = names
@@ -67,13 +69,15 @@ class Suspended(Alarm):
     def wait(self, session: Session10) -> None:
         """Begin to expire when that is due, at the latest when all of them do."""
         policy = self._expiry.policy
+        if self.lease > 0:
+            self._end_within(self.lease)
         if policy == LINK_DETACH:
             self.expire()
         elif policy in (SESSION_END, CONNECTION_CLOSE):
             self._awaiting = session.suspended if policy == SESSION_END else session.peer.suspended
             self._awaiting[self] = None
         else:
-            self._schedule.set(self, self._schedule.after(EXPIRY_SECONDS_MAX * 1000))
+            self._end_within(EXPIRY_SECONDS_MAX * 1000)
 
     def expire(self) -> None:
         """The time begins after which nobody can come back for it."""
@@ -81,7 +85,7 @@ class Suspended(Alarm):
         if self._expiry.seconds == 0:
             self.end()
         else:
-            self._schedule.set(self, self._schedule.after(self._expiry.seconds * 1000))
+            self._end_within(self._expiry.seconds * 1000)
 
     def ring(self) -> None:
         """Nobody came back (Alarm)."""
@@ -98,6 +102,11 @@ class Suspended(Alarm):
         self.resumed()
         sent, self.sent = self.sent, {}
         give_back(list(sent.values()), self.abandoned)
+
+    def _end_within(self, milliseconds: i64) -> None:
+        due = self._schedule.after(milliseconds)
+        if self.due == 0 or due < self.due:
+            self._schedule.set(self, due)
 
     def _await_nothing(self) -> None:
         if self._awaiting is not None:
