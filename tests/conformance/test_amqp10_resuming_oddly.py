@@ -3,10 +3,12 @@
 import pytest
 
 from protocol.amqp10.composites import Accepted
+from protocol.amqp10.performatives import Attach
+from tests.contents10 import bare10
 from tests.controller10 import Controller, within
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import PeerSession10
-from tests.unsettled10 import receives, resumed, suspend
+from tests.unsettled10 import receives, resumed, suspend, told
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
 
@@ -35,3 +37,44 @@ def test_what_was_retired_before_goes_back_if_that_is_rolled_back(
     again.detach()
     assert channel.take(node).body == b"0"
     assert channel.counts(node)[0] == 0
+
+
+def in_doubt(session: PeerSession10, queue: str) -> bytes:
+    """The tag of a message that was accepted, on a link that is back and resumes it."""
+    sends(session, queue, None)
+    session.transfer(0, delivery_id=0, delivery_tag=b"once")
+    assert session.outcome(0, settled=False) == Accepted()
+    suspend(session)
+    sends(session, queue, b"once")
+    session.transfer(0, bare10()[:4], delivery_id=1, delivery_tag=b"once", resume=True, more=True)
+    return b"once"
+
+
+def sends(session: PeerSession10, queue: str, tag: bytes | None) -> Attach:
+    """Attach a link whose receiver settles second, and perhaps resume a delivery."""
+    return session.sends(queue, rcv_settle_mode=1, unsettled=None if tag is None else {tag: None})[0]
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.5")
+@pytest.mark.parametrize("ending", ["settled", "aborted"])
+def test_what_is_resumed_may_be_settled_by_its_last_transfer(
+    session: PeerSession10, channel: PeerChannel, node: str, ending: str
+) -> None:
+    tag = in_doubt(session, node)
+    session.transfer(0, bare10()[4:], delivery_id=None, resume=True, **{ending: True})
+    session.expect_silence()
+    session.transfer(0, delivery_id=2, delivery_tag=tag)  # which is free again
+    assert session.outcome(2, settled=False) == Accepted()
+    assert channel.counts(node)[0] == 2
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.13")
+def test_what_is_resumed_in_part_is_still_known(
+    session: PeerSession10, channel: PeerChannel, node: str
+) -> None:
+    tag = in_doubt(session, node)
+    suspend(session)
+    assert told(sends(session, node, tag)) == {tag: Accepted()}
+    session.transfer(0, delivery_id=2, delivery_tag=tag, resume=True)
+    assert session.outcome(2, settled=False) == Accepted()
+    assert channel.counts(node)[0] == 1

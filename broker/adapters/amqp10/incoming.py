@@ -12,18 +12,13 @@ from broker.adapters.amqp10.ingest import arrival
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.publishing import publish
 from broker.adapters.amqp10.refusing import condition_of
-from broker.adapters.amqp10.remembered import Remembered, remember, resume
+from broker.adapters.amqp10.remembered import Remembered, conclude, remember, resume
 from broker.adapters.amqp10.suspended import Expiry
 from broker.adapters.amqp10.tags import Tags
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
-from protocol.amqp10.conditions import (
-    ILLEGAL_STATE,
-    INVALID_FIELD,
-    MESSAGE_SIZE_EXCEEDED,
-    PeerError,
-)
+from protocol.amqp10.conditions import ILLEGAL_STATE, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.descriptors import TRANSACTIONAL_STATE
 from protocol.amqp10.encoding import encode
@@ -146,14 +141,16 @@ class IncomingLink(Link10):
         self.settled = False
         self._format = MESSAGE_FORMAT if transfer.message_format == NONE else transfer.message_format
         if transfer.resume:
-            self._passes = not resume(self, transfer)
+            self._passes = not resume(self)
         elif self.remembered is not None:
             self.remembered.admit(self.tag)
 
     def _pass_over(self, transfer: Transfer) -> None:
-        """Drop what comes with a delivery that has its outcome, or is not known."""
+        """Drop what comes with a delivery that has its outcome, or is not known. Raises PeerError."""
+        self.settled = self.settled or transfer.settled  # any of its transfers may say so
         if transfer.aborted or not transfer.more:
             self._passes = False
+            conclude(self, self.settled or transfer.aborted)
             self._forget()
             self.session.owed.touch(self)
 

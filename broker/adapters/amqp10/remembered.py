@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, final
 from broker.adapters.amqp10.suspended import Expiry
 from protocol.amqp10.conditions import ILLEGAL_STATE, PeerError
 from protocol.amqp10.descriptors import TRANSACTIONAL_STATE
-from protocol.amqp10.transfers import Transfer
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.incoming import IncomingLink
@@ -79,17 +78,25 @@ def remember(link: IncomingLink, expiry: Expiry) -> None:
         suspended.resumed()
 
 
-def resume(link: IncomingLink, transfer: Transfer) -> bool:
+def resume(link: IncomingLink) -> bool:
     """The sender resumes a delivery; whether it is one that has yet to come as a whole.
 
-    Any other has its outcome, which is said once more unless the sender has settled it; or it is not known,
-    and none of this side's business. What comes with it is dropped.
+    Any other has its outcome, or is none of this side's business: what comes with it is dropped.
+    """
+    remembered = link.remembered
+    if remembered is None or remembered.outcomes.get(link.tag) != NOTHING_RECEIVED:
+        return False
+    del remembered.outcomes[link.tag]
+    return True
+
+
+def conclude(link: IncomingLink, settled: bool) -> None:
+    """Say once more what became of a delivery that has been resumed, unless the sender has settled it.
+
+    Raises PeerError.
     """
     remembered = link.remembered
     outcome = None if remembered is None else remembered.outcomes.pop(link.tag, None)
-    if outcome == NOTHING_RECEIVED:
-        return True
-    if outcome is not None and not transfer.settled:
+    if outcome is not None and not settled:
         link.claim()
         link.owe(link.delivery_id, outcome, False)
-    return False
