@@ -107,6 +107,11 @@ class Server:
         }
         self.said = {name: str(self.properties[name]) for name in ("product", "version", "platform")}
 
+    def user_deleted(self, user: str) -> None:
+        """A user is gone, with his connections and the links that they have left behind."""
+        self.connections.user_deleted(user)
+        self.link_names.user_deleted(user)
+
     def pass_for(self, product: str | None, version: str | None) -> None:
         """Tell clients of AMQP 1.0 that the broker is something else, or of another version."""
         self.said["product"] = product or self.said["product"]

@@ -1,5 +1,6 @@
 """AMQP 1.0: what a user may do, and what becomes of links when that changes. [amqp-1.0 2.8.15]"""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from protocol.amqp10.performatives import Attach, Open
 from tests.api import Api
 from tests.contents10 import bare10
 from tests.controller10 import Controller, within
+from tests.daemon import PATIENCE_S
 from tests.peer10 import Meet
 from tests.peer_session10 import PeerSession10, receiver, sender
 
@@ -188,3 +190,21 @@ def test_a_message_in_the_name_of_another(guest: Guest) -> None:
     assert isinstance(state, Rejected)
     assert state.error is not None
     assert state.error.condition == REFUSED
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.13")
+def test_nobody_comes_back_for_the_links_of_a_user_who_is_deleted(guest: Guest) -> None:
+    session = guest.session
+    session.sends("/queues/q")
+    session.publish(0, 2)
+    for handle in (1, 2):
+        source = Source(address="/queues/q", timeout=3600, expiry_policy="never")
+        session.receives(None, handle, credit=1, source=source)
+        session.delivery(handle)
+    session.detach(1, closed=False)
+    assert guest.ready() == 0
+    guest.api.delete("users", guest.name)
+    deadline = time.monotonic() + PATIENCE_S
+    while guest.ready() != 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -91,6 +91,13 @@ class LinkNames:
             if not self._of_user[user]:
                 del self._of_user[user]
 
+    def user_deleted(self, user: str) -> None:
+        """Nobody comes back for the links of this user."""
+        if user in self._of_user:
+            for suspended in list(self._suspended.values()):
+                if suspended.name[1] == user:
+                    suspended.end_soon()
+
 
 def _name(session: Session10, name: str, receives: bool) -> Name:
     connection = session.peer

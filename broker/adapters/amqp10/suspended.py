@@ -87,6 +87,10 @@ class Suspended(Alarm):
         else:
             self._end_within(self._expiry.seconds * 1000)
 
+    def end_soon(self) -> None:
+        """End in one of the next turns, each of which takes some of those that are to end."""
+        self._schedule.set(self, self._schedule.now())
+
     def ring(self) -> None:
         """Nobody came back (Alarm)."""
         self.end()
