@@ -27,7 +27,7 @@ class Hoard:
     def fill(self) -> None:
         """Have memory run short."""
         while self.daemon.metric("amqpd_low_on_memory") == 0:
-            for _ in range(64):
+            for _ in range(8):  # no more than sockets hold when nothing is read any more
                 self._channel.publish(BODY, "hoard")
 
     def free(self, connect: Connector) -> None:
