@@ -73,7 +73,7 @@ class MemoryStore(MessageStore):
         self.forgotten: list[Message] = []
         self.counted: list[tuple[Message, str, int]] = []
 
-    def append_count(self, message: Message, queue: Queue, count: int) -> None:
+    def append_count(self, message: Message, queue: Queue, count: int, annotations: bytes = b"") -> None:
         self.counted.append((message, queue.name, count))
 
     def append_settle(self, message: Message, queue: Queue) -> None:

@@ -7,6 +7,7 @@ from broker.core.fifo_list import FifoEntryList
 from broker.core.message import Address, Message
 from broker.core.ports import DurableWaiter, MessageStore
 from broker.core.queue import Queue
+from broker.store.counts import Count
 from broker.store.disk import Disk
 from broker.store.log import Log
 from broker.store.reading import RecoveryReport, RecoverySink
@@ -26,6 +27,11 @@ def content_of(number: int, length: int) -> bytes:
     return (mark * (length // len(mark) + 1))[: max(length, len(mark))]
 
 
+def added(count: int) -> bytes:
+    """What consumers have added to a message that was given out so often: by that it is known again."""
+    return (b"", b"", b"<%d>" % count, content_of(count, 300))[count % 4]
+
+
 def new_message(content: bytes, address: Address = ADDRESS, priority: int = 0, date: int = 0) -> Message:
     """A persistent message that has not been logged."""
     message = Message(address, content, len(content), True, priority)
@@ -40,6 +46,7 @@ class Sink(RecoverySink):
         self.changes: list[dict[str, object]] = []
         self.messages: list[tuple[Message, list[int], bool]] = []
         self.counts: dict[tuple[int, int], int] = {}  # by sequence and queue
+        self.annotations: dict[tuple[int, int], bytes] = {}  # the same way
         self.gone: set[int] = set()  # numbers of queues that do not exist any more
 
     def apply(self, change: dict[str, object]) -> None:
@@ -50,12 +57,20 @@ class Sink(RecoverySink):
         """Whether the queue exists."""
         return queue not in self.gone
 
-    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
+    def message(
+        self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
+    ) -> int:
         """Remember a message."""
         taken = [queue for queue in queues if queue not in self.gone]
-        self.counts.update({(message.sequence, q): counts[q] for q in taken if q in counts})
+        self.remember(message, {queue: counts[queue] for queue in taken if queue in counts})
         self.messages.append((message, taken, redelivered))
         return len(taken)
+
+    def remember(self, message: Message, counts: dict[int, Count]) -> None:
+        """Remember the counts of a message."""
+        for queue, count in counts.items():
+            self.counts[message.sequence, queue] = count.value
+            self.annotations[message.sequence, queue] = count.annotations
 
     def held(self) -> list[tuple[int, list[int]]]:
         """Sequence and queues of every message, in order."""

@@ -97,8 +97,11 @@ class MessageStore:
         """
         self.append_settle(replaced, queue)
 
-    def append_count(self, message: Message, queue: Queue, count: i64) -> None:
-        """Append how often `queue` has given out `message`, which is logged, as far as it counts."""
+    def append_count(self, message: Message, queue: Queue, count: i64, annotations: bytes = b"") -> None:
+        """Append how often `queue` has given out `message`, which is logged, as far as it counts.
+
+        `annotations`: what consumers have added to it there. The last of a message's counts is the one.
+        """
 
     def append_transacted_settle(self, message: Message, queue: Queue) -> None:
         """Append that a transaction settles `message` on `queue`: with the rest of its batch or not at all.

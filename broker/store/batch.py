@@ -11,6 +11,7 @@ from broker.core.message import Body, Message
 from broker.store.deaths import Burial
 from broker.store.definition_text import encode_json
 from broker.store.format import (
+    ANNOTATED,
     BLANK,
     CHECKPOINT,
     CLOSED,
@@ -151,14 +152,17 @@ class Batch:
         write_i64_be(writer, sequence)
         write_i64_be(writer, queue)
 
-    def add_count(self, sequence: i64, queue: i64, count: i64) -> None:
-        """Append that the queue has given out the message `count` times."""
+    def add_count(self, sequence: i64, queue: i64, count: i64, annotations: bytes) -> None:
+        """Append that the queue has given out the message `count` times, and what has been added to it."""
         writer = self.writer
         self.count += 1
-        writer.append(COUNT)
+        writer.append(ANNOTATED if annotations else COUNT)
         write_i64_be(writer, sequence)
         write_i64_be(writer, queue)
         write_i64_be(writer, count)
+        if annotations:
+            write_i32_be(writer, len(annotations))
+            writer.write(annotations)
 
     def add_definition(self, change: bytes) -> None:
         """Append a change of the topology, in JSON."""

@@ -8,6 +8,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from broker.core.message import REMEMBERED, Message
+from broker.store.counts import Count
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import Disk
 from broker.store.log import Log
@@ -104,7 +105,9 @@ class _Counter(RecoverySink):
         """Every queue counts as existing (RecoverySink)."""
         return True
 
-    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
+    def message(
+        self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
+    ) -> int:
         """A message; every queue counts as existing."""
         for queue in queues if message.marks & REMEMBERED == 0 else ():
             self.report.by_queue[queue] = self.report.by_queue.get(queue, 0) + 1

@@ -1,4 +1,4 @@
-"""How often queues have given out messages, as far as the log has to remember it."""
+"""How often queues have given out messages, and what was added to them, as far as the log has to know it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,39 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from broker.store.format import Records
 from broker.store.segment import Segment, SegmentTable
 
 COUNT_BYTES: Final = 25  # of a count record
+_LENGTH_BYTES: Final = 4  # of the annotations, if it has any
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Count:
-    """`queue` has given out the message `value` times that count; the record that says so is in `segment`."""
+    """`queue` has given out the message `value` times that count; the record that says so is in `segment`.
 
-    def __init__(self, queue: i64, value: i64, segment: i64, following: Count | None) -> None:
+    `annotations`: what consumers have added to it there.
+    """
+
+    def __init__(
+        self, queue: i64, value: i64, annotations: bytes, segment: i64, following: Count | None
+    ) -> None:
         self.queue = queue
         self.value = value
+        self.annotations = annotations
         self.segment = segment
         self.following = following  # of another queue that holds the same message
+
+    @property
+    def size(self) -> i64:
+        """Bytes of its record."""
+        length: i64 = len(self.annotations)
+        return COUNT_BYTES + _LENGTH_BYTES + length if length > 0 else COUNT_BYTES
+
+    def is_said_by(self, records: Records) -> bool:
+        """Whether the record that has been read says what it is."""
+        return self.value == records.count and self.annotations == records.annotations()
 
 
 @final
@@ -28,7 +46,7 @@ class Counts:
     """The newest count of every message that is alive and has one.
 
     Each stands in one record, which must be copied forward before its segment goes; all other count records
-    are void. `Segment.counts` is how many records of a segment are not.
+    are void. `Segment.count_bytes` is the size of those records of a segment that are not.
     """
 
     def __init__(self, segments: SegmentTable) -> None:
@@ -42,19 +60,21 @@ class Counts:
             count = count.following
         return count
 
-    def note(self, sequence: i64, queue: i64, value: i64, segment: Segment) -> None:
-        """A record in `segment` says that `queue` has given out the message `value` times.
+    def note(self, sequence: i64, queue: i64, value: i64, annotations: bytes, segment: Segment) -> None:
+        """A record in `segment` says how often `queue` has given out the message, and what was added to it.
 
         The last of a message's records is the one that is not void: what did not count is taken back.
         """
         count = self.of(sequence, queue)
         if count is None:
-            self.first[sequence] = Count(queue, value, segment.number, self.first.get(sequence))
+            count = Count(queue, value, annotations, segment.number, self.first.get(sequence))
+            self.first[sequence] = count
         else:
             self._void(count)
             count.value = value
+            count.annotations = annotations
             count.segment = segment.number
-        segment.counts += 1
+        segment.count_bytes += count.size
 
     def settle(self, sequence: i64, queue: i64) -> None:
         """The queue no longer holds the message."""
@@ -80,16 +100,16 @@ class Counts:
             self._void(count)
             count = count.following
 
-    def by_queue(self, sequence: i64) -> dict[int, int]:
+    def by_queue(self, sequence: i64) -> dict[int, Count]:
         """The counts of a message by queue number."""
-        found: dict[int, int] = {}
+        found: dict[int, Count] = {}
         count = self.first.get(sequence)
         while count is not None:
-            found[count.queue] = count.value
+            found[count.queue] = count
             count = count.following
         return found
 
     def _void(self, count: Count) -> None:
         segment = self.segments.get(count.segment)
         if segment is not None:
-            segment.counts -= 1
+            segment.count_bytes -= count.size

@@ -28,7 +28,7 @@ class Room:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.use_reserve = False
-        self.waiting: dict[tuple[Message, Queue], int] = {}  # counts that are to be appended
+        self.waiting: dict[tuple[Message, Queue], tuple[int, bytes]] = {}  # counts that are to be appended
 
     def make(self, segment: Segment) -> None:
         """Give a new segment its file, of the reserve if that is what it is for. Raises OSError."""
@@ -68,7 +68,7 @@ class Room:
             log.failure = ""
             self._append_counts()
 
-    def takes_count(self, message: Message, queue: Queue, count: i64) -> bool:
+    def takes_count(self, message: Message, queue: Queue, count: i64, annotations: bytes) -> bool:
         """Whether a count is appended all the same, while there is a failure; else it waits for its end.
 
         That is so if the log says more than it should, or the queue could give up too early after a crash.
@@ -82,18 +82,18 @@ class Room:
             self.waiting.pop((message, queue), None)
             return True
         if len(self.waiting) < WAITING_MAX:
-            self.waiting[(message, queue)] = int(count)
+            self.waiting[(message, queue)] = (int(count), annotations)
         return False
 
     def _append_counts(self) -> None:
         """Append the counts that wait of what is there still."""
         log = self.log
         waiting, self.waiting = self.waiting, {}
-        for (message, queue), count in waiting.items():
+        for (message, queue), (count, added) in waiting.items():
             if message.sequence <= 0 or message.references <= 0 or queue.deleted:
                 continue
             if queue.number not in log.settled.get(message.sequence, []):
-                log.append_count(message, queue, count)
+                log.append_count(message, queue, count, added)
 
     def write_failed(self, batch: Batch, error: BaseException) -> None:
         """Cut what was written of the batch; stop, or go on with the reserve.
@@ -205,6 +205,6 @@ class Room:
         """Append a count again unless it is void: meanwhile settled, or given out more often."""
         counts = self.log.counts
         count = counts.of(records.sequence, records.queue)
-        if count is not None and count.value == records.count:
-            filling.add_count(records.sequence, records.queue, records.count)
-            counts.note(records.sequence, records.queue, records.count, filling.segment)
+        if count is not None and count.is_said_by(records):
+            filling.add_count(records.sequence, count.queue, count.value, count.annotations)
+            counts.note(records.sequence, count.queue, count.value, count.annotations, filling.segment)

@@ -1,4 +1,4 @@
-"""The bytes of the log, format version 4. All integers are unsigned and big-endian.
+"""The bytes of the log, format version 5. All integers are unsigned and big-endian.
 
 A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
 there (less if the file ends within it): the file may be longer, preallocated or with old batches of the dead
@@ -31,6 +31,8 @@ later batch may have.
                   but for what did not count
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
+    11 annotated  sequence 8 | queue 8 | count 8 | length 4 | annotations    a count, with what consumers have
+                  added to the message in the queue, in the encoding of AMQP 1.0
 
 Of 65,535 queues or more the number is 65,535 and follows in 4 octets.
 
@@ -38,12 +40,12 @@ A message record without queues is a piece of a large body: nothing until a reco
 same batch or a later one. Copies of a piece and of the record that names it are independent of each other.
 
 A later message record with the same sequence is a copy and replaces the earlier one; its counts go on, and of
-several counts the last is the one. Every segment begins with a checkpoint; the newest one decides which
-older segments exist.
+several counts, annotated or not, the last is the one. Every segment begins with a checkpoint; the newest one
+decides which older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
 Version 1 has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues, version 3 no marks but
-the first. Every segment is of one
+the first, version 4 no kind 11. Every segment is of one
 version, a log may have segments of several.
 """
 
@@ -60,7 +62,7 @@ try:  # the same CRC-32, five times as fast
 except ImportError:  # no wheel for this machine
     from zlib import crc32
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 MAGIC: Final = b"AMQL"
 HEADER_BYTES: Final = 44
 BLANK: Final = bytes(HEADER_BYTES)
@@ -75,6 +77,7 @@ CLOSED: Final = 7
 DATED: Final = 8
 COUNT: Final = 9
 LARGE: Final = 10
+ANNOTATED: Final = 11
 
 DIED: Final = 1  # a mark of a dated message; the others are as in memory
 MARKS: Final = REMEMBERED | TELLS_ARRIVAL | TELLS_CONSUMED | DELAYED
@@ -155,7 +158,7 @@ class Records:
         self.address_end: i64 = 0
         self.size: i64 = 0
         self.content_at: i64 = 0
-        self.length: i64 = 0  # of the content, or of the JSON text
+        self.length: i64 = 0  # of the content, of the JSON text, or of the annotations of a count
         self.segment: i64 = 0  # of a removed record
 
     def open(self, data: bytes, start: i64, end: i64) -> None:
@@ -168,7 +171,8 @@ class Records:
         """Step to the next record: its kind, END after the last, MALFORMED if the bytes make no sense.
 
         The kind of a dated message is MESSAGE too; `date` is 0 for one without. `expiration`, `died` and
-        `marks` are void without a date. So is that of a large one; `pieces` is 0 for all others.
+        `marks` are void without a date. So is that of a large one; `pieces` is 0 for all others. The kind of
+        an annotated count is COUNT.
         """
         self.pieces = 0
         return self._next(self.position)
@@ -204,12 +208,8 @@ class Records:
         if kind == CLOSED:
             self.position = at + 1
             return kind
-        if kind == COUNT and room >= 25:
-            self.sequence = read_i64_be(self.data, at + 1)
-            self.queue = read_i64_be(self.data, at + 9)
-            self.count = read_i64_be(self.data, at + 17)
-            self.position = at + 25
-            return kind
+        if (kind == COUNT and room >= 25) or (kind == ANNOTATED and room >= 29):
+            return self._count(at, kind == ANNOTATED)
         if kind == DATED and room >= 18:
             self.date = read_i64_be(self.data, at + 1)
             self.expiration = read_i64_be(self.data, at + 9)
@@ -226,6 +226,18 @@ class Records:
             ):
                 return MESSAGE
         return MALFORMED
+
+    def _count(self, at: i64, annotated: bool) -> i64:
+        self.sequence = read_i64_be(self.data, at + 1)
+        self.queue = read_i64_be(self.data, at + 9)
+        self.count = read_i64_be(self.data, at + 17)
+        self.content_at = at + 25
+        self.length = 0
+        if annotated:
+            self.content_at = at + 29
+            self.length = i64(read_i32_be(self.data, at + 25)) & 0xFFFFFFFF
+        self.position = self.content_at + self.length
+        return COUNT if self.position <= self.end else MALFORMED
 
     def _message(self, at: i64) -> i64:
         """A message record but for the octet of its kind, which is at `at`, or would be."""
@@ -259,6 +271,10 @@ class Records:
         self.content_at = at + 8
         self.position = at + 8 + self.length
         return MESSAGE if self.position <= end else MALFORMED
+
+    def annotations(self) -> bytes:
+        """Those of a count; empty if it has none."""
+        return self.data[self.content_at : self.content_at + self.length] if self.length > 0 else b""
 
     def queue_numbers(self) -> list[int]:
         """The queues of a message record."""

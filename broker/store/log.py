@@ -166,18 +166,17 @@ class Log(SegmentedCommit):
             if message.references == 0:
                 self._drop(message)
 
-    def append_count(self, message: Message, queue: Queue, count: i64) -> None:
-        """Append how often `queue` has given `message` to consumers, as far as it counts.
-
-        A full disk keeps what room there is for settles: counts wait until there is more.
-        """
-        if message.sequence <= 0 or (self.failure and not self.room.takes_count(message, queue, count)):
+    def append_count(self, message: Message, queue: Queue, count: i64, annotations: bytes = b"") -> None:
+        """Append how often `queue` has given it out, and what was added. A full disk takes settles only."""
+        if message.sequence <= 0:
+            return
+        if self.failure and not self.room.takes_count(message, queue, count, annotations):
             return
         self._touch()
         batch = self.filling
         segment = batch.segment
-        batch.add_count(message.sequence, queue.number, count)
-        self.counts.note(message.sequence, queue.number, count, segment)
+        batch.add_count(message.sequence, queue.number, count, annotations)
+        self.counts.note(message.sequence, queue.number, count, annotations, segment)
         if message.segment != segment.number and message.segment != self.last_needed:
             self.last_needed = message.segment
             segment.needs.add(message.segment)

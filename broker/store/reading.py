@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.message import REMEMBERED, Message
+from broker.store.counts import Count
 from broker.store.errors import LogDamaged
 from broker.store.replay import PAGE, Replay
 from broker.store.scan import SegmentScanner
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from broker.store.log import Log
 
 
-_NO_COUNTS: Final[dict[int, int]] = {}
+_NO_COUNTS: Final[dict[int, Count]] = {}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -35,12 +36,14 @@ class RecoverySink:
         """Whether there is a queue with this number, once every definition has been applied."""
         raise NotImplementedError
 
-    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
+    def message(
+        self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
+    ) -> int:
         """A message that these queues hold, or remember; returns how many still exist and took it.
 
         Its content is on disk. Called twice for a message that only some queues had delivered. `counts`: how
-        often a queue had given it out, of queues that count. List and dict may be shared with other calls:
-        they are not to be changed or kept.
+        often a queue had given it out, of queues that count, and what was added to it there. List and dict
+        may be shared with other calls: they are not to be changed or kept.
         """
         raise NotImplementedError
 

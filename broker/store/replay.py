@@ -222,7 +222,9 @@ class Replay:
             segment.needs.add(message.segment)
         done = self.settled.get(sequence)
         if done is None or self.records.queue not in done:
-            self.counts.note(sequence, self.records.queue, self.records.count, segment)
+            self.counts.note(
+                sequence, self.records.queue, self.records.count, self.records.annotations(), segment
+            )
 
     def find(self, sequence: int) -> Message | None:
         """The message with this sequence, dead or alive."""

@@ -8,6 +8,7 @@ from broker.core.broker import Broker
 from broker.core.definitions import queue_change
 from broker.core.message import Message
 from broker.core.restoring import restore
+from broker.store.counts import Count
 from broker.store.log import Log
 from broker.store.reading import RecoverySink
 
@@ -50,11 +51,18 @@ class Recovered(RecoverySink):
         """Whether there is such a queue (RecoverySink)."""
         return self.broker.queue_numbered(queue) is not None
 
-    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
+    def message(
+        self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
+    ) -> int:
         """A message and the queues that hold it (RecoverySink)."""
         taken = 0
         for number in queues:
             queue = self.broker.queue_numbered(number)
-            if queue is not None and restore(queue, message, redelivered, counts.get(number, 0)):
-                taken += 1
+            if queue is None:
+                continue
+            count = counts.get(number)
+            if count is None:
+                taken += restore(queue, message, redelivered)
+            else:
+                taken += restore(queue, message, redelivered, count.value)
         return taken

@@ -37,7 +37,7 @@ class Loss:
     by_queue: dict[int, int] = field(default_factory=dict)
     unknown: int = 0  # messages of which not even the queue is known
     settles: int = 0  # messages that were settled there may come back
-    counts: int = 0  # messages that come back with too low a delivery count
+    counts: int = 0  # messages whose delivery count is too low, or that lack what was added to them
     memories: int = 0  # ids and producers that queues no longer remember
     definitions: int = 0
 
@@ -54,7 +54,7 @@ class Salvage(Reading):
         self.lost_pieces: set[int] = set()
         self.lost_memories: set[int] = set()
         self.lost_settles: list[tuple[int, int]] = []
-        self.lost_counts: list[tuple[int, int, int]] = []
+        self.lost_counts: list[tuple[int, int, int, bytes]] = []
         self.base: i64 = 0  # the segment whose checkpoint counts
         self.numbers: list[int] = []
         self.gap_after: i64 = -1  # the segment whose damage the next batch may tell the size of
@@ -168,7 +168,9 @@ class Salvage(Reading):
             elif kind == SETTLE:
                 self.lost_settles.append((records.sequence, records.queue))
             elif kind == COUNT:
-                self.lost_counts.append((records.sequence, records.queue, records.count))
+                self.lost_counts.append(
+                    (records.sequence, records.queue, records.count, records.annotations())
+                )
             elif kind in (DEFINITION, CHECKPOINT):
                 if segment >= self.base:
                     self.loss.definitions += self._changes(records, kind)
@@ -219,12 +221,19 @@ class Salvage(Reading):
                 loss.by_queue[queue] = loss.by_queue.get(queue, 0) + 1
         for sequence, _ in self.lost_settles:
             loss.settles += self._is_alive(sequence)
-        higher = {
+        later = {
             (sequence, queue)
-            for sequence, queue, count in self.lost_counts
-            if self._is_alive(sequence) and self.replay.counts.by_queue(sequence).get(queue, 0) < count
+            for sequence, queue, count, annotations in self.lost_counts
+            if self._is_alive(sequence) and self._says_more(sequence, queue, count, annotations)
         }
-        loss.counts = len(higher)
+        loss.counts = len(later)
+
+    def _says_more(self, sequence: int, queue: int, count: int, annotations: bytes) -> bool:
+        """Whether a count that is lost says something that the one that is left does not."""
+        known = self.replay.counts.of(sequence, queue)
+        if known is None:
+            return count > 0 or annotations != b""
+        return known.value < count or (known.value == count and known.annotations != annotations)
 
     def _give_up_incomplete(self) -> None:
         """A message whose body has lost a piece is lost. The piece alone is no loss."""

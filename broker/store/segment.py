@@ -50,7 +50,7 @@ class Segment:
         self.lowest: i64 = 0  # sequences of its message records, dead ones included; 0: it has none
         self.highest: i64 = 0
         self.settles: i64 = 0  # settle records about messages of other segments
-        self.counts: i64 = 0  # count records that are not void
+        self.count_bytes: i64 = 0  # of count records that are not void
         self.needs: set[int] = set()
         self.emptied: i64 = 0  # number of the batch with the last copy of what was needed here
         self.removal: i64 = 0  # number of the batch that says it is removed

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.message import Message
 from broker.store.batch import Move, encode_queues
-from broker.store.counts import COUNT_BYTES
+from broker.store.counts import Count
 from broker.store.disk import NO_DESCRIPTORS
 from broker.store.format import COUNT, END, MALFORMED, MESSAGE, SETTLE, Records
 from broker.store.scan import SegmentScanner
@@ -106,7 +106,7 @@ class Space:
         for segment in log.segments.all():
             if segment.removal:
                 continue
-            part = segment.live_bytes + segment.settles * SETTLE_BYTES + segment.counts * COUNT_BYTES
+            part = segment.live_bytes + segment.settles * SETTLE_BYTES + segment.count_bytes
             total += segment.end
             needed += part
             if segment is current or segment.emptied or segment.end == 0:
@@ -150,7 +150,7 @@ class Space:
     def _emptied(self, victim: Segment) -> None:
         log = self.log
         assert victim.live == 0, "every live message has a record"
-        assert victim.counts == 0, "every count has a record, in a segment that needs its message's"
+        assert victim.count_bytes == 0, "every count has a record, in a segment that needs its message's"
         victim.emptied = log.filling.number
         self.victim = None
         self.scanner = None
@@ -203,11 +203,15 @@ class Space:
         if (
             count is not None
             and count.segment == victim.number
-            and count.value == records.count
+            and count.is_said_by(records)
             and self._is_needed(victim, records.sequence)
         ):
-            log.filling.add_count(records.sequence, count.queue, count.value)
-            log.counts.note(records.sequence, count.queue, count.value, log.filling.segment)
+            self._add_count(records.sequence, count)
+
+    def _add_count(self, sequence: i64, count: Count) -> None:
+        filling = self.log.filling
+        filling.add_count(sequence, count.queue, count.value, count.annotations)
+        self.log.counts.note(sequence, count.queue, count.value, count.annotations, filling.segment)
 
     def _copy(self, victim: Segment, message: Message) -> None:
         log = self.log
@@ -227,6 +231,5 @@ class Space:
         filling.segment.link(message)
         count = log.counts.first.get(message.sequence) if log.counts.first else None
         while count is not None:
-            filling.add_count(message.sequence, count.queue, count.value)
-            log.counts.note(message.sequence, count.queue, count.value, filling.segment)
+            self._add_count(message.sequence, count)
             count = count.following

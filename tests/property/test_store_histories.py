@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from broker.core.message import Message
 from broker.store.log import Log
 from tests.simulation.sim_disk import SimDisk
-from tests.storing import Sink, content_of, logged_queue, new_message, open_log
+from tests.storing import Sink, added, content_of, logged_queue, new_message, open_log
 
 FOLDER = "/log"
 QUEUES = [logged_queue(number) for number in (1, 2, 3)]
@@ -65,6 +65,7 @@ class Histories(RuleBasedStateMachine):
             order.append(message.sequence)
         assert found == self.durable
         assert sink.counts == self.durable_counts
+        assert sink.annotations == {key: added(count) for key, count in sink.counts.items()}
         self.counts = dict(sink.counts)
         assert order == sorted(order)
         self.messages = {message.sequence: message for message, _, _ in sink.messages}
@@ -107,7 +108,7 @@ class Histories(RuleBasedStateMachine):
             number = data.draw(st.sampled_from(self.now[sequence][1]))
             count = self.counts.get((sequence, number), 0) + 1
             self.counts[sequence, number] = count
-            self.log.append_count(self.messages[sequence], QUEUES[number - 1], count)
+            self.log.append_count(self.messages[sequence], QUEUES[number - 1], count, added(count))
 
     @rule()
     def define(self) -> None:
@@ -148,15 +149,20 @@ class Histories(RuleBasedStateMachine):
             live = sum(len(content) + 100 for content, _ in self.now.values())
             files = [name for name in self.disk.names(FOLDER) if name.endswith(".log")]
             assert len(files) == self.log.segment_count
-            needed = live + 17 * self.published + 25 * len(self.counts) + 500 * self.log.segment_count
+            needed = live + 17 * self.published + self.count_bytes() + 500 * self.log.segment_count
             assert self.log.bytes_on_disk <= 3 * needed + 8 * 2048
+
+    def count_bytes(self) -> int:
+        """What the records of counts take that are needed."""
+        sizes = (len(added(count)) for count in self.counts.values())
+        return sum(25 + (size and 4 + size) for size in sizes)
 
     @invariant()
     def counts_are_right(self) -> None:
         if hasattr(self, "log"):
             live = sum(segment.live for segment in self.log.segments.all())
             assert live == len(self.now)
-            assert sum(segment.counts for segment in self.log.segments.all()) == len(self.counts)
+            assert sum(segment.count_bytes for segment in self.log.segments.all()) == self.count_bytes()
             in_memory = [m.length for m in self.messages.values() if m.content is not None]
             assert self.log.content_bytes == sum(in_memory)
 

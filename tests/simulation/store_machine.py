@@ -16,7 +16,7 @@ from tests.simulation.store_model import (
     whole,
 )
 from tests.simulation.store_work import Work
-from tests.storing import Deferred, logged_queue, open_log
+from tests.storing import Deferred, added, logged_queue, open_log
 
 FOLDER = "/data"
 
@@ -136,10 +136,10 @@ class Machine(Work):
                 self.interrupted = True  # the run that could not start may have left its mark, or not
 
     def _check_accounts(self) -> None:
-        """Each count is in one record, and the segments know how many they have."""
+        """Each count is in one record, and the segments know how long theirs are."""
         counts = self.log.counts
-        assert sum(segment.counts for segment in self.log.segments.all()) == sum(
-            len(counts.by_queue(sequence)) for sequence in counts.first
+        assert sum(segment.count_bytes for segment in self.log.segments.all()) == sum(
+            count.size for sequence in counts.first for count in counts.by_queue(sequence).values()
         )
 
     # --- recovery and what it must give
@@ -169,6 +169,7 @@ class Machine(Work):
         found = State()
         found.queues = sink.queues
         found.counts = sink.counts
+        assert sink.annotations == {key: added(count) for key, count in sink.counts.items()}
         for message, queues, redelivered in sink.messages:
             assert redelivered == (not report.clean)
             assert message.sequence not in found.messages, "a message comes back once"

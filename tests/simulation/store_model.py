@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.core.message import NEVER, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.store.counts import Count
 from broker.store.log import Log
 from tests.storing import Sink, content_of, new_message
 
@@ -116,9 +117,11 @@ class TopologySink(Sink):
     def has(self, queue: int) -> bool:
         return queue in self.queues
 
-    def message(self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, int]) -> int:
+    def message(
+        self, message: Message, queues: list[int], redelivered: bool, counts: dict[int, Count]
+    ) -> int:
         taken = [queue for queue in queues if queue in self.queues]
-        self.counts.update({(message.sequence, q): counts[q] for q in taken if q in counts})
+        self.remember(message, {queue: counts[queue] for queue in taken if queue in counts})
         if taken:
             self.messages.append((message, taken, redelivered))
         return len(taken)

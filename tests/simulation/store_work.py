@@ -9,7 +9,7 @@ from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths
 from tests.simulation.store_model import Event, Model, published, random_message, whole
 from tests.simulation.store_transactions import Transaction
-from tests.storing import content_of, logged_queue
+from tests.storing import added, content_of, logged_queue
 
 UPLOADS_MAX = 3
 
@@ -99,7 +99,7 @@ class Work:
             self.model.add(self.log.batch, Event("count", message.sequence, (number,), count=count))
         elif message.sequence > 0 and not self.log.stopped:
             self.waiting[message.sequence, number] = count
-        self.log.append_count(message, self.queues[number], count)
+        self.log.append_count(message, self.queues[number], count, added(count))
 
     def make_room(self) -> None:
         """The disk is full no more, and takes the counts."""

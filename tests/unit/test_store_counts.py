@@ -90,7 +90,7 @@ def test_counting_for_ever_takes_no_more_space_than_counting_once(tmp_path: Path
             log.append_count(message, Q1, count)
         log.commit()
     assert log.bytes_on_disk < 40_000 < 199 * 20 * COUNT_BYTES
-    assert sum(segment.counts for segment in log.segments.all()) == 20
+    assert sum(segment.count_bytes for segment in log.segments.all()) == 20 * COUNT_BYTES
     log.let_go()
     log, sink = reopened(tmp_path)
     assert sink.counts == {(number, 1): 199 for number in range(1, 21)}
@@ -110,7 +110,7 @@ def test_nothing_is_remembered_of_messages_that_are_gone(tmp_path: Path) -> None
     log.append_count(deleted, Q1, 1)
     log.forget(deleted, Q1)
     assert log.counts.first == {}
-    assert sum(segment.counts for segment in log.segments.all()) == 0
+    assert sum(segment.count_bytes for segment in log.segments.all()) == 0
     assert log.segment_count <= 3
     log.let_go()
 
@@ -155,20 +155,64 @@ def test_the_last_count_is_the_one_and_may_be_less() -> None:
     table.add(older)
     table.add(newer)
     counts = Counts(table)
-    counts.note(5, 1, 3, older)
-    counts.note(5, 1, 2, newer)
-    assert counts.by_queue(5) == {1: 2}
-    assert (older.counts, newer.counts) == (0, 1)
-    counts.note(5, 1, 2, older)
-    assert (older.counts, newer.counts) == (1, 0)
-    counts.note(5, 1, 3, newer)
-    assert counts.by_queue(5) == {1: 3}
-    assert (older.counts, newer.counts) == (0, 1)
-    counts.note(5, 9, 1, older)
+
+    def known() -> dict[int, tuple[int, bytes]]:
+        return {queue: (count.value, count.annotations) for queue, count in counts.by_queue(5).items()}
+
+    counts.note(5, 1, 3, b"", older)
+    counts.note(5, 1, 2, b"", newer)
+    assert known() == {1: (2, b"")}
+    assert (older.count_bytes, newer.count_bytes) == (0, 25)
+    counts.note(5, 1, 2, b"abc", older)
+    assert (older.count_bytes, newer.count_bytes) == (32, 0)
+    counts.note(5, 1, 3, b"", newer)
+    assert known() == {1: (3, b"")}
+    assert (older.count_bytes, newer.count_bytes) == (0, 25)
+    counts.note(5, 9, 1, b"d", older)
     counts.settle(5, 1)
     counts.settle(5, 1)
-    assert counts.by_queue(5) == {9: 1}
-    assert (older.counts, newer.counts) == (1, 0)
+    assert known() == {9: (1, b"d")}
+    assert (older.count_bytes, newer.count_bytes) == (30, 0)
+
+
+def test_what_was_added_last_comes_back_and_is_copied_forward_with_its_count(tmp_path: Path) -> None:
+    """Several records of one segment say the same count: the last one is the one."""
+    log = small_log(tmp_path)
+    stays = publish(log, [Q1, Q2], b"stays")
+    log.commit()
+    for added in (b"first", b"second", b"a longer third"):
+        log.append_count(stays, Q1, 0, added)
+        log.commit()
+    log.append_count(stays, Q2, 4, b"of 2")
+    first = stays.segment
+    for number in range(1, 200):
+        message = publish(log, [Q1], content_of(number, 300))
+        log.append_settle(message, Q1)
+        log.commit()
+    assert stays.segment != first, "it has been copied"
+    assert log.segments.get(first) is None
+    log.let_go()
+    log, sink = reopened(tmp_path)
+    assert sink.counts == {(stays.sequence, 1): 0, (stays.sequence, 2): 4}
+    assert sink.annotations == {(stays.sequence, 1): b"a longer third", (stays.sequence, 2): b"of 2"}
+    log.let_go()
+
+
+def test_check_says_that_a_repair_loses_what_was_added(tmp_path: Path) -> None:
+    log = small_log(tmp_path)
+    message = publish(log, [Q1], b"one")
+    log.append_count(message, Q1, 1)
+    log.commit()
+    log.append_count(message, Q1, 1, b"added")
+    log.commit()
+    publish(log, [Q1], b"two")
+    log.commit()
+    log.let_go()
+    path = tmp_path / "0000000001.log"
+    data = bytearray(path.read_bytes())
+    data[batch_ends(tmp_path)[2] + 40] ^= 1  # the checksum of the batch with the annotated count
+    path.write_bytes(data)
+    assert check(str(tmp_path), DISK).loss.counts == 1
 
 
 def test_while_the_disk_is_full_counts_wait_for_room() -> None:
@@ -180,8 +224,8 @@ def test_while_the_disk_is_full_counts_wait_for_room() -> None:
     publish(log, [Q1], b"lost")
     fill_disk(disk, log)
     for message in (kept, settled, gone):
-        log.append_count(message, Q1, 2)
-    log.append_count(kept, Q1, 3)
+        log.append_count(message, Q1, 2, b"two")
+    log.append_count(kept, Q1, 3, b"three")
     log.append_settle(settled, Q1)
     log.append_settle(gone, Q1)
     log.append_settle(gone, Q2)
@@ -196,6 +240,7 @@ def test_while_the_disk_is_full_counts_wait_for_room() -> None:
     sink = Sink()
     open_log(FOLDER, disk, sink)
     assert sink.counts == {(kept.sequence, 1): 3}
+    assert sink.annotations == {(kept.sequence, 1): b"three"}
 
 
 def test_what_is_taken_back_is_in_the_log_though_the_disk_is_full() -> None:
