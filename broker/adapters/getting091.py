@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 from pamqp import commands
 
+from broker.adapters.annotated import content_given
 from broker.adapters.consuming091 import lease_of, readable
 from broker.adapters.converting import content_for091
 from broker.adapters.fitting import Misfit, fitted, too_long
@@ -51,6 +52,7 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         except Exception:
             queue.release([entry], consumer, RELEASED)
             raise
+    content = content_given(content, queue, entry)
     connection = channel.connection
     given = content_for091(channel.server, entry.message, content)
     fitting = _fitting(channel, queue, entry, given)
@@ -147,6 +149,7 @@ class WaitingGet(ConsumerTarget):
             except Exception:
                 channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
                 raise
+        content = content_given(content, consumer.queue, entry)
         given = content_for091(channel.server, entry.message, content)
         fitting = _fitting(channel, consumer.queue, entry, given)
         if fitting is None:

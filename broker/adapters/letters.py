@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.adapters import letter091
 from broker.adapters.amqp10 import letter as letter10
+from broker.adapters.annotated import annotated_content
 from broker.core.letter import DeadLetter, Notice
 from broker.core.message import Message
 from broker.core.ports import MessageStore
@@ -15,6 +16,8 @@ def write_letter(message: Message, store: MessageStore, notice: Notice) -> DeadL
     content = message.content
     if content is None:
         content = store.load(message)
+    if notice.past is not None and notice.past.annotations:
+        content = annotated_content(content, notice.past.annotations)
     if is_sections(content):
         return letter10.letter_of(message, content, notice)
     return letter091.letter_of(message, content, notice)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from broker.core.annotating import Addition
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.held_settlement import RELEASE, SETTLE, HeldSettlement
 from broker.core.later import DEAR, Later, Run, are_few
 from broker.core.message import TELLS_CONSUMED
 from broker.core.outcome import CRASH
+from broker.core.returning import give_back
 from broker.core.settling import leave_all, restore
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ def release_held(settlements: list[HeldSettlement]) -> None:
     for held in settlements:
         held.outcome = RELEASE
         held.returned = CRASH
+        held.addition = None
     _release(settlements)
     for held in settlements:
         restore(held.entries, held.consumer)
@@ -52,13 +55,13 @@ def release_held(settlements: list[HeldSettlement]) -> None:
 
 def _release(settlements: list[HeldSettlement]) -> None:
     """Give back what is to be released, all of one consumer at once."""
-    released: dict[tuple[QueueConsumer, int], list[QueueEntry]] = {}
+    released: dict[tuple[QueueConsumer, int, Addition | None], list[QueueEntry]] = {}
     for held in settlements:
         if held.outcome == RELEASE:
-            released.setdefault((held.consumer, int(held.returned)), []).extend(held.entries)
-    for (consumer, returned), entries in released.items():
+            released.setdefault((held.consumer, int(held.returned), held.addition), []).extend(held.entries)
+    for (consumer, returned, addition), entries in released.items():
         if consumer.acquires:
-            consumer.queue.release(entries, consumer, returned)
+            give_back([(consumer, entries)], returned, None, consumer.queue.topology, addition)
 
 
 def _nothing() -> None:

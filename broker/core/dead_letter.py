@@ -53,7 +53,8 @@ def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
     if reason == EXPIRED:
         past.expired_by = "message" if entry.own_time else "queue"
         past.expired_while = "held" if entry.state == HELD else "ready"
-    return past if past.deliveries > 0 or past.expired_by else None
+    past.annotations = queue.entries.annotations_of(entry)
+    return past if past.deliveries > 0 or past.expired_by or past.annotations else None
 
 
 @final

@@ -42,9 +42,13 @@ def note_delivery(queue: Queue, entry: QueueEntry, consumer: QueueConsumer) -> N
 
 
 def append_count(queue: Queue, entry: QueueEntry) -> None:
-    """Have the log remember how often `entry` was delivered, but for what did not count."""
+    """Have the log remember how often `entry` was delivered, but for what did not count, and what was added.
+
+    A queue that does not count has no count after a restart.
+    """
     if queue.logged and entry.message.sequence != 0:
-        queue.store.append_count(entry.message, queue, entry.counted)
+        count = entry.counted if queue.counts else 0
+        queue.store.append_count(entry.message, queue, count, queue.entries.annotations_of(entry))
 
 
 def is_exhausted(queue: Queue, entry: QueueEntry) -> bool:

@@ -30,6 +30,7 @@ class QueueEntryList:
     `ranks`: how many ranks of urgency the entries may have; 1: all have the same. The rank of an entry is
     `order >> RANK_SHIFT`, and 0 is the most urgent.
     `latest`: what entries are replaced by, if they are. `lifespan`: who is to hear that none is left.
+    `annotations`: what consumers have added to the messages of some entries.
     """
 
     def __init__(self, in_order: bool, ranks: i64 = 1) -> None:
@@ -42,6 +43,7 @@ class QueueEntryList:
         self.sequence: i64 = 0
         self.latest: Latest | None = None
         self.lifespan: Lifespan | None = None
+        self.annotations: dict[QueueEntry, bytes] | None = None
 
     def append(self, message: Message) -> QueueEntry:
         """Make `message`'s entry and link it at its place."""
@@ -64,6 +66,8 @@ class QueueEntryList:
             after.prev = before
             entry.next = None
         entry.prev = None
+        if self.annotations is not None:
+            self.annotations.pop(entry, None)
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
         """The entry after a linked one (or after `head`); None at the end."""
@@ -78,6 +82,10 @@ class QueueEntryList:
     def arrival(self, entry: QueueEntry) -> i64:
         """When `entry` came: those that came later have higher numbers, up to `sequence`."""
         return entry.order & ARRIVAL_MASK
+
+    def annotations_of(self, entry: QueueEntry) -> bytes:
+        """What consumers have added to the message of a linked entry, encoded; empty: nothing."""
+        return b"" if self.annotations is None else self.annotations.get(entry, b"")
 
     def __iter__(self) -> Iterator[QueueEntry]:
         """All entries in order, for cold use. The one that the iteration stands on must stay linked."""

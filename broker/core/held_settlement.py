@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.annotating import Addition
 from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import REJECTED, Death, past_of
 from broker.core.entry import QueueEntry
@@ -31,6 +32,7 @@ class HeldSettlement:
     """What is to become of deliveries of one consumer. `tags`: by what names its holder knows them.
 
     `returned`: in which way they come back to their queue, if they do, one of `broker.core.outcome`.
+    `addition`: what is added to their messages then.
     `deaths`: their own, if they are dead-lettered, and those of their dead letters in queues that are full.
     """
 
@@ -38,6 +40,7 @@ class HeldSettlement:
         self.consumer = consumer
         self.outcome = outcome
         self.returned = returned
+        self.addition: Addition | None = None
         self.tags: list[int] = []
         self.entries: list[QueueEntry] = []
         self.deaths: list[Death] = []

@@ -21,6 +21,7 @@ class Past:
     `deliveries`: how often the queue, which counts, gave it out, 0: never; `returns`: how often it came back
     then in a way that counts. `expired_by`: whose time to live was over, "message" or "queue"; "" if it did
     not expire; `expired_while`: "ready", or "held" because it was to wait before it was tried again.
+    `annotations`: what consumers have added to it, encoded.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class Past:
         self.returns: i64 = 0
         self.expired_by = ""
         self.expired_while = ""
+        self.annotations = b""
 
 
 @final

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from broker.core.annotating import restore_annotations
 from broker.core.delaying import delay
 from broker.core.message import DELAYED, REMEMBERED, Message
 from broker.core.rules import Rules
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 
-def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0) -> bool:
+def restore(
+    queue: Queue, message: Message, redelivered: bool, delivery_count: i64 = 0, annotations: bytes = b""
+) -> bool:
     """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
 
     One that was held until its date is held again. What is not a message but what the queue remembers of one
@@ -38,6 +41,8 @@ def restore(queue: Queue, message: Message, redelivered: bool, delivery_count: i
     entry = queue.link(message)
     entry.redelivered = redelivered
     entry.delivery_count = delivery_count
+    if annotations:
+        restore_annotations(queue, entry, annotations)
     if message.expiration >= 0 and queue.rules is None and topology is not None:
         queue.rules = Rules(queue, topology)
     if queue.rules is not None:

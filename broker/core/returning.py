@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from broker.core.annotating import Addition
 from broker.core.consumer import BLOCKED_BY_RETURNS, QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.later import DEAR, Later, Run, are_few
@@ -20,19 +21,27 @@ if TYPE_CHECKING:
     from broker.core.topology import Topology
 
 
-def give_back(runs: list[Run], outcome: i64, session: Session | None, topology: Topology | None) -> None:
+def give_back(
+    runs: list[Run],
+    outcome: i64,
+    session: Session | None,
+    topology: Topology | None,
+    addition: Addition | None = None,
+) -> None:
     """Release all of `runs`, the deliveries of one consumer together; `session`, if any, had them.
+
+    `addition`: what is added to their messages before.
 
     They go back in slices. As long as there is more to come no consumer of their queues is served, so that
     none of them gets a later one before an earlier one is back.
     """
     if topology is None or are_few(runs):
         for consumer, entries in runs:
-            _return(entries, consumer, outcome)
+            _return(entries, consumer, outcome, addition)
             if session is not None:
                 restore(entries, consumer)
     else:
-        ReturnedLater(runs, outcome, session, topology).begin()
+        ReturnedLater(runs, outcome, session, topology, addition).begin()
 
 
 def finish_returns(queue: Queue) -> None:
@@ -51,8 +60,12 @@ def _is_dear(queue: Queue) -> bool:
     return rules is not None and rules.limited and rules.overflow == DROP_HEAD
 
 
-def _return(entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64) -> None:
+def _return(
+    entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64, addition: Addition | None
+) -> None:
     if consumer.acquires:
+        if addition is not None:
+            addition.add(entries, consumer)
         release(consumer.queue, entries, consumer, outcome)
 
 
@@ -64,9 +77,17 @@ class ReturnedLater(Later):
     before it is tried again keeps nobody from being served.
     """
 
-    def __init__(self, runs: list[Run], outcome: i64, session: Session | None, topology: Topology) -> None:
+    def __init__(
+        self,
+        runs: list[Run],
+        outcome: i64,
+        session: Session | None,
+        topology: Topology,
+        addition: Addition | None,
+    ) -> None:
         super().__init__(runs, session, topology)
         self._outcome = outcome
+        self._addition = addition
         self._paused: dict[Queue, i64] = {}  # and how many runs it has
         for consumer, _ in runs:
             queue = consumer.queue
@@ -75,16 +96,17 @@ class ReturnedLater(Later):
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Release these (Later)."""
-        _return(entries, consumer, self._outcome)
+        _return(entries, consumer, self._outcome, self._addition)
         if self.session is not None:
             restore(entries, consumer)
 
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """What has a time, or rules for what comes back, is a little more (Later)."""
         queue = consumer.queue
+        more: i64 = 0 if self._addition is None else self._addition.cost
         if _is_dear(queue):
-            return DEAR
-        return 2 if entry.timer is not None or queue.retry is not None else 1
+            return DEAR + more
+        return more + (2 if entry.timer is not None or queue.retry is not None else 1)
 
     def taken_all(self, consumer: QueueConsumer) -> None:
         """Have consumers be served again if that was all of a queue (Later)."""

@@ -64,5 +64,5 @@ class Recovered(RecoverySink):
             if count is None:
                 taken += restore(queue, message, redelivered)
             else:
-                taken += restore(queue, message, redelivered, count.value)
+                taken += restore(queue, message, redelivered, count.value, count.annotations)
         return taken

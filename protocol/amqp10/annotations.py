@@ -55,6 +55,24 @@ def annotated(data: bytes, value: i64, end: i64, keys: list[bytes], values: list
     return _section(parts, count, keys, values)
 
 
+def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
+    """The names and the values, encoded, of an encoded map whose keys are symbols. Raises DecodeError."""
+    keys: list[bytes] = []
+    values: list[bytes] = []
+    for entry in _kept(data, 0, len(data), []):
+        constructor: i64 = entry[0]
+        start: i64 = 2 if constructor == SYMBOL8 else 5
+        behind = value_end(entry, 0, len(entry), _WHAT)
+        keys.append(entry[start:behind])
+        values.append(entry[behind:])
+    return keys, values
+
+
+def map_with(data: bytes, keys: list[bytes], values: list[bytes]) -> bytes:
+    """An encoded map, or none, as `annotated` adds entries to it. Raises DecodeError."""
+    return annotated(data, 0, len(data), keys, values)[len(_START) :]
+
+
 def reannotated(
     data: bytes, value: i64, end: i64, without: list[bytes], keys: list[bytes], values: list[bytes]
 ) -> bytes:

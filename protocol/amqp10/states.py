@@ -4,6 +4,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from protocol.amqp10.annotations import check_annotations
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.constructors import (
     BINARY8,
@@ -94,6 +95,8 @@ def _read_outcome(fields: Fields, code: i64, data: bytes, end: i64, what: str) -
         state.delivery_failed = fields.boolean("delivery-failed")
         state.undeliverable_here = fields.boolean("undeliverable-here")
         state.annotations = fields.raw_map("message-annotations")
+        if state.annotations is not None:
+            check_annotations(state.annotations, 0, len(state.annotations))
     else:
         raise DecodeError(f"{what} is none that is known here")
     return state

@@ -28,8 +28,9 @@ def client(house: House) -> Wired:
 
 
 def shown(house: House, limit: int | None = None, encoding: str = "auto") -> dict[str, Any]:
-    [entry] = house.broker.vhosts["/"].queues["q"].entries
-    return shown_message(house.server, entry, 3, encoding, limit)
+    queue = house.broker.vhosts["/"].queues["q"]
+    [entry] = queue.entries
+    return shown_message(house.server, queue, entry, 3, encoding, limit)
 
 
 def test_a_message_of_amqp_10_is_shown_with_the_names_of_amqp_091(house: House, client: Wired) -> None:

@@ -11,6 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.converted import content_for10, pieces_of
+from broker.adapters.annotated import content_given
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
@@ -60,6 +61,8 @@ class Front:
         content = message.content
         if content is None:
             content = store.load(message)
+        if queue.entries.annotations is not None:
+            content = content_given(content, queue, entry)
         self.size = 0
         if message.body is not None:
             self.further = pieces_of(message.body, content, store)

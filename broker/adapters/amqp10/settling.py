@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.modifying import modification
 from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.target import Target10
 from broker.core import returning
@@ -97,12 +98,12 @@ def apply(
     elif code == d.RELEASED:
         returning.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
-        if state.undeliverable_here:
-            for consumer, entries in runs:
-                if consumer.acquires and isinstance(consumer.target, Target10):
-                    exclude(consumer, entries, consumer.target.link.full_name())
+        for consumer, entries in runs:
+            target = consumer.target
+            if state.undeliverable_here and consumer.acquires and isinstance(target, Target10):
+                exclude(consumer, entries, target.link.full_name())
         outcome = NACK if state.delivery_failed else RELEASED
-        returning.give_back(runs, outcome, session, virtual_host)
+        returning.give_back(runs, outcome, session, virtual_host, modification(state))
     else:
         for run in runs:
             returning.give_back([run], abandoned(run[0]), session, virtual_host)
@@ -114,6 +115,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
     transaction = session.peer.transactions.known(state.txn_id)
     outcome = state.outcome
     code: i64 = d.RECEIVED if outcome is None else outcome.code
+    addition = None if outcome is None else modification(outcome)
     numbers = unsettled.between(first, last)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     for number in numbers:
@@ -127,7 +129,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
             continue
         failed = outcome is not None and outcome.delivery_failed
         returned = _returned(code, failed, consumer)
-        transaction.retire(number, entry, consumer, _HELD.get(code, RELEASE), returned)
+        transaction.retire(number, entry, consumer, _HELD.get(code, RELEASE), returned, addition)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
             transaction.exclude(entry, consumer)
         if said.settled:

@@ -12,6 +12,7 @@ from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.settling import abandoned
 from broker.adapters.amqp10.target import Target10
 from broker.core import returning
+from broker.core.annotating import Addition
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.entry import QueueEntry
@@ -77,7 +78,13 @@ class Transaction10(Transaction):
         self.publishes.append(HeldPublish10(route, message, keys, False))
 
     def retire(
-        self, number: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64
+        self,
+        number: i64,
+        entry: QueueEntry,
+        consumer: QueueConsumer,
+        outcome: i64,
+        returned: i64,
+        addition: Addition | None,
     ) -> None:
         """Hold a delivery (`hold`), by the number that it has in the session of its consumer's link.
 
@@ -85,11 +92,12 @@ class Transaction10(Transaction):
         """
         target = consumer.target
         by = self._retired_by
-        if by and by[-1] is not target:
+        if by and (by[-1] is not target or self.settlements[-1].addition is not addition):
             self.settlements.append(HeldSettlement(consumer, outcome, returned))
         self.hold(number, entry, consumer, outcome, returned)
         if len(by) < len(self.settlements):
             by.append(target)
+            self.settlements[-1].addition = addition
 
     def settled_by_receiver(self, session: Session10, number: i64) -> None:
         """The receiver has settled a delivery that it retires: it does not have it any more."""

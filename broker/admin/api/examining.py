@@ -108,6 +108,6 @@ def id_of(queue: Queue, entry: QueueEntry) -> str:
 
 def described(server: Server, queue: Queue, entry: QueueEntry, truncate: int) -> dict[str, Any]:
     """A message that is where it is."""
-    found = shown_message(server, entry, 0, "auto", truncate)
+    found = shown_message(server, queue, entry, 0, "auto", truncate)
     del found["message_count"]
     return {"id": id_of(queue, entry), "delivery_count": int(entry.delivery_count)} | found

@@ -72,7 +72,7 @@ async def get_messages(
     sieve = sieve_of(body, management.store)
 
     def write(entry: QueueEntry, left: int) -> str:
-        return json.dumps(shown_message(management.server, entry, left, encoding, limit))
+        return json.dumps(shown_message(management.server, queue, entry, left, encoding, limit))
 
     if mode in LEAVES:
         written = await look(queue, count, write, sieve)

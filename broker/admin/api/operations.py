@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
+from broker.adapters.annotated import message_given
 from broker.admin.api.body import Body, MessageBody
 from broker.admin.api.clientless import taker_of
 from broker.admin.api.errors import ApiError, bad_request, not_found
@@ -251,7 +252,7 @@ async def _gather(
                 more = True
                 break
             if put is not None:
-                placed = put(entry.message)
+                placed = put(message_given(queue, entry))
                 if placed is None:
                     continue
                 route, message = placed

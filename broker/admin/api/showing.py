@@ -4,6 +4,7 @@ import base64
 from contextlib import suppress
 from typing import Any, Final
 
+from broker.adapters.annotated import content_given
 from broker.adapters.converting import content_for091
 from broker.adapters.server import Server
 from broker.adapters.view091 import ContentView
@@ -12,6 +13,7 @@ from broker.admin.json_values import shown
 from broker.core.entry import QueueEntry
 from broker.core.message import Body, Message
 from broker.core.ports import MessageStore
+from broker.core.queue import Queue
 from broker.core.view import PROPERTIES, MessageView
 from protocol.amqp091.content import body as body_of
 from protocol.amqp091.content import body_of_frames
@@ -30,12 +32,12 @@ def loaded(message: Message, store: MessageStore) -> bytes:
 
 
 def shown_message(
-    server: Server, entry: QueueEntry, left: int, encoding: str, limit: int | None
+    server: Server, queue: Queue, entry: QueueEntry, left: int, encoding: str, limit: int | None
 ) -> dict[str, Any]:
     """A message as the API shows it; `limit`: how much of the body at most."""
     message = entry.message
     size = int(message.size)
-    kept = loaded(message, server.store)
+    kept = content_given(loaded(message, server.store), queue, entry)
     content = content_for091(server, message, kept)
     converted = is_sections(kept)
     properties = _properties(ContentView(content))

@@ -1,0 +1,53 @@
+"""Messages with what consumers of AMQP 1.0 have added to them. [amqp-1.0 3.4.5]"""
+
+from __future__ import annotations
+
+from broker.core.entry import QueueEntry
+from broker.core.message import Message, copy_of
+from broker.core.queue import Queue
+from protocol.amqp091.properties import Field, Properties
+from protocol.amqp10.annotations import entries_of, with_annotations
+from protocol.amqp10.sections import is_sections, scan_front
+from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
+from protocol.errors import ProtocolError
+
+
+def annotated_content(content: bytes, annotations: bytes) -> bytes:
+    """A content with these, which are an encoded map and replace what has the same names.
+
+    In a message of AMQP 0-9-1 they are headers; what has no field value there is left out, and so are all
+    of them if its headers do not decode.
+    """
+    keys, values = entries_of(annotations)
+    if is_sections(content):
+        return with_annotations(content, scan_front(content), [], keys, values)
+    added: list[Field] = []
+    for key, value in zip(keys, values, strict=True):
+        converted = field_value(value, 0, len(value)) if len(key) <= SHORT_BYTES_MAX else None
+        if converted is not None:
+            added.append((key, converted))
+    try:
+        properties = Properties(content)
+        names = {name for name, _ in added}
+        properties.set_fields([field for field in properties.fields() if field[0] not in names] + added)
+    except ProtocolError:
+        return content
+    return properties.content()
+
+
+def content_given(content: bytes, queue: Queue, entry: QueueEntry) -> bytes:
+    """The content of an entry's message as a client is given it."""
+    annotations = queue.entries.annotations_of(entry)
+    return annotated_content(content, annotations) if annotations else content
+
+
+def message_given(queue: Queue, entry: QueueEntry) -> Message:
+    """The message of an entry, or a copy that has what consumers have added. Raises what load raises."""
+    annotations = queue.entries.annotations_of(entry)
+    message = entry.message
+    if not annotations:
+        return message
+    content = queue.store.load(message) if message.content is None else message.content
+    copy = copy_of(message, annotated_content(content, annotations))
+    copy.date = message.date
+    return copy
