@@ -57,7 +57,7 @@ def settle(session: Session10, said: Disposition) -> None:
             return
         apply(session, runs, code, state)
     if not said.settled:
-        session.owed.answers.add(None, said.first, last - first + 1, _echoed(code), True)
+        session.owed.answers.add(None, said.first, last - first + 1, _echoed(state), True)
 
 
 def taken(session: Session10, first: i64, last: i64) -> list[tuple[QueueConsumer, list[QueueEntry]]]:
@@ -116,6 +116,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
     outcome = state.outcome
     code: i64 = d.RECEIVED if outcome is None else outcome.code
     addition = None if outcome is None else modification(outcome)
+    echoed = _echoed(outcome)
     numbers = unsettled.between(first, last)
     session.vhost.schedule.allowance.use(len(numbers) // ENTRIES)
     for number in numbers:
@@ -135,7 +136,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
         if said.settled:
             transaction.settled_by_receiver(session, number)
         else:
-            transaction.owe(session, number, _echoed(code))
+            transaction.owe(session, number, echoed)
 
 
 def _unknown(consumer: QueueConsumer | None, why: PeerError) -> None:
@@ -195,10 +196,14 @@ def abandoned(consumer: QueueConsumer) -> i64:
     return target.abandoned if isinstance(target, Target10) else CRASH
 
 
-def _echoed(code: i64) -> bytes:
+def _echoed(state: DeliveryState | None) -> bytes:
     """The outcome that this side has come to as well."""
-    if code == d.REJECTED:
+    if state is None:
+        return modified(True, False)
+    if state.code == d.REJECTED:
         return rejected()
-    if code == d.RELEASED:
+    if state.code == d.RELEASED:
         return RELEASED_VALUE
-    return ACCEPTED_VALUE if code == d.ACCEPTED else modified(True, False)
+    if state.code == d.MODIFIED:
+        return modified(state.delivery_failed, state.undeliverable_here)
+    return ACCEPTED_VALUE if state.code == d.ACCEPTED else modified(True, False)
