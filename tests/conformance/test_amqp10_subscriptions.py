@@ -9,7 +9,7 @@ import pytest
 
 from protocol.amqp10.composites import Accepted, Source, Target
 from protocol.amqp10.performatives import Attach, Close, Detach
-from protocol.amqp10.types import Symbol
+from protocol.amqp10.types import Described, Symbol
 from tests.contents10 import bare10
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.peer10 import Meet
@@ -84,7 +84,8 @@ def source_of(answer: Attach) -> Source:
 
 def queue_of(container: str, name: str, shared: str) -> str:
     """What the queue of a subscription is called that outlives its link, or has several."""
-    return f"sub.{name}" if "global" in shared else f"sub.{container}.{name}"
+    container, everywhere = (part.replace("%", "%25").replace(".", "%2E") for part in (container, name))
+    return f"sub.{everywhere}" if "global" in shared else f"sub.{container}.{name}"
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
@@ -212,3 +213,31 @@ def test_one_for_all_containers_is_known_to_all(meet: Meet, name: str) -> None:
     other.session.detach(0, closed=True)
     assert client.attach(subscription, None).source is None
     client.session.expect_detach(0, "amqp:not-found")
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.3")
+def test_those_of_other_names_are_others_whatever_dots_are_in_them(meet: Meet, name: str) -> None:
+    one, other = Client(meet, name), Client(meet, f"{name}.x")
+    key = name[-60:]
+    one.subscribe("x.sub", key, 1)
+    other.subscribe("sub", key, 1)
+    one.subscribe(f"{name}.x.sub", key, 1, shared="shared global", handle=1)
+    one.post(key, b"once")
+    for client, handle in ((one, 0), (other, 0), (one, 1)):
+        client.session.allow(handle, 2)
+        assert client.session.delivery(handle).payload.endswith(b"once")
+        client.session.settle(client.session.received - 1)
+        client.session.detach(handle, closed=True)
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.3")
+def test_a_binding_filter_is_in_force_where_there_is_a_binding(meet: Meet, name: str) -> None:
+    client = Client(meet, name)
+    binding = Described(Symbol("apache.org:legacy-amqp-topic-binding:string"), f"{name[-60:]}.#")
+    given: dict[str, object] = {Symbol("binding"): binding}
+    bound = client.attach("bound", Source(address="/exchanges/amq.topic", filter=given), 0)
+    assert source_of(bound).filter == given
+    client.session.flow(echo=True)
+    client.session.read()
+    unbound = client.attach("unbound", Source(dynamic=True, filter=given), 1)
+    assert not source_of(unbound).filter

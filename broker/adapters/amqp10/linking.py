@@ -228,7 +228,8 @@ def _send_to(session: Session10, attach: Attach) -> None:
     answer.snd_settle_mode = SETTLED if settled else UNSETTLED
     answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
     answer.source.timeout = 0 if link.expiry is None else link.expiry.seconds
-    answer.source.filter = filters.in_force(binding=subscribes, no_local=supply.no_local)
+    binds = subscribes and source is not None and not source.dynamic
+    answer.source.filter = filters.in_force(binding=binds, no_local=supply.no_local)
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
     waiting = Waiting(link, consumer, attach, answer)

@@ -160,7 +160,12 @@ def _subscription(
 def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
     """The name of the queue of a subscription that outlives its link, or has several."""
     stem = link.partition("|")[0] if shared else link
-    return f"sub.{stem}" if everywhere else f"sub.{session.peer.client_name}.{stem}"
+    return f"sub.{_quoted(stem)}" if everywhere else f"sub.{_quoted(session.peer.client_name)}.{stem}"
+
+
+def _quoted(part: str) -> str:
+    """A part of a name, without dots, so that no other parts make the same name."""
+    return part.replace("%", "%25").replace(".", "%2E")
 
 
 def _forget_changed(
