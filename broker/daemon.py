@@ -126,7 +126,7 @@ class Daemon:
         self.server.pass_for(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.user_deleted
-        self.broker.leaving += [self.server.connections.vhost_deleted, self.users.forget_vhost]
+        self.broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
         self.broker.left.append(self.server.connections.vhost_left)
         self.pump = Pump(loop.call_soon, time.monotonic)
         strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))

@@ -112,6 +112,11 @@ class Server:
         self.connections.user_deleted(user)
         self.link_names.user_deleted(user)
 
+    def vhost_deleted(self, vhost: str) -> None:
+        """A virtual host is gone, with its connections and the links that they have left behind."""
+        self.connections.vhost_deleted(vhost)
+        self.link_names.vhost_deleted(vhost)
+
     def pass_for(self, product: str | None, version: str | None) -> None:
         """Tell clients of AMQP 1.0 that the broker is something else, or of another version."""
         self.said["product"] = product or self.said["product"]

@@ -1,11 +1,11 @@
 """AMQP 1.0: what a user may do, and what becomes of links when that changes. [amqp-1.0 2.8.15]"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from protocol.amqp10.composites import Accepted, Rejected, Released, Source
+from protocol.amqp10.composites import Accepted, Rejected, Released, Source, Target
 from protocol.amqp10.performatives import Attach, Open
 from tests.api import Api
 from tests.contents10 import bare10
@@ -13,6 +13,7 @@ from tests.controller10 import Controller, within
 from tests.daemon import PATIENCE_S
 from tests.peer10 import Meet
 from tests.peer_session10 import PeerSession10, receiver, sender
+from tests.unsettled10 import told, unsettled
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 
@@ -208,3 +209,26 @@ def test_nobody_comes_back_for_the_links_of_a_user_who_is_deleted(guest: Guest) 
     while guest.ready() != 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.13")
+def test_nothing_is_left_of_links_in_a_virtual_host_that_is_deleted(
+    guest: Guest, meet: Meet, user: Callable[..., Api]
+) -> None:
+    def attach(session: PeerSession10, known: Mapping[bytes, None] | None) -> Attach:
+        target = Target(address="/queues/q", timeout=3600, expiry_policy="never")
+        states = None if known is None else unsettled(known)
+        return session.sends(None, 3, target=target, unsettled=states, rcv_settle_mode=1)[0]
+
+    attach(guest.session, {})
+    guest.session.transfer(3, delivery_id=0, delivery_tag=b"once")
+    guest.session.outcome(0, settled=False)
+    guest.session.detach(3, closed=False)
+    assert told(attach(guest.session, {b"once": None})) == {b"once": Accepted()}
+    guest.session.detach(3, closed=False)
+    guest.api.delete("vhosts", guest.vhost)
+    guest.api.put("vhosts", guest.vhost)
+    guest.api.put("queues", guest.vhost, "q")
+    guest.api.put("permissions", guest.vhost, guest.name, configure=".*", write=".*", read=".*")
+    again = Guest(meet, guest.api, guest.vhost, guest.name)
+    assert not told(attach(again.session, {b"once": None}))

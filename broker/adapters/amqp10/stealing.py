@@ -66,8 +66,11 @@ class LinkNames:
     def suspend(self, session: Session10, link: str, receives: bool, expiry: Expiry) -> Suspended | None:
         """Have a link wait to be taken up again, which it begins with `Suspended.wait`.
 
-        None if another one of its name is there, or too many of its user's wait already.
+        None if another one of its name is there, or too many of its user's wait already; or if its virtual
+        host is gone.
         """
+        if session.peer.server.broker.vhosts.get(session.vhost.name) is not session.vhost:
+            return None
         name = _name(session, link, receives)
         user = session.peer.user
         if name in self._links or name in self._suspended or self._of_user.get(user, 0) >= SUSPENDED_MAX:
@@ -94,9 +97,17 @@ class LinkNames:
     def user_deleted(self, user: str) -> None:
         """Nobody comes back for the links of this user."""
         if user in self._of_user:
-            for suspended in list(self._suspended.values()):
-                if suspended.name[1] == user:
-                    suspended.end_soon()
+            self._end(1, user)
+
+    def vhost_deleted(self, vhost: str) -> None:
+        """There is nothing to come back for in this virtual host."""
+        self._end(0, vhost)
+
+    def _end(self, part: int, whose: str) -> None:
+        """Have those end soon of whose names this is a part."""
+        for suspended in list(self._suspended.values()):
+            if suspended.name[part] == whose:
+                suspended.end_soon()
 
 
 def _name(session: Session10, name: str, receives: bool) -> Name:
