@@ -72,9 +72,11 @@ class MemoryStore(MessageStore):
         self.settled: list[tuple[Message, str]] = []
         self.forgotten: list[Message] = []
         self.counted: list[tuple[Message, str, int]] = []
+        self.added: list[bytes] = []  # with each of them
 
     def append_count(self, message: Message, queue: Queue, count: int, annotations: bytes = b"") -> None:
         self.counted.append((message, queue.name, count))
+        self.added.append(annotations)
 
     def append_settle(self, message: Message, queue: Queue) -> None:
         self.settled.append((message, queue.name))
