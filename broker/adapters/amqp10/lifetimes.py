@@ -119,8 +119,9 @@ class Lifetime(Alarm):
             del self._expiring[self.queue]
         queue = self.queue
         vhost = self._vhost
-        if vhost.queues.get(queue.name) is queue and not queue.consumer_count:  # others may share it
-            vhost.delete_queue(queue.name, False, False, queue.exclusive_owner)
+        owner = queue.exclusive_owner
+        if vhost.queues.get(queue.name) is queue and (owner is not None or not queue.consumer_count):
+            vhost.delete_queue(queue.name, False, False, owner)  # else others share it
 
 
 def dynamic_policy(terminus: Source | Target) -> Policy:
