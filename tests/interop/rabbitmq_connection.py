@@ -1,6 +1,7 @@
 """RabbitMQ's Python client of AMQP 1.0, 1.x, built on proton. It is had from here, if it is installed."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ client: Any = pytest.importorskip(
 if not hasattr(client, "Environment"):
     pytest.skip("its 2.x is another client; test_amqp10_python.py tries it", allow_module_level=True)
 
-SendException: Any = pytest.importorskip("rabbitmq_amqp_python_client.qpid.proton.utils").SendException
+proton: Any = pytest.importorskip("rabbitmq_amqp_python_client.qpid.proton.utils")
+SendException, ConnectionClosed = proton.SendException, proton.ConnectionClosed
 RELEASED = str(int(client.OutcomeState.RELEASED))
 COMPATIBLE = {"AMQPD_COMPAT_PRODUCT": "RabbitMQ", "AMQPD_COMPAT_VERSION": "4.2.0"}
 """What a broker is told that these clients are to talk to."""
@@ -22,11 +24,11 @@ exchange_address = client.AddressHelper.exchange_address
 queue_address = client.AddressHelper.queue_address
 
 
-def environment_of(address: Address) -> Any:
-    """What opens connections to a broker; they do not reconnect."""
-    no_recovery = client.RecoveryConfiguration(active_recovery=False)
+def environment_of(address: Address, recovers: bool = False) -> Any:
+    """What opens connections to a broker, which recover or do not if the broker closes them."""
+    recovery = client.RecoveryConfiguration(recovers, timedelta(seconds=1), 8)
     url = f"amqp://guest:guest@{address.host}:{address.port}/"
-    return client.Environment(url, recovery_configuration=no_recovery)
+    return client.Environment(url, recovery_configuration=recovery)
 
 
 class Enough(Exception):  # noqa: N818 - it is no error

@@ -75,7 +75,10 @@ SCENARIOS = {
         )
     ],
     "answers_directly": [Scenario(RABBITMQ, ["accepted", "answer", "7"], 0)],
-    "reconnects": [Scenario(RABBITMQ, {"inOrder": True}, 0)],
+    "reconnects": [
+        Scenario(RABBITMQ, {"inOrder": True}, 0),
+        Scenario(AZURE, {"lost": [True, True], "all": True}, 0),
+    ],
 }
 CASES = [
     pytest.param(client, name, scenario, id=f"{client}-{name}")

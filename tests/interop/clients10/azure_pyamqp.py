@@ -180,6 +180,41 @@ def is_rejected() -> object:
         return condition_of(lambda: client.send_message(numbered(3)))
 
 
+def reconnects() -> object:
+    """A client ends with its connection; what it was told is accepted is there for the next one."""
+    half = COUNT // 2
+    sending, receiving = sender(), receiver(half // 2)
+    for number in range(1, half + 1):
+        sending.send_message(numbered(number))
+    taken = take(receiving, half // 2)
+    for frame, _ in taken[::2]:
+        settle(receiving, frame, "accepted")
+    print("restart the broker", flush=True)
+    sys.stdin.readline()
+    lost = [fails(lambda: sending.send_message(numbered(half + 1))), fails(lambda: take(receiving, 1))]
+    with sender() as client:
+        for number in range(half + 1, COUNT + 1):
+            client.send_message(numbered(number))
+    seen = {message.value for _, message in taken[::2]}  # some of which may come again
+    last = 0
+    with receiver(half // 2) as client:
+        while last < COUNT:
+            ((frame, message),) = take(client, 1)
+            last = message.value
+            seen.add(last)
+            settle(client, frame, "accepted")
+    return {"lost": lost, "all": sorted(seen) == list(range(1, COUNT + 1))}
+
+
+def fails(act: Callable[[], object]) -> bool:
+    """Whether something fails because the connection is lost."""
+    try:
+        act()
+    except errors.AMQPConnectionError:
+        return True
+    return False
+
+
 def to(address: str) -> Any:
     """A message that says where to."""
     return messages.Message(properties=messages.Properties(to=address), value=1)
