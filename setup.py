@@ -53,6 +53,7 @@ HOT = [
     "protocol/amqp10/serials.py",
     "protocol/amqp10/states.py",
     "protocol/amqp10/transfers.py",
+    "protocol/amqp10/unsettled.py",
     "protocol/amqp10/windows.py",
     "protocol/amqp10/writing.py",
     "protocol/conversion/*.py",

@@ -3,14 +3,16 @@
 import pytest
 
 from protocol.amqp10.composites import Accepted
-from protocol.amqp10.performatives import Attach
+from protocol.amqp10.performatives import Attach, Transfer
 from tests.contents10 import bare10
 from tests.controller10 import Controller, within
 from tests.peer_channel import PeerChannel
-from tests.peer_session10 import PeerSession10
+from tests.peer_session10 import LAST, Begins, PeerSession10
 from tests.unsettled10 import receives, resumed, suspend, told
 
 pytestmark = pytest.mark.amqpd_only("no other broker resumes links")
+
+KEPT = 5000  # deliveries of one link
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.2")
@@ -78,3 +80,30 @@ def test_what_is_resumed_in_part_is_still_known(
     session.transfer(0, delivery_id=2, delivery_tag=tag, resume=True)
     assert session.outcome(2, settled=False) == Accepted()
     assert channel.counts(node)[0] == 1
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.13")
+def test_as_many_as_are_kept_are_resumed_at_once(begin: Begins, channel: PeerChannel, node: str) -> None:
+    """What is more has gone back."""
+    session = begin(incoming_window=LAST)
+    channel.peer.send(b"".join(channel.encode_publish(b"x", node) for _ in range(KEPT + 10)))
+    receives(session, node, credit=KEPT + 10)
+    tags = [session.delivery().tag for _ in range(KEPT + 10)][:KEPT]
+    suspend(session)
+    assert channel.counts(node)[0] == 10
+    states = {tag: Accepted() if number % 2 else None for number, tag in enumerate(tags)}
+    answer = receives(session, node, states, credit=KEPT)
+    assert told(answer) == dict.fromkeys(tags)
+    assert answer.incomplete_unsettled is False
+    again = set()
+    for _ in tags:
+        said, _ = session.read()
+        assert isinstance(said, Transfer)
+        assert said.resume
+        assert said.delivery_tag is not None
+        assert said.settled == (states[said.delivery_tag] is not None)
+        again.add(said.delivery_tag)
+    assert again == set(tags)
+    session.settle(KEPT + 10, 2 * KEPT + 9)
+    session.detach()
+    assert channel.counts(node) == (10, 0)

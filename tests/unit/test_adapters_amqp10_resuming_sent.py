@@ -1,12 +1,35 @@
 """Deliveries that an earlier link of AMQP 1.0 has sent: how they go out again. [amqp-1.0 2.6.13]"""
 
-from protocol.amqp10.composites import Accepted, Error, Rejected
-from protocol.amqp10.performatives import Detach
-from tests.returning10 import RECEIVES, SENDS, allow, delivered, kinds, premises, receives, sends, transfers
+import dataclasses
+
+import pytest
+
+from broker.adapters.amqp10.suspended import KEPT_MAX
+from protocol.amqp10.composites import Accepted, DeliveryState, Error, Modified, Rejected
+from protocol.amqp10.performatives import Attach, Detach
+from protocol.amqp10.types import Composite
+from tests.returning10 import (
+    RECEIVES,
+    SENDS,
+    allow,
+    delivered,
+    kinds,
+    premises,
+    ready,
+    receives,
+    sends,
+    transfers,
+)
 from tests.wired10 import Wired10
 
 MANY = 1000
 SUSPEND = Detach(handle=RECEIVES, closed=False)
+
+
+def later(client: Wired10) -> list[Composite]:
+    """What the client is told when all that it has sent has had its turn."""
+    client.house.clock.advance(0)
+    return [each.performative for each in client.said()]
 
 
 def test_very_many_go_in_several_turns() -> None:
@@ -26,6 +49,44 @@ def test_very_many_go_in_several_turns() -> None:
         turns += 1
     assert turns > 2
     assert sent + len(client.said()) == MANY
+
+
+@pytest.mark.parametrize("state", [None, Accepted(), Modified(delivery_failed=True)])
+def test_as_many_as_are_kept_are_in_one_complete_map(state: DeliveryState | None) -> None:
+    """Frames of the size that the broker takes hold it, whatever the usual outcome."""
+    house = premises()
+    client = Wired10(house)
+    tags = delivered(client, KEPT_MAX + 1)
+    client.send(SUSPEND, receives(dict.fromkeys(tags[:KEPT_MAX], state)))
+    detached, answer, *_ = later(client)
+    assert isinstance(detached, Detach)
+    assert isinstance(answer, Attach)
+    assert list(answer.unsettled or ()) == tags[:KEPT_MAX]
+    assert answer.incomplete_unsettled is False
+
+    client.send(allow(KEPT_MAX))
+    house.clock.advance(0)
+    again = transfers(client)
+    assert [transfer.delivery_tag for transfer in again] == tags[:KEPT_MAX]
+    assert all(transfer.resume for transfer in again)
+    assert all(transfer.settled == (state is not None) for transfer in again)
+    failed = isinstance(state, Modified)
+    assert ready(house) == (KEPT_MAX + 1 if failed else 1, KEPT_MAX if state is None else 0)
+
+
+def test_a_map_with_what_is_no_state_costs_the_link_and_not_the_connection() -> None:
+    house = premises()
+    client = Wired10(house)
+    tags = delivered(client, MANY)
+    wrong = dataclasses.replace(receives({}), unsettled=dict.fromkeys(tags, "x" * 50))
+    client.send(SUSPEND, wrong)
+    detached, refused, told = later(client)
+    assert isinstance(detached, Detach)
+    assert isinstance(refused, Attach)
+    assert isinstance(told, Detach)
+    assert (refused.source, told.error and told.error.condition) == (None, "amqp:decode-error")
+    assert client.connection.is_open()
+    assert ready(house) == (0, MANY)
 
 
 def test_what_a_deleted_queue_had_is_not_sent() -> None:

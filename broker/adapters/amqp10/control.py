@@ -21,11 +21,12 @@ from protocol.amqp10.conditions import (
 )
 from protocol.amqp10.performatives import Close, Open
 from protocol.amqp10.types import Composite
+from protocol.amqp10.unsettled import decode_attach
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
 
-PERFORMATIVE_BYTES_MAX: Final = 32768  # to decode one takes milliseconds
+PERFORMATIVE_BYTES_MAX: Final = 32768  # to decode one takes milliseconds; without what is unsettled on a link
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -52,9 +53,15 @@ def control(connection: Connection10, channel: i64, data: bytes, start: i64, end
 
 
 def decode(data: bytes, start: i64, end: i64) -> Composite:
-    """The performative that is all of a frame. Raises PeerError."""
+    """The performative that is all of a frame. What an attach says of deliveries may make it longer.
+
+    Raises PeerError.
+    """
     if end - start > PERFORMATIVE_BYTES_MAX:
-        raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
+        attach = decode_attach(data, start, end, PERFORMATIVE_BYTES_MAX)
+        if attach is None:
+            raise PeerError(RESOURCE_LIMIT_EXCEEDED, f"performative of {end - start} bytes")
+        return attach
     performative, behind = decode_composite(data, int(start), int(end))
     if behind != end:
         raise DecodeError(f"{name_of(performative)}: there are bytes behind it")

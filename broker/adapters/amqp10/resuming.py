@@ -21,9 +21,9 @@ from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.descriptors import RECEIVED, TRANSACTIONAL_STATE
-from protocol.amqp10.encoding import encode
 from protocol.amqp10.outgoing import SplitTransfer
 from protocol.amqp10.states import DeliveryState, read_state
+from protocol.amqp10.unsettled import encoded_state
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.outgoing import OutgoingLink
@@ -66,7 +66,7 @@ class Resuming(Alarm):
                 if state is None:
                     self._again.append((tag, held))
                 else:
-                    outcome = encode(known[tag])
+                    outcome = encoded_state(known[tag])
                     self._told.append((tag, outcome))
                     settled.setdefault(outcome, (state, []))[1].append(held)
             elif self._doubts:
@@ -194,6 +194,6 @@ def _state(value: object) -> DeliveryState | None:
     """The outcome that a receiver has come to; None if it has come to none, or only in a transaction."""
     if value is None:
         return None
-    data = encode(value)
+    data = encoded_state(value)
     state = read_state(data, 0, len(data), "attach.unsettled")
     return None if state.code in (RECEIVED, TRANSACTIONAL_STATE) else state

@@ -1,0 +1,77 @@
+"""Attaches whose map of unsettled deliveries is longer than other performatives may be. [amqp-1.0 2.7.3]
+
+What the map says of each delivery stays encoded: to find it costs the same whatever it is, which decoding
+does not.
+"""
+
+from typing import Final, final
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from protocol.amqp10.composing import decode_composite
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.constructors import BINARY8, LIST32, MAP32, NONE, NULL, SMALL_ULONG
+from protocol.amqp10.descriptors import ATTACH
+from protocol.amqp10.encoding import encode
+from protocol.amqp10.entries import Entries
+from protocol.amqp10.fields import Fields
+from protocol.amqp10.performatives import Attach
+
+FIELDS_MAX: Final = 14
+BEFORE: Final = ("name", "handle", "role", "snd-settle-mode", "rcv-settle-mode", "source", "target")
+
+
+@final
+class EncodedState:
+    """What an attach says of a delivery, as it came."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+def encoded_state(value: object) -> bytes:
+    """A value of the map of an attach, encoded. Raises what `encode` raises."""
+    return value.data if isinstance(value, EncodedState) else encode(value)
+
+
+def decode_attach(data: bytes, start: i64, end: i64, rest_max: i64) -> Attach | None:
+    """The attach from `start` to `end`, the states in its map as `EncodedState` or None.
+
+    Returns None if that is no attach, or one that has more than `rest_max` bytes besides the map.
+    Raises DecodeError.
+    """
+    fields = Fields()
+    if fields.descriptor(data, start, end, "attach") != ATTACH:
+        return None
+    fields.open_list(data, fields.p, end, "attach", FIELDS_MAX)
+    first = fields.p
+    for name in BEFORE:
+        fields.raw(name)
+    at = fields.raw("unsettled")
+    behind = fields.p
+    if at == NONE or data[at] != MAP32 or end - start - (behind - at) > rest_max:
+        return None
+    if fields.end != end:
+        raise DecodeError("attach: there are bytes behind it")
+    body = data[first:at] + bytes((NULL,)) + data[behind:end]
+    count: i64 = len(BEFORE) + 1 + fields.left
+    head = bytes((0, SMALL_ULONG, ATTACH, LIST32)) + (len(body) + 4).to_bytes(4, "big")
+    attach, _ = decode_composite(head + int(count).to_bytes(4, "big") + body)
+    assert isinstance(attach, Attach)
+    attach.unsettled = _states(data, at, behind)
+    return attach
+
+
+def _states(data: bytes, at: i64, end: i64) -> dict[bytes, object]:
+    states: dict[bytes, object] = {}
+    entries = Entries(data, at, end, BINARY8)
+    while entries.advance():
+        value = entries.key_end
+        states[entries.name()] = None if data[value] == NULL else EncodedState(data[value : entries.end])
+    count: int = read_i32_be(data, at + 5)
+    if entries.malformed or len(states) * 2 != count:
+        raise DecodeError(
+            "attach.unsettled is no map of states by delivery-tags, each of which is there once"
+        )
+    return states
