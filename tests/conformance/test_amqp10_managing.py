@@ -7,6 +7,8 @@ from tests.pair10 import pair
 from tests.peer10 import Meet
 from tests.peer_session10 import PeerSession10
 
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
 
 @pytest.mark.spec("linkpair-1.0", "2")
 @pytest.mark.parametrize("responses_first", [True, False])

@@ -9,6 +9,8 @@ from tests.api import Api
 from tests.contents10 import bare10
 from tests.peer_session10 import PeerSession10
 
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
 SELECTOR = Symbol("apache.org:selector-filter:string")
 
 

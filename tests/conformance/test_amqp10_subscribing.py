@@ -10,6 +10,8 @@ from tests.daemon import DaemonStarter
 from tests.peer10 import Meet
 from tests.peer_session10 import Begins, PeerSession10
 
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
 TOPIC = "/exchanges/amq.topic/"
 
 

@@ -12,6 +12,8 @@ from tests.controller10 import CONTROLLER, Controller, condition, within
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import Begins, PeerSession10
 
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
 
 @pytest.mark.spec("amqp-1.0", "4.4.1")
 def test_what_is_posted_is_there_when_it_is_committed(session: PeerSession10, node: str) -> None:
