@@ -39,7 +39,7 @@ class Controller:
         )
         answer = session.expect(Attach)
         assert isinstance(answer.target, Coordinator)
-        assert "amqp:multi-txns-per-ssn" in answer.target.capabilities
+        assert set(answer.target.capabilities) >= {"amqp:local-transactions", "amqp:multi-txns-per-ssn"}
         assert (session.expect(Flow).link_credit or 0) >= 10
 
     def ask(self, asked: Composite) -> object:
@@ -57,6 +57,7 @@ class Controller:
         """A new transaction."""
         state = self.ask(Declare())
         assert isinstance(state, Declared)
+        assert 0 < len(state.txn_id) <= 32
         return state.txn_id
 
     def commit(self, txn_id: bytes) -> None:

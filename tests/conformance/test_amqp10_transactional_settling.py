@@ -2,60 +2,14 @@
 
 import pytest
 
-from protocol.amqp10.composing import encode_composite
-from protocol.amqp10.composites import (
-    Accepted,
-    Coordinator,
-    Declare,
-    Declared,
-    Discharge,
-    Released,
-    TransactionalState,
-)
-from protocol.amqp10.performatives import Attach, Disposition, Flow
-from protocol.amqp10.types import Composite, Symbol
-from tests.amqp10_values import described
+from protocol.amqp10.composites import Accepted, Discharge, Released, TransactionalState
+from protocol.amqp10.performatives import Disposition
+from protocol.amqp10.types import Symbol
+from tests.controller10 import CONTROLLER, Controller, within
 from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Delivery, PeerSession10, sender
+from tests.peer_session10 import Delivery, PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
-
-
-CONTROLLER = 9
-
-
-def controls(session: PeerSession10) -> None:
-    """Attach the link to the coordinator, whose deliveries count on from 1000."""
-    session.write(sender(None, CONTROLLER, target=Coordinator()))
-    answer = session.expect(Attach)
-    assert isinstance(answer.target, Coordinator)
-    assert set(answer.target.capabilities) >= {"amqp:local-transactions", "amqp:multi-txns-per-ssn"}
-    session.expect(Flow)
-
-
-def ask(session: PeerSession10, asked: Composite, number: int) -> None:
-    """Send a message to the coordinator."""
-    session.transfer(CONTROLLER, described(0x77, encode_composite(asked)), 1000 + number)
-
-
-def declare(session: PeerSession10, number: int = 0) -> bytes:
-    """A new transaction."""
-    ask(session, Declare(), number)
-    state = session.outcome(1000 + number)
-    assert isinstance(state, Declared)
-    assert 0 < len(state.txn_id) <= 32
-    return state.txn_id
-
-
-def discharge(session: PeerSession10, txn_id: bytes, fail: bool, number: int = 10) -> None:
-    """It happens, or fails."""
-    ask(session, Discharge(txn_id=txn_id, fail=fail), number)
-    assert session.outcome(1000 + number) == Accepted()
-
-
-def within(txn_id: bytes, outcome: Accepted | Released | None = None) -> TransactionalState:
-    """The state of a delivery in a transaction."""
-    return TransactionalState(txn_id=txn_id, outcome=outcome)
 
 
 def acquired(session: PeerSession10, txn_id: bytes, credit: int) -> list[Delivery]:
@@ -74,13 +28,13 @@ def acquired(session: PeerSession10, txn_id: bytes, credit: int) -> list[Deliver
 def test_what_is_acquired_goes_back_when_it_is_rolled_back(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
-    controls(session)
+    controller = Controller(session)
     for number in range(2):
         channel.publish(b"%d" % number, node)
     session.receives(node, 1)
-    txn_id = declare(session)
+    txn_id = controller.declare()
     first = acquired(session, txn_id, 2)
-    discharge(session, txn_id, True)
+    controller.roll_back(txn_id)
     session.allow(1, 2, 2)
     again = [session.delivery(1) for _ in range(2)]
     assert [delivery.payload[-1:] for delivery in again] == [delivery.payload[-1:] for delivery in first]
@@ -92,15 +46,15 @@ def test_what_is_acquired_goes_back_when_it_is_rolled_back(
 def test_what_is_acquired_and_retired_is_gone_when_it_is_committed(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
-    controls(session)
+    controller = Controller(session)
     for number in range(2):
         channel.publish(b"%d" % number, node)
     session.receives(node, 1)
-    txn_id = declare(session)
+    txn_id = controller.declare()
     first, second = acquired(session, txn_id, 2)
     session.settle(first.id, state=within(txn_id, Accepted()))
     session.settle(second.id, state=within(txn_id, Released()))
-    discharge(session, txn_id, False)
+    controller.commit(txn_id)
     session.allow(1, 2, 2)
     assert session.delivery(1).payload.endswith(b"1")
     session.expect_silence()
@@ -116,29 +70,29 @@ def test_what_is_acquired_and_retired_is_gone_when_it_is_committed(
 def test_of_what_is_posted_settled_nothing_is_said_and_it_is_committed(
     session: PeerSession10, node: str
 ) -> None:
-    controls(session)
+    controller = Controller(session)
     session.sends(node, 0)
     session.receives(node, 1, 10)
-    one, other = declare(session, 0), declare(session, 1)
+    one, other = controller.declare(), controller.declare()
     session.transfer(0, None, 0, state=within(one), settled=True)
     session.transfer(0, None, 1, state=within(other), settled=True)
     session.expect_silence()
-    discharge(session, other, True, 10)
+    controller.roll_back(other)
     session.expect_silence()
-    discharge(session, one, False, 11)
+    controller.commit(one)
     session.settle(session.delivery(1).id)
     session.expect_silence()
 
 
 @pytest.mark.spec("amqp-1.0", "4.4.4.1")
 def test_what_is_posted_on_a_link_that_has_ended_is_committed(session: PeerSession10, node: str) -> None:
-    controls(session)
+    controller = Controller(session)
     session.sends(node, 0)
-    txn_id = declare(session)
+    txn_id = controller.declare()
     session.transfer(0, None, 0, state=within(txn_id))
     assert session.outcome(0) == within(txn_id, Accepted())
     session.detach(0)
-    discharge(session, txn_id, False)
+    controller.commit(txn_id)
     session.receives(node, 1, 1)
     session.delivery(1)
 
@@ -148,14 +102,14 @@ def test_what_is_posted_on_a_link_that_has_ended_is_committed(session: PeerSessi
 def test_what_is_retired_unsettled_is_settled_by_the_commit(
     session: PeerSession10, channel: PeerChannel, node: str
 ) -> None:
-    controls(session)
+    controller = Controller(session)
     channel.publish(b"x", node)
     session.receives(node, 1, 1)
     delivery = session.delivery(1)
-    txn_id = declare(session)
+    txn_id = controller.declare()
     session.settle(delivery.id, state=within(txn_id, Accepted()), settled=False)
     session.expect_silence()
-    ask(session, Discharge(txn_id=txn_id), 10)
+    session.transfer(CONTROLLER, controller.message(Discharge(txn_id=txn_id)), 5000)
     states = {}
     for _ in range(2):
         said = session.expect(Disposition)
