@@ -98,7 +98,11 @@ class Consuming(client.AMQPMessagingHandler):  # type: ignore[misc]
             raise Enough
 
     def on_link_error(self, event: Any) -> None:
-        """When it recovers the client attaches a consumer twice, and the later link steals the name."""
+        """When it recovers the client attaches a consumer twice, and the later link steals the name.
+
+        Without this method the handler closes the connection. If both links were let live the client would
+        close it too, because of the name.
+        """
         self.stolen.append(event.link.remote_condition.name)
 
     def on_timer_task(self, event: Any) -> None:
