@@ -114,8 +114,8 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "what goes back gives no credit back": Mutant(
         "core/returning.py",
-        "        _return(entries, consumer, self._outcome)\n        if self.session is not None:\n",
-        "        _return(entries, consumer, self._outcome)\n        if False:\n",
+        "self._outcome, self._addition)\n        if self.session is not None:\n",
+        "self._outcome, self._addition)\n        if False:\n",
         profile="many at once",
         haste=HASTE,
     ),
