@@ -2,8 +2,9 @@
 
 import pytest
 
-from protocol.amqp10.composites import Accepted
+from protocol.amqp10.composites import Accepted, Modified
 from protocol.amqp10.performatives import Attach, Transfer
+from protocol.amqp10.types import Symbol
 from tests.contents10 import bare10
 from tests.controller10 import Controller, within
 from tests.peer_channel import PeerChannel
@@ -39,6 +40,27 @@ def test_what_was_retired_before_goes_back_if_that_is_rolled_back(
     again.detach()
     assert channel.take(node).body == b"0"
     assert channel.counts(node)[0] == 0
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.13")
+@pytest.mark.parametrize("known", [1, 3])
+def test_what_is_said_of_deliveries_may_end_the_link_that_resumes_them(
+    session: PeerSession10, channel: PeerChannel, node: str, known: int
+) -> None:
+    """Its attach is answered before, and its name is free afterwards."""
+    for number in range(3):
+        channel.publish(b"%d" % number, node)
+    receives(session, node, credit=3)
+    tags = [session.delivery().tag for _ in range(3)]
+    suspend(session)
+    too_much = Modified(message_annotations={Symbol("x-opt-much"): "m" * 9000})
+    states = {tag: too_much if number == 0 else None for number, tag in enumerate(tags[:known])}
+    assert told(receives(session, node, states)) == dict.fromkeys(tags)
+    session.expect_detach(0, "amqp:resource-limit-exceeded", node)
+    assert channel.counts(node)[0] == 3
+    receives(session, node, {}, credit=3)
+    assert [session.delivery().payload[-1:] for _ in range(3)] == [b"0", b"1", b"2"]
+    session.detach()
 
 
 def in_doubt(session: PeerSession10, queue: str) -> bytes:
