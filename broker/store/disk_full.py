@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker.store.log import Log
 
 WAITING_MAX: Final = 5000  # so many counts are appended in one step
+WAITING_BYTES_MAX: Final = 1048576  # of what was added to their messages
 
 
 @final
@@ -29,6 +30,8 @@ class Room:
         self.log = log
         self.use_reserve = False
         self.waiting: dict[tuple[Message, Queue], tuple[int, bytes]] = {}  # counts that are to be appended
+        self.waiting_bytes: i64 = 0  # what was added to their messages
+        self._annotations_left: i64 = 0  # bytes of them that the reserve takes, which is for settles
 
     def make(self, segment: Segment) -> None:
         """Give a new segment its file, of the reserve if that is what it is for. Raises OSError."""
@@ -48,6 +51,7 @@ class Room:
     def enter(self, error: BaseException) -> None:
         """Refuse publishes from now on; the next segment is made of the reserve."""
         self.use_reserve = True
+        self._annotations_left = self.log.files.reserve_length // 4
         self.log.space.changed = True
         self.log.full = True
         self.log.failure = f"the disk is full: {error}"
@@ -72,23 +76,34 @@ class Room:
         """Whether a count is appended all the same, while there is a failure; else it waits for its end.
 
         That is so if the log says more than it should, or the queue could give up too early after a crash.
-        There is one such count of a message at most, as what it is given out for then is not appended.
+        There is one such count of a message at most, as what it is given out for then is not appended. Where
+        too much was added to messages it waits all the same.
         """
         log = self.log
         if log.stopped:
             return False
+        before = self.waiting.pop((message, queue), None)
+        if before is not None:
+            self.waiting_bytes -= len(before[1])
         known = log.counts.of(message.sequence, queue.number)
-        if known is not None and count < known.value:
-            self.waiting.pop((message, queue), None)
+        if known is not None and count < known.value and self._reserve_takes(annotations):
             return True
-        if len(self.waiting) < WAITING_MAX:
+        if len(self.waiting) < WAITING_MAX and self.waiting_bytes + len(annotations) <= WAITING_BYTES_MAX:
             self.waiting[(message, queue)] = (int(count), annotations)
+            self.waiting_bytes += len(annotations)
         return False
+
+    def _reserve_takes(self, annotations: bytes) -> bool:
+        if len(annotations) > self._annotations_left:
+            return False
+        self._annotations_left -= len(annotations)
+        return True
 
     def _append_counts(self) -> None:
         """Append the counts that wait of what is there still."""
         log = self.log
         waiting, self.waiting = self.waiting, {}
+        self.waiting_bytes = 0
         for (message, queue), (count, added) in waiting.items():
             if message.sequence <= 0 or message.references <= 0 or queue.deleted:
                 continue
@@ -202,9 +217,13 @@ class Room:
                 self._salvage_count(records, filling)
 
     def _salvage_count(self, records: Records, filling: Batch) -> None:
-        """Append a count again unless it is void: meanwhile settled, or given out more often."""
+        """Append a count again unless it is void: meanwhile settled, or given out more often.
+
+        Where too much was added to messages, it is without that: the log would have to stop.
+        """
         counts = self.log.counts
         count = counts.of(records.sequence, records.queue)
         if count is not None and count.is_said_by(records):
-            filling.add_count(records.sequence, count.queue, count.value, count.annotations)
-            counts.note(records.sequence, count.queue, count.value, count.annotations, filling.segment)
+            annotations = count.annotations if self._reserve_takes(count.annotations) else b""
+            filling.add_count(records.sequence, count.queue, count.value, annotations)
+            counts.note(records.sequence, count.queue, count.value, annotations, filling.segment)

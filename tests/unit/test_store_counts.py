@@ -8,7 +8,6 @@ from broker.store.counts import COUNT_BYTES, Counts
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.segment import Segment, SegmentTable
-from tests.bad_disk import FOLDER, durable, fill_disk, log_on_bad_disk
 from tests.storing import Sink, content_of, logged_queue, new_message, open_log, publish
 from tests.unit.test_store_damage import batch_ends
 
@@ -213,49 +212,3 @@ def test_check_says_that_a_repair_loses_what_was_added(tmp_path: Path) -> None:
     data[batch_ends(tmp_path)[2] + 40] ^= 1  # the checksum of the batch with the annotated count
     path.write_bytes(data)
     assert check(str(tmp_path), DISK).loss.counts == 1
-
-
-def test_while_the_disk_is_full_counts_wait_for_room() -> None:
-    disk, log, deferred = log_on_bad_disk()
-    kept, settled, gone = (publish(log, [Q1, Q2], b"%d" % number) for number in range(3))
-    for message in (kept, settled, gone):
-        log.append_count(message, Q1, 1)
-    durable(log, deferred)
-    publish(log, [Q1], b"lost")
-    fill_disk(disk, log)
-    for message in (kept, settled, gone):
-        log.append_count(message, Q1, 2, b"two")
-    log.append_count(kept, Q1, 3, b"three")
-    log.append_settle(settled, Q1)
-    log.append_settle(gone, Q1)
-    log.append_settle(gone, Q2)
-    durable(log, deferred)
-    assert log.full
-    disk.capacity = 1 << 40
-    log.tick()
-    deferred.run_all()
-    assert not log.failure
-    durable(log, deferred)
-    disk.kill()
-    sink = Sink()
-    open_log(FOLDER, disk, sink)
-    assert sink.counts == {(kept.sequence, 1): 3}
-    assert sink.annotations == {(kept.sequence, 1): b"three"}
-
-
-def test_what_is_taken_back_is_in_the_log_though_the_disk_is_full() -> None:
-    disk, log, deferred = log_on_bad_disk()
-    message = publish(log, [Q1], b"x")
-    log.append_count(message, Q1, 1)
-    durable(log, deferred)
-    publish(log, [Q1], b"lost")
-    fill_disk(disk, log)
-    before = log.unsynced_bytes
-    for count in (0, 1, 0, 1, 0):
-        log.append_count(message, Q1, count)
-    assert log.unsynced_bytes - before <= 2 * COUNT_BYTES, "the reserve is for settles"
-    durable(log, deferred)
-    disk.kill()
-    sink = Sink()
-    open_log(FOLDER, disk, sink)
-    assert sink.counts == {(message.sequence, 1): 0}
