@@ -19,6 +19,7 @@ PROPERTIES: Final[i64] = 10  # of a message, to decode them and route by them
 REQUEST: Final[i64] = 50  # over AMQP 1.0, to the node of management: to decode and to answer it
 RECEIPT: Final[i64] = 10
 LETTER: Final[i64] = 20
+MODIFICATION: Final[i64] = 5  # of a message to which something is added
 BINDING: Final[i64] = 1  # to let go of one
 ENTRIES: Final[i64] = 4  # that can be let go of in a microsecond
 QUEUES: Final[i64] = 4  # that a message can be put into in one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
     from broker.core.session import Session
     from broker.core.topology import Topology
+
+KNOWN_BYTES_OF_ONE: Final = 16  # of annotations that others are added to: as dear as one that only goes back
 
 
 def give_back(
@@ -103,7 +105,9 @@ class ReturnedLater(Later):
     def cost(self, entry: QueueEntry, consumer: QueueConsumer) -> i64:
         """What has a time, or rules for what comes back, is a little more (Later)."""
         queue = consumer.queue
-        more: i64 = 0 if self._addition is None else self._addition.cost
+        more: i64 = 0
+        if self._addition is not None:
+            more = self._addition.cost + len(queue.entries.annotations_of(entry)) // KNOWN_BYTES_OF_ONE
         if _is_dear(queue):
             return DEAR + more
         return more + (2 if entry.timer is not None or queue.retry is not None else 1)

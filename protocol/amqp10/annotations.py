@@ -68,9 +68,9 @@ def entries_of(data: bytes) -> tuple[list[bytes], list[bytes]]:
     return keys, values
 
 
-def map_with(data: bytes, keys: list[bytes], values: list[bytes]) -> bytes:
-    """An encoded map, or none, as `annotated` adds entries to it. Raises DecodeError."""
-    return annotated(data, 0, len(data), keys, values)[len(_START) :]
+def map_of(entries: dict[bytes, bytes]) -> bytes:
+    """An encoded map of these, encoded values by their names."""
+    return _section([], len(entries), list(entries), list(entries.values()))[len(_START) :]
 
 
 def reannotated(
@@ -137,6 +137,7 @@ def _kept(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes
     """The entries of the map, encoded, but those of some names."""
     p = _entries(data, value, end)
     left = _entry_count(data, value)
+    names = frozenset(without)
     kept: list[bytes] = []
     while left > 0:
         behind = value_end(data, p, end, _WHAT)
@@ -150,7 +151,7 @@ def _kept(data: bytes, value: i64, end: i64, without: list[bytes]) -> list[bytes
         if not key.isascii():
             raise DecodeError(f"{_WHAT}: key that is no ASCII")
         behind = value_end(data, behind, end, _WHAT, "value")
-        if key not in without:
+        if key not in names:
             kept.append(data[p:behind])
         p = behind
         left -= 1

@@ -90,9 +90,12 @@ def test_it_is_added_before_anybody_gets_the_message_again() -> None:
     assert second.numbers == [2]
 
 
-@pytest.mark.parametrize(("cost", "most"), [(0, 5000), (49, 100)])
-def test_very_many_are_annotated_in_slices(cost: int, most: int) -> None:
+@pytest.mark.parametrize(("cost", "known", "most"), [(0, b"", 5000), (49, b"", 100), (0, b"k" * 800, 100)])
+def test_very_many_are_annotated_in_slices(cost: int, known: bytes, most: int) -> None:
+    """What they have already is to be looked at."""
     yard, queue, client = delivered(12_000)
+    for entry in client.held if known else ():
+        annotate(queue, entry, known)
     words = Words(b"why", cost)
     entries, client.held = client.held, []
     give_back([(client.consumer, entries)], NACK, client.session, queue.topology, words)

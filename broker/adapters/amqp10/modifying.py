@@ -10,13 +10,14 @@ from broker.adapters.amqp10.target import Target10
 from broker.core.annotating import Addition, annotate
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
-from protocol.amqp10.annotations import entries_of, map_with
+from protocol.amqp10.annotations import entries_of, map_of
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST
 from protocol.amqp10.states import DeliveryState
 from protocol.conversion.names import X_CC, is_internal
 
-ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # of all that is added to one message
+ANNOTATIONS_MAX: Final[i64] = 64  # that are added to one message
+ANNOTATIONS_BYTES_MAX: Final[i64] = 8192  # of all of them
 BYTES_OF_ONE: Final = 256  # that cost as much as a delivery that only goes back
 _MARK: Final = b"x-"  # what the names begin with that are not reserved [amqp-1.0 3.2.10]
 _OURS: Final = frozenset(
@@ -32,57 +33,66 @@ def modification(state: DeliveryState) -> Addition | None:
     """
     if state.annotations is None:
         return None
-    keys, values = _allowed(state.annotations)
-    return Modification(keys, values) if keys else None
+    added = _allowed(state.annotations)
+    return Modification(added) if added else None
 
 
 @final
 class Modification(Addition):
-    """These annotations.
+    """These annotations, encoded, by their names.
 
     Of a message that would have too many nothing changes; the link hears of that, and ends.
     """
 
-    def __init__(self, keys: list[bytes], values: list[bytes]) -> None:
-        super().__init__(1 + sum([len(part) for part in keys + values]) // BYTES_OF_ONE)
-        self._keys = keys
-        self._values = values
+    def __init__(self, added: dict[bytes, bytes]) -> None:
+        size: i64 = sum([len(name) + len(value) for name, value in added.items()])
+        super().__init__(1 + len(added) + size // BYTES_OF_ONE)
+        self._added = added
+        self._is_too_much = len(added) > ANNOTATIONS_MAX or size > ANNOTATIONS_BYTES_MAX
 
     def add(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Add them (Addition)."""
         queue = consumer.queue
         made: dict[bytes, bytes] = {}  # most have the same ones already, or none
-        too_long: i64 = 0
+        refused = False
         for entry in entries:
             if not entry.is_with(consumer):
                 continue
             before = queue.entries.annotations_of(entry)
             after = made.get(before)
             if after is None:
-                after = made[before] = map_with(before, self._keys, self._values)
-            if len(after) <= ANNOTATIONS_BYTES_MAX:
+                after = made[before] = self._added_to(before)
+            if after:
                 annotate(queue, entry, after)
             else:
-                too_long = len(after)
-        if too_long > 0:
-            _refuse(consumer, too_long)
+                refused = True
+        if refused:
+            _refuse(consumer)
+
+    def _added_to(self, before: bytes) -> bytes:
+        """An encoded map, or none, with these; nothing if that is too much for a message."""
+        if self._is_too_much:
+            return b""
+        entries = dict(zip(*entries_of(before), strict=True)) if before else {}
+        entries.update(self._added)
+        after = map_of(entries)
+        return after if len(entries) <= ANNOTATIONS_MAX and len(after) <= ANNOTATIONS_BYTES_MAX else b""
 
 
-def _refuse(consumer: QueueConsumer, length: i64) -> None:
+def _refuse(consumer: QueueConsumer) -> None:
     target = consumer.target
     if isinstance(target, Target10):
         target.link.detach(
             RESOURCE_LIMIT_EXCEEDED,
-            f"message-annotations of {length} bytes would be added to a message of queue "
-            f"'{consumer.queue.name}', at most {ANNOTATIONS_BYTES_MAX} are",
+            f"more than {ANNOTATIONS_MAX} message-annotations, or {ANNOTATIONS_BYTES_MAX} bytes of them, "
+            f"would be added to a message of queue '{consumer.queue.name}'",
         )
 
 
-def _allowed(said: bytes) -> tuple[list[bytes], list[bytes]]:
-    keys: list[bytes] = []
-    values: list[bytes] = []
-    for key, value in zip(*entries_of(said), strict=True):
-        if key.startswith(_MARK) and not (is_internal(key) or key in _OURS or key.startswith(_OURS_BEGIN)):
-            keys.append(key)
-            values.append(value)
-    return keys, values
+def _allowed(said: bytes) -> dict[bytes, bytes]:
+    """Those that are added, by their names; of several with one name it is the last."""
+    return {
+        key: value
+        for key, value in zip(*entries_of(said), strict=True)
+        if key.startswith(_MARK) and not (is_internal(key) or key in _OURS or key.startswith(_OURS_BEGIN))
+    }

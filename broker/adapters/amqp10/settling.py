@@ -10,7 +10,7 @@ from broker.adapters.amqp10.modifying import modification
 from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.target import Target10
 from broker.core import returning
-from broker.core.allowance import ENTRIES
+from broker.core.allowance import ENTRIES, MODIFICATION
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.discarding import discard_all
@@ -103,7 +103,11 @@ def apply(
             if state.undeliverable_here and consumer.acquires and isinstance(target, Target10):
                 exclude(consumer, entries, target.link.full_name())
         outcome = NACK if state.delivery_failed else RELEASED
-        returning.give_back(runs, outcome, session, virtual_host, modification(state))
+        addition = modification(state)
+        if addition is not None:
+            count = sum([len(entries) for _, entries in runs])
+            virtual_host.schedule.allowance.use(count * (MODIFICATION + addition.cost // ENTRIES))
+        returning.give_back(runs, outcome, session, virtual_host, addition)
     else:
         for run in runs:
             returning.give_back([run], abandoned(run[0]), session, virtual_host)
