@@ -69,8 +69,7 @@ def _states(data: bytes, at: i64, end: i64) -> dict[bytes, object]:
     while entries.advance():
         value = entries.key_end
         states[entries.name()] = None if data[value] == NULL else EncodedState(data[value : entries.end])
-    count: int = read_i32_be(data, at + 5)
-    if entries.malformed or len(states) * 2 != count:
+    if entries.malformed or len(states) * 2 != read_i32_be(data, at + 5):
         raise DecodeError(
             "attach.unsettled is no map of states by delivery-tags, each of which is there once"
         )

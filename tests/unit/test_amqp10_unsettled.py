@@ -104,6 +104,13 @@ def test_a_map_that_is_none(wrong: list[bytes]) -> None:
         decoded(counted(b"".join([*BEFORE, value]), 8))
 
 
+@pytest.mark.parametrize("size", range(4))
+def test_a_map_without_a_count(size: int) -> None:
+    value = b"\xd1" + size.to_bytes(4, "big") + bytes(size)
+    with pytest.raises(DecodeError):
+        decoded(counted(b"".join([*BEFORE, value]), 8))
+
+
 @pytest.mark.parametrize("cut", [1, 5, 100, 5000])
 def test_one_that_is_cut_short(cut: int) -> None:
     data = encode_composite(attach(unsettled(MANY)))
