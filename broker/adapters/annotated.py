@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from broker.adapters.converting import content_for091
 from broker.core.entry import QueueEntry
 from broker.core.message import Message, copy_of
 from broker.core.queue import Queue
+from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.properties import Field, Properties
 from protocol.amqp10.annotations import entries_of, with_annotations
 from protocol.amqp10.sections import is_sections, scan_front
 from protocol.conversion.field_values import SHORT_BYTES_MAX, field_value
 from protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from broker.adapters.server import Server
 
 
 def annotated_content(content: bytes, annotations: bytes) -> bytes:
@@ -39,6 +48,20 @@ def content_given(content: bytes, queue: Queue, entry: QueueEntry) -> bytes:
     """The content of an entry's message as a client is given it."""
     annotations = queue.entries.annotations_of(entry)
     return annotated_content(content, annotations) if annotations else content
+
+
+def given091(
+    server: Server, message: Message, content: bytes, queue: Queue, entry: QueueEntry, frame_max: i64
+) -> tuple[bytes, bytes]:
+    """The content of an entry's message as it is given, and converted for a client of AMQP 0-9-1.
+
+    If that has no room for what consumers have added, it is without.
+    """
+    given = content_given(content, queue, entry)
+    converted = content_for091(server, message, given)
+    if given is not content and header_frame_bytes(converted) > frame_max:
+        return content, content_for091(server, message, content)
+    return given, converted
 
 
 def message_given(queue: Queue, entry: QueueEntry) -> Message:

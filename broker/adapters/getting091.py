@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 from pamqp import commands
 
-from broker.adapters.annotated import content_given
+from broker.adapters.annotated import given091
 from broker.adapters.consuming091 import lease_of, readable
-from broker.adapters.converting import content_for091
 from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.redelivery import with_counts
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, write_message
@@ -52,9 +51,8 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         except Exception:
             queue.release([entry], consumer, RELEASED)
             raise
-    content = content_given(content, queue, entry)
     connection = channel.connection
-    given = content_for091(channel.server, entry.message, content)
+    content, given = _given(channel, queue, entry, content)
     fitting = _fitting(channel, queue, entry, given)
     if fitting is None:
         queue.release([entry], consumer, RELEASED)
@@ -75,6 +73,10 @@ def _wait(channel: Channel, queue: Queue) -> i64:
     assert isinstance(value, int), "properties and arguments are checked before they are used"
     milliseconds: int = value
     return milliseconds
+
+
+def _given(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> tuple[bytes, bytes]:
+    return given091(channel.server, entry.message, content, queue, entry, channel.connection.frame_max)
 
 
 def _fitting(channel: Channel, queue: Queue, entry: QueueEntry, content: bytes) -> bytes | None:
@@ -149,8 +151,7 @@ class WaitingGet(ConsumerTarget):
             except Exception:
                 channel.unacked.add(entry, consumer)  # it goes back to the queue with the channel
                 raise
-        content = content_given(content, consumer.queue, entry)
-        given = content_for091(channel.server, entry.message, content)
+        content, given = _given(channel, consumer.queue, entry, content)
         fitting = _fitting(channel, consumer.queue, entry, given)
         if fitting is None:
             channel.unacked.add(entry, consumer)

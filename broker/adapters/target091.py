@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
-from broker.adapters.annotated import content_given
+from broker.adapters.annotated import given091
 from broker.adapters.converting import content_for091
 from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.large_bodies import send_body
@@ -56,10 +56,12 @@ class Target091(ConsumerTarget):
         content = message.content
         if content is None:
             content = self._load(consumer, entry)
-        if consumer.queue.entries.annotations is not None:
-            content = content_given(content, consumer.queue, entry)
         kept = content
-        if content[0] == 0:
+        queue = consumer.queue
+        if queue.entries.annotations is not None:
+            frame_max = channel.connection.frame_max
+            kept, content = given091(channel.server, message, content, queue, entry, frame_max)
+        elif content[0] == 0:
             content = content_for091(channel.server, message, content)
         if message.address is not self._address:
             self._compose(message.address)

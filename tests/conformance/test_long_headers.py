@@ -6,9 +6,12 @@ import pytest
 from pamqp.commands import Basic
 
 from tests.api import Api
+from tests.conformance.test_amqp10_annotating import add, modified, put
 from tests.conformance.test_dead_letters import dead_lettering, headers_of
+from tests.contents10 import content10
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
+from tests.peer_session10 import PeerSession10
 
 pytestmark = [
     pytest.mark.spec("amqp-0-9-1", "4.2.6.1"),
@@ -145,3 +148,26 @@ def test_a_message_over_http_that_no_client_has_room_for(api: Api, vhost: str) -
     answer = api.post("exchanges", vhost, "amq.default", "publish", status=400, body=body)
     assert isinstance(answer, dict)
     assert re.search(r"a content header of 1311\d\d bytes, frame_max is 131072", str(answer["reason"]))
+
+
+@pytest.mark.spec("amqp-1.0", "3.4.5")
+@pytest.mark.parametrize("converted", [False, True], ids=["1.0", "0-9-1"])
+def test_what_consumers_have_added_is_left_out_for_a_client_without_room(
+    session: PeerSession10, channel: PeerChannel, connect: Connector, node: str, converted: bool
+) -> None:
+    """Or one consumer could keep a message from others."""
+    if converted:
+        channel.publish(b"x", node, properties=Basic.Properties(headers={"mine": 1}))
+        channel.round_trip()
+    else:
+        put(session, node, content10({}, {"mine": 1}))
+    add(session, node, modified(x_opt_much="m" * 5000))
+    narrow = connect(frame_max=4096).channel()
+    got = narrow.get(node, no_ack=False)
+    assert got is not None
+    assert got.properties.headers == {"mine": 1}
+    narrow.nack(1)
+    narrow.consume(node, "tag")
+    assert narrow.delivery().properties.headers == {"mine": 1}
+    narrow.nack(2, requeue=False)
+    assert channel.counts(node)[0] == 0
