@@ -5,7 +5,7 @@ import pytest
 from broker.adapters.amqp10.modifying import ANNOTATIONS_MAX
 from broker.core.allowance import MODIFICATION, TURN
 from protocol.amqp10.annotations import entries_of
-from protocol.amqp10.composites import Modified
+from protocol.amqp10.composites import Modified, Released
 from protocol.amqp10.performatives import Detach, Disposition
 from protocol.amqp10.types import Symbol, Ubyte
 from tests.peer10 import amqp
@@ -54,6 +54,7 @@ def test_a_message_has_only_so_many(before: int, more: int) -> None:
         client.receives("q", 5, 1)
         client.said()
     client.send(said(before, *many))
+    house.clock.advance(0)
     assert kinds(client) == ([Detach] if more else [])
     first = [b"x-first"] if before else []
     assert annotations(house) == ([first] * before if more else [first + [name.encode() for name in many]])
@@ -69,3 +70,30 @@ def test_of_two_with_one_name_the_last_is_added() -> None:
     assert annotations(house) == [[b"x-1", b"x-2"]]
     entries = house.broker.vhosts["/"].queues["q"].entries
     assert entries_of(entries.annotations_of(next(iter(entries))))[1] == [b"\x50\x02", b"\x50\x01"]
+
+
+def test_a_queue_may_go_with_the_link_that_would_add_too_much_while_it_is_deleted() -> None:
+    """What is given back when a queue is deleted may have waited behind something else until then."""
+    house = House()
+    vhost = house.broker.vhosts["/"]
+    vhost.declare_queue("dear", False, None, False, {"x-max-length": 1000})
+    vhost.declare_queue("q", False, None, True, {"x-delivery-limit": 5})
+    client, other = Wired10(house), Wired10(house)
+    for handle, name in enumerate(("dear", "q")):
+        first = 200 * handle
+        other.sends(name, handle)
+        other.publish(*range(first, first + 200), handle=handle, settled=True)
+        other.said()
+        client.receives(name, handle, 200)
+        client.said()
+    much = Modified(message_annotations={Symbol("x-opt-much"): "m" * 9000})
+    client.send(
+        Disposition(role=True, first=0, last=199, settled=True, state=Released()),
+        Disposition(role=True, first=200, last=399, settled=True, state=much),
+    )
+    assert vhost.queues["q"].unacked == 200
+    vhost.delete_queue("q", False, False)
+    assert list(vhost.queues) == ["dear"]
+    house.clock.advance(0)
+    assert kinds(client).count(Detach) == 1
+    assert vhost.queues["dear"].ready + vhost.queues["dear"].unacked == 200

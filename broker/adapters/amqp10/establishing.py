@@ -65,8 +65,6 @@ class Waiting(DurableWaiter):
             raise
         take_up_sent(link, self._consumer, self._attach, self._answer)
         establish(link.session, link, self._answer)
-        if link.resuming is not None:
-            link.resuming.begin()
 
     def on_durable(self, batch: i64) -> None:
         """It is on disk (DurableWaiter)."""

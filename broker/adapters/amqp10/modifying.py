@@ -10,6 +10,8 @@ from broker.adapters.amqp10.target import Target10
 from broker.core.annotating import Addition, annotate
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
+from broker.core.queue import Queue
+from broker.core.schedule import Alarm
 from protocol.amqp10.annotations import entries_of, map_of
 from protocol.amqp10.conditions import RESOURCE_LIMIT_EXCEEDED
 from protocol.amqp10.deaths import DEATHS, FIRST, LAST
@@ -66,8 +68,9 @@ class Modification(Addition):
                 annotate(queue, entry, after)
             else:
                 refused = True
-        if refused:
-            _refuse(consumer)
+        target = consumer.target
+        if refused and isinstance(target, Target10) and not target.closed:
+            TooMuch(target, queue)
 
     def _added_to(self, before: bytes) -> bytes:
         """An encoded map, or none, with these; nothing if that is too much for a message."""
@@ -79,16 +82,6 @@ class Modification(Addition):
         return after if len(entries) <= ANNOTATIONS_MAX and len(after) <= ANNOTATIONS_BYTES_MAX else b""
 
 
-def _refuse(consumer: QueueConsumer) -> None:
-    target = consumer.target
-    if isinstance(target, Target10):
-        target.link.detach(
-            RESOURCE_LIMIT_EXCEEDED,
-            f"more than {ANNOTATIONS_MAX} message-annotations, or {ANNOTATIONS_BYTES_MAX} bytes of them, "
-            f"would be added to a message of queue '{consumer.queue.name}'",
-        )
-
-
 def _allowed(said: bytes) -> dict[bytes, bytes]:
     """Those that are added, by their names; of several with one name it is the last."""
     return {
@@ -96,3 +89,31 @@ def _allowed(said: bytes) -> dict[bytes, bytes]:
         for key, value in zip(*entries_of(said), strict=True)
         if key.startswith(_MARK) and not (is_internal(key) or key in _OURS or key.startswith(_OURS_BEGIN))
     }
+
+
+@final
+class TooMuch(Alarm):
+    """Ends a link that would add too much, in a turn of its own.
+
+    What is added goes back in slices: perhaps while the link attaches, or while the queue is deleted, which
+    the end of the link may do too.
+    """
+
+    def __init__(self, target: Target10, queue: Queue) -> None:
+        super().__init__()
+        self._link = target.link
+        self._queue = queue
+        schedule = target.link.session.vhost.schedule
+        schedule.set(self, schedule.now())
+        target.close()  # or it would have first what it has just given back
+
+    def ring(self) -> None:
+        """Say why (Alarm)."""
+        link = self._link
+        if not link.leaving:
+            link.detach(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"more than {ANNOTATIONS_MAX} message-annotations, or {ANNOTATIONS_BYTES_MAX} bytes of them, "
+                f"would be added to a message of queue '{self._queue.name}'",
+            )
+            link.session.peer.end_turn()

@@ -48,19 +48,13 @@ class Resuming(Alarm):
         self._incomplete = incomplete or doubts
         self._told: deque[tuple[bytes, bytes]] = deque()  # settled: tag and outcome
         self._again: deque[tuple[bytes, Held]] = deque()
-        self._absent: list[Held] = []  # what the receiver does not have
-        self._abandoned: i64 = 0  # how that comes back
-        self._said: list[tuple[DeliveryState, list[Held]]] = []  # what is to become of others
         self._going = False
 
     def take_over(self, suspended: Suspended, consumer: QueueConsumer, known: Mapping[bytes, object]) -> None:
-        """Compare what was sent with what the receiver knows, the states of which have been checked.
-
-        Nothing comes of that before `begin`.
-        """
+        """Compare what was sent with what the receiver knows, the states of which have been checked."""
         states = {tag: _state(value) for tag, value in known.items() if tag in suspended.sent}
         suspended.resumed()
-        self._abandoned = suspended.abandoned
+        absent: list[Held] = []
         settled: dict[bytes, tuple[DeliveryState, list[Held]]] = {}
         for tag, held in suspended.sent.items():
             held[0].target = consumer.target
@@ -78,29 +72,14 @@ class Resuming(Alarm):
             elif self._doubts:
                 self.doubtful[tag] = held
             else:
-                self._absent.append(held)
-        self._said = list(settled.values())
-
-    def begin(self) -> None:
-        """Have the queues do what the receiver has said. That may end the link, which is attached."""
-        link = self._link
-        session = link.session
-        give_back(self._absent, self._abandoned)
-        for state, its in self._said:
+                absent.append(held)
+        give_back(absent, suspended.abandoned)
+        session = self._link.session
+        for state, its in settled.values():
             apply(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
-        self._absent = []
-        self._said = []
-        if link.leaving:
-            return
-        if self.is_over():
-            link.resuming = None
-            link.target.update()
-            return
-        left = next(iter(self.left().values()), None)
-        lease = None if left is None else left[0].lease  # the link's, as that of all of them is
-        if lease is not None:
+        if consumer.lease is not None and (self._again or self.doubtful):
             schedule = session.vhost.schedule
-            schedule.set(self, schedule.after(lease.milliseconds))
+            schedule.set(self, schedule.after(consumer.lease.milliseconds))
 
     def ring(self) -> None:
         """The lease of what has not been sent again is over (Alarm)."""

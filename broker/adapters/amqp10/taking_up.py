@@ -98,10 +98,7 @@ def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None
 
 
 def take_up_sent(link: OutgoingLink, consumer: QueueConsumer, attach: Attach, answer: Attach) -> None:
-    """Compare what the receiver knows with what an earlier link has sent, and tell it.
-
-    What comes of that begins when the link is attached (`Resuming.begin`).
-    """
+    """Compare what the receiver knows with what an earlier link has sent, and tell it."""
     session = link.session
     suspended = session.peer.server.link_names.suspended(session, link.name, False)
     if suspended is None:
@@ -114,7 +111,8 @@ def take_up_sent(link: OutgoingLink, consumer: QueueConsumer, attach: Attach, an
     complete = _tell(session, answer, dict.fromkeys(suspended.sent))
     resuming = Resuming(link, attach.incomplete_unsettled, not complete)
     resuming.take_over(suspended, consumer, known)
-    link.resuming = resuming
+    if not resuming.is_over():
+        link.resuming = resuming
 
 
 def _tell(session: Session10, answer: Attach, states: Mapping[bytes, bytes | None]) -> bool:
