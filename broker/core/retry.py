@@ -59,7 +59,7 @@ class Retry(Alarm):
         """`entry`, ACQUIRED still, comes back in this way: find out whether that counts."""
         if self.counted & outcome == 0:
             entry.uncounted += 1
-            if self.counted & CRASH != 0:
+            if self.counted & CRASH != 0 or self.queue.entries.annotations_of(entry):  # it is in the log
                 append_count(self.queue, entry)
         elif self.counted & CRASH == 0:
             append_count(self.queue, entry)

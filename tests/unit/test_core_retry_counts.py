@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from broker.core.annotating import annotate
 from broker.core.entry import AVAILABLE
 from broker.core.errors import PreconditionFailed
 from broker.core.message import Message
@@ -68,6 +69,19 @@ def counted_by_log(counted: str, outcomes: list[int]) -> list[int]:
         yard.run()
         client.nack(outcome=outcome)
     return [count for _, _, count in store.counted]
+
+
+def test_what_did_not_count_is_not_in_the_log_with_what_is_added_either() -> None:
+    yard = Yard(store := MemoryStore())
+    queue = yard.queue(durable=True, delivery_limit=99, delivery_count_on="nack")
+    client = yard.client(queue)
+    queue.enqueue(logged(1))
+    for outcome, count in ((RELEASED, 0), (NACK, 1), (RELEASED, 1)):
+        yard.run()
+        annotate(queue, client.held[0], b"why")
+        client.nack(outcome=outcome)
+        assert store.counted[-1][2] == count
+        assert store.added[-1] == b"why"
 
 
 def test_the_log_takes_back_what_did_not_count() -> None:
