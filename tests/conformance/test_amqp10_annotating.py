@@ -6,7 +6,7 @@ from pamqp.commands import Basic, Queue
 from protocol.amqp10.annotations import entries_of
 from protocol.amqp10.composites import Modified, Rejected, Source
 from protocol.amqp10.decoding import decode
-from protocol.amqp10.performatives import Disposition
+from protocol.amqp10.performatives import Attach, Disposition
 from protocol.amqp10.sections import scan_front
 from protocol.amqp10.types import Symbol, Ulong
 from tests.api import Api, amqp
@@ -17,7 +17,7 @@ from tests.endings import Ending, both_endings
 from tests.peer import Connector
 from tests.peer10 import Meet
 from tests.peer_channel import PeerChannel
-from tests.peer_session10 import Delivery, PeerSession10
+from tests.peer_session10 import Delivery, PeerSession10, receiver
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
 
@@ -212,6 +212,21 @@ def test_too_many_are_refused_and_the_message_stays(session: PeerSession10, node
     assert said.error is not None
     assert "8192" in (said.error.description or "")
     assert annotations_of(received(session, node)) == {"x-opt-much": "m" * 5000}
+
+
+@pytest.mark.spec("amqp-1.0", "2.7.3")
+@pytest.mark.parametrize("size_max", [7000, 4000])
+def test_a_receiver_that_would_have_too_much_gets_the_message_without_them(
+    session: PeerSession10, node: str, size_max: int
+) -> None:
+    put(session, node, content10({"x-opt-why": 1}))
+    add(session, node, modified(x_opt_why="m" * 5000))
+    session.write(receiver(f"/queues/{node}", 6, max_message_size=size_max))
+    session.expect(Attach)
+    session.allow(6, 1)
+    delivery = session.delivery(6)
+    assert len(delivery.payload) <= size_max
+    assert annotations_of(delivery) == {"x-opt-why": 1 if size_max < 5000 else "m" * 5000}
 
 
 @pytest.mark.spec("amqp-1.0", "3.2.10")

@@ -11,9 +11,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.converted import content_for10, pieces_of
+from broker.adapters.amqp10.reach import FRONT_BYTES
 from broker.adapters.annotated import content_given
 from broker.core.entry import ACQUIRED, QueueEntry
-from broker.core.message import NEVER, Address, Message
+from broker.core.message import NEVER, Address, Message, held_bytes
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.schedule import Schedule
@@ -41,15 +42,18 @@ class Front:
     `format`: of one that is not a message of sections `rest` is all; whoever sends it sets this to 0 again.
 
     The annotations say where the message was published to. Of one address after the other they are made once.
+    `size_max`: bytes that the receiver takes of a message, 0: any number. What consumers have added is left
+    out if that would be more.
     """
 
-    def __init__(self, virtual_host: VirtualHost) -> None:
+    def __init__(self, virtual_host: VirtualHost, size_max: i64 = 0) -> None:
         self.header = b""
         self.annotations = b""
         self.rest = b""
         self.size: i64 = 0
         self.further: Iterator[bytes] | None = None
         self.format: i64 = MESSAGE_FORMAT
+        self._size_max = size_max
         self._schedule: Schedule = virtual_host.schedule
         self._address: Address | None = None
         self._told: list[bytes] = []  # exchange and routing key, encoded
@@ -62,7 +66,7 @@ class Front:
         if content is None:
             content = store.load(message)
         if queue.entries.annotations is not None:
-            content = content_given(content, queue, entry)
+            content = self._given(message, content, content_given(content, queue, entry))
         self.size = 0
         if message.body is not None:
             self.further = pieces_of(message.body, content, store)
@@ -86,6 +90,11 @@ class Front:
         else:
             self.header = content[:end]
         self.size += len(self.header) + len(self.annotations) + len(self.rest)
+
+    def _given(self, message: Message, content: bytes, given: bytes) -> bytes:
+        more: i64 = len(given) - len(content)
+        size = max(held_bytes(message), message.length)  # as `Small` sees it, which lets the message pass
+        return given if self._size_max == 0 or size + more + FRONT_BYTES <= self._size_max else content
 
     def _tell(self, address: Address) -> None:
         self._address = address

@@ -39,7 +39,7 @@ class Target10(ConsumerTarget):
         super().__init__(link.session, credit)
         self.draining = False
         self.abandoned: i64 = CRASH
-        self._front = Front(link.session.vhost)
+        self._front = Front(link.session.vhost, link.size_max)
 
     # -- credit
 
