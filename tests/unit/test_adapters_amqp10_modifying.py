@@ -18,7 +18,7 @@ MANY = 1000
 
 def said(first: int, *names: str) -> Disposition:
     """That a delivery comes back with these annotations, whose values say when each was named."""
-    added = {Symbol(name): Ubyte(number) for number, name in enumerate(names)}
+    added: dict[str, object] = {Symbol(name): Ubyte(number) for number, name in enumerate(names)}
     return Disposition(role=True, first=first, settled=True, state=Modified(message_annotations=added))
 
 
