@@ -26,7 +26,7 @@ class ServedConnection(Connection):
         self.user = ""
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0
-        self.container = ""  # the peer's container-id, if it is one of AMQP 1.0
+        self.container: str | None = None  # the peer's container-id; clients of AMQP 0-9-1 have none
         self.sole = False  # the only one of that
         self.publishes = False
         self.braked = False
@@ -69,7 +69,7 @@ class ServedConnection(Connection):
         raise NotImplementedError
 
     def give_place(self, condition: str, text: str, info: dict[str, object]) -> None:
-        """Close the connection because another one has taken its place."""
+        """Close the connection, which has a container, because another one has taken its place."""
         raise NotImplementedError
 
     def lost(self, reason: str) -> None:

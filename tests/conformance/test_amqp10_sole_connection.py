@@ -6,6 +6,7 @@ from protocol.amqp10.performatives import Close, Open
 from protocol.amqp10.types import Symbol, Uint
 from tests.api import Api
 from tests.peer10 import Meet, Peer10
+from tests.peer_channel import PeerChannel
 from tests.peer_session10 import PeerSession10
 
 pytestmark = pytest.mark.amqpd_only("RabbitMQ does not know of it")
@@ -175,3 +176,12 @@ def test_a_policy_that_is_none(meet: Meet, name: str, field: Symbol, value: obje
     peer.write(Open(container_id=name, desired_capabilities=(SOLE,), properties={field: value}))
     peer.expect(Open)
     peer.expect_close("amqp:invalid-field", field)
+
+
+@pytest.mark.spec("soleconn-1.0", "3")
+@pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING], ids=["refuse", "close"])
+def test_connections_of_amqp_0_9_1_are_of_no_container(meet: Meet, channel: PeerChannel, policy: int) -> None:
+    """Not even of one without a name."""
+    peer = sole(meet, "", policy, STRONG)
+    expect_alive(peer)
+    channel.round_trip()
