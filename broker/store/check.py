@@ -74,7 +74,9 @@ class CheckReport:
         if loss.settles:
             lines.append(f"messages that were already settled and may come back: at least {loss.settles}")
         if loss.counts:
-            lines.append(f"messages with too low a delivery count: at least {loss.counts}")
+            lines.append(
+                f"messages with too low a delivery count, or without what was added: at least {loss.counts}"
+            )
         if loss.memories:
             lines.append(f"messages whose duplicates queues may take for new: at most {loss.memories}")
         return lines
