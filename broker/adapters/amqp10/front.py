@@ -11,10 +11,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.converted import content_for10, pieces_of
-from broker.adapters.amqp10.reach import FRONT_BYTES
+from broker.adapters.amqp10.reach import sent_bytes
 from broker.adapters.annotated import content_given
 from broker.core.entry import ACQUIRED, QueueEntry
-from broker.core.message import NEVER, Address, Message, held_bytes
+from broker.core.message import NEVER, Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.schedule import Schedule
@@ -93,8 +93,7 @@ class Front:
 
     def _given(self, message: Message, content: bytes, given: bytes) -> bytes:
         more: i64 = len(given) - len(content)
-        size = max(held_bytes(message), message.length)  # as `Small` sees it, which lets the message pass
-        return given if self._size_max == 0 or size + more + FRONT_BYTES <= self._size_max else content
+        return given if self._size_max == 0 or sent_bytes(message) + more <= self._size_max else content
 
     def _tell(self, address: Address) -> None:
         self._address = address

@@ -9,10 +9,15 @@ from mypy_extensions import i64
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import DEQUEUED, QueueEntry
 from broker.core.entry_filter import EntryFilter
-from broker.core.message import held_bytes
+from broker.core.message import Message, held_bytes
 
 FRONT_BYTES: Final[i64] = 600  # a header and where the message was published to, which come to what is kept
 _SWEEP_MIN: Final = 64
+
+
+def sent_bytes(message: Message) -> i64:
+    """As how many bytes a message is sent at most, without what consumers have added to it."""
+    return max(held_bytes(message), message.length) + FRONT_BYTES
 
 
 @final
@@ -31,8 +36,7 @@ class Small(EntryFilter):
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether the message fits (EntryFilter)."""
-        message = entry.message
-        if max(held_bytes(message), message.length) + FRONT_BYTES > self._size_max:
+        if sent_bytes(entry.message) > self._size_max:
             return False
         return self._inner is None or self._inner.passes(entry)
 

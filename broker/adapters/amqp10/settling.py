@@ -98,10 +98,10 @@ def apply(
     elif code == d.RELEASED:
         returning.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
-        for consumer, entries in runs:
-            target = consumer.target
-            if state.undeliverable_here and consumer.acquires and isinstance(target, Target10):
-                exclude(consumer, entries, target.link.full_name())
+        if state.undeliverable_here:
+            for consumer, entries in runs:
+                if consumer.acquires and isinstance(consumer.target, Target10):
+                    exclude(consumer, entries, consumer.target.link.full_name())
         outcome = NACK if state.delivery_failed else RELEASED
         addition = modification(state)
         if addition is not None:
