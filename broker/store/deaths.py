@@ -43,12 +43,16 @@ class Burial:
 
 @final
 class Origin:
-    """A message that the log goes on holding for `queue`, and how many letters stand in for it."""
+    """A message that the log goes on holding for `queue`, and how many letters stand in for it.
+
+    `leaving`: transactions settle all of these, and the log has been told what that means for the message.
+    """
 
     def __init__(self, message: Message, queue: Queue) -> None:
         self.message = message
         self.queue = queue
         self.letters: i64 = 0
+        self.leaving = False
 
 
 @final
@@ -145,8 +149,14 @@ class StandIns:
                     del self._ending[origin]
             if origin.letters == 0:
                 self.log.append_settle(origin.message, origin.queue)
+            else:
+                self._look(origin)
         if left:
             self.letters[letter] = left
+            if leaving and letter.references <= len(leaving):
+                for stand_in in left:
+                    if stand_in.place is None:
+                        self._ends(stand_in)
         else:
             letter.sequence = 0
 
@@ -159,19 +169,28 @@ class StandIns:
         leaving.add(queue)
         left: i64 = letter.references - len(leaving)
         for stand_in in self.letters[letter]:
-            if not stand_in.ends(queue, left):
-                continue
-            origin = stand_in.origin
-            ending = self._ending.setdefault(origin, set())
-            ending.add(stand_in)
-            if len(ending) == origin.letters:
-                self.log.append_transacted_settle(origin.message, origin.queue)
+            if stand_in.ends(queue, left):
+                self._ends(stand_in)
+
+    def _ends(self, stand_in: StandIn) -> None:
+        """Transactions will have it stand in for its message no longer."""
+        origin = stand_in.origin
+        self._ending.setdefault(origin, set()).add(stand_in)
+        self._look(origin)
+
+    def _look(self, origin: Origin) -> None:
+        """Settle a message with the last of these transactions, once nothing else stands in for it."""
+        if not origin.leaving and len(self._ending.get(origin, ())) == origin.letters:
+            origin.leaving = True
+            self.log.append_transacted_settle(origin.message, origin.queue)
 
     def take_over(self, burials: list[Burial]) -> None:
         """The batches with these have failed, and what they published is disowned.
 
         A message that was published in them was confirmed to nobody, and nothing stands in for it.
         """
+        for origin in self._ending:
+            origin.leaving = False
         self._leaving.clear()
         self._ending.clear()
         for burial in burials:

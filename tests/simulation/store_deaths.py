@@ -29,6 +29,7 @@ class Origin:
     sequence: int
     queue: int
     letters: set[int] = field(default_factory=set)
+    leaving: bool = False  # transactions settle all of them
 
 
 class Deaths:
@@ -80,6 +81,22 @@ class Deaths:
     def _stand_in(self, letter: int, origin: Origin) -> None:
         self.origins[letter] = origin
         origin.letters.add(letter)
+
+    def let_go(self, letter: int) -> None:
+        """A queue holds a message no longer, and perhaps only transactions are to settle what is left."""
+        origin = self.origins.get(letter)
+        if letter not in self.work.held:
+            self.gone(letter)
+        if origin is not None:
+            self.look(origin)
+
+    def look(self, origin: Origin) -> None:
+        """A message goes with the last of the transactions that settle what stands in for it."""
+        work = self.work
+        held = [(letter, number) for letter in origin.letters for number in work.held[letter][1]]
+        if held and not origin.leaving and not work.log.stopped and work.reserved.issuperset(held):
+            origin.leaving = True
+            work.model.add(work.log.batch, Event("transacted", origin.sequence, (origin.queue,)))
 
     def gone(self, letter: int) -> None:
         """No queue holds a message any more."""

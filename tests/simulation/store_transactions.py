@@ -10,7 +10,6 @@ from tests.simulation.store_model import Event, published
 from tests.storing import logged_queue
 
 if TYPE_CHECKING:
-    from tests.simulation.store_deaths import Origin
     from tests.simulation.store_work import Work
 
 SETTLES_MAX = 4
@@ -50,18 +49,12 @@ class Transaction(DurableWaiter):
             origin = work.deaths.origins.get(key)
             if message.sequence > 0:
                 model.add(batch, Event("transacted", message.sequence, (number,)))
-            elif origin is not None and self._is_leaving(origin):
-                model.add(batch, Event("transacted", origin.sequence, (origin.queue,)))
+            elif origin is not None:
+                work.deaths.look(origin)
             if message.sequence != 0:
                 log.append_transacted_settle(message, work.queues[number])
         assert log.batch == batch
         log.wait(self)
-
-    def _is_leaving(self, origin: Origin) -> bool:
-        """Whether transactions settle all that stands in for it."""
-        work = self.work
-        held = [(letter, number) for letter in origin.letters for number in work.held[letter][1]]
-        return all(each in work.reserved for each in held)
 
     def on_durable(self, batch: int) -> None:
         """Do it."""
@@ -82,3 +75,6 @@ class Transaction(DurableWaiter):
         """Do nothing, and let others settle."""
         for key, _, number in self.settled:
             self.work.reserved.discard((key, number))
+            origin = self.work.deaths.origins.get(key)
+            if origin is not None:
+                origin.leaving = False

@@ -122,9 +122,9 @@ class Work:
         queues.discard(queue)
         if not queues:
             del self.held[key]
-            self.deaths.gone(key)
         self.counts.pop((key, queue), None)
         self.reserved.discard((key, queue))
+        self.deaths.let_go(key)
 
     def topology(self) -> None:
         if self.log.failure:

@@ -141,6 +141,25 @@ def test_transactions_that_settle_all_that_stands_in_settle_the_message(batches:
     assert message.references == 0
 
 
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_transaction_settles_the_message_though_others_let_go_of_the_rest_after_it(dies: bool) -> None:
+    disk, log, deferred, message, letter = standing_in(B, C)
+    log.append_transacted_settle(letter, B)
+    other = letter_of(letter)
+    if dies:
+        log.append_death(other, [D], letter, C)
+        log.append_transacted_settle(other, D)
+    else:
+        log.append_settle(letter, C)
+    durable(log, deferred)
+    assert message.references == 1, "the queues have not settled it yet"
+    assert places(disk) == []
+    log.append_settle(letter, B)
+    if dies:
+        log.append_settle(other, D)
+    assert message.references == 0
+
+
 @pytest.mark.parametrize("last", [True, False])
 def test_what_is_let_go_of_otherwise_meanwhile_counts_once(last: bool) -> None:
     disk, log, deferred, _, letter = standing_in(B, C, D)
