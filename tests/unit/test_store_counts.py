@@ -122,6 +122,14 @@ def test_what_is_not_logged_is_not_counted(tmp_path: Path) -> None:
     log.let_go()
 
 
+def damage_third_batch(folder: Path) -> None:
+    """Its checksum is wrong; it has the latter of two counts."""
+    path = folder / "0000000001.log"
+    data = bytearray(path.read_bytes())
+    data[batch_ends(folder)[2] + 40] ^= 1
+    path.write_bytes(data)
+
+
 def test_check_says_which_counts_a_repair_loses(tmp_path: Path) -> None:
     log = small_log(tmp_path)
     first = publish(log, [Q1], b"one")
@@ -133,10 +141,7 @@ def test_check_says_which_counts_a_repair_loses(tmp_path: Path) -> None:
     publish(log, [Q1], b"three")
     log.commit()
     log.let_go()
-    path = tmp_path / "0000000001.log"
-    data = bytearray(path.read_bytes())
-    data[batch_ends(tmp_path)[2] + 40] ^= 1  # the checksum of the batch with the second count
-    path.write_bytes(data)
+    damage_third_batch(tmp_path)
     report = check(str(tmp_path), DISK)
     assert (report.loss.messages, report.loss.counts) == (0, 1)
     assert "messages with too low a delivery count, or without what was added: at least 1" in report.lines()
@@ -207,8 +212,5 @@ def test_check_says_that_a_repair_loses_what_was_added(tmp_path: Path) -> None:
     publish(log, [Q1], b"two")
     log.commit()
     log.let_go()
-    path = tmp_path / "0000000001.log"
-    data = bytearray(path.read_bytes())
-    data[batch_ends(tmp_path)[2] + 40] ^= 1  # the checksum of the batch with the annotated count
-    path.write_bytes(data)
+    damage_third_batch(tmp_path)
     assert check(str(tmp_path), DISK).loss.counts == 1

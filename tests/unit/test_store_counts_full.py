@@ -2,11 +2,29 @@
 
 from broker.store.counts import COUNT_BYTES
 from broker.store.disk_full import WAITING_BYTES_MAX, WAITING_MAX
-from tests.bad_disk import FOLDER, durable, fill_disk, log_on_bad_disk
-from tests.storing import Sink, logged_queue, open_log, publish
+from broker.store.log import Log
+from tests.bad_disk import FOLDER, BadDisk, durable, fill_disk, log_on_bad_disk
+from tests.storing import Deferred, Sink, logged_queue, open_log, publish
 
 Q1 = logged_queue(1)
 Q2 = logged_queue(2)
+
+
+def make_room(disk: BadDisk, log: Log, deferred: Deferred) -> None:
+    """The disk is full no longer."""
+    disk.capacity = 1 << 40
+    log.tick()
+    deferred.run_all()
+    assert not log.failure
+
+
+def restarted(disk: BadDisk, log: Log, deferred: Deferred) -> Sink:
+    """What is there after a restart, once all has been synced."""
+    durable(log, deferred)
+    disk.kill()
+    sink = Sink()
+    open_log(FOLDER, disk, sink)
+    return sink
 
 
 def test_while_the_disk_is_full_counts_wait_for_room() -> None:
@@ -25,14 +43,8 @@ def test_while_the_disk_is_full_counts_wait_for_room() -> None:
     log.append_settle(gone, Q2)
     durable(log, deferred)
     assert log.full
-    disk.capacity = 1 << 40
-    log.tick()
-    deferred.run_all()
-    assert not log.failure
-    durable(log, deferred)
-    disk.kill()
-    sink = Sink()
-    open_log(FOLDER, disk, sink)
+    make_room(disk, log, deferred)
+    sink = restarted(disk, log, deferred)
     assert sink.counts == {(kept.sequence, 1): 3}
     assert sink.annotations == {(kept.sequence, 1): b"three"}
 
@@ -48,10 +60,7 @@ def test_what_is_taken_back_is_in_the_log_though_the_disk_is_full() -> None:
     for count in (0, 1, 0, 1, 0):
         log.append_count(message, Q1, count)
     assert log.unsynced_bytes - before <= 2 * COUNT_BYTES, "the reserve is for settles"
-    durable(log, deferred)
-    disk.kill()
-    sink = Sink()
-    open_log(FOLDER, disk, sink)
+    sink = restarted(disk, log, deferred)
     assert sink.counts == {(message.sequence, 1): 0}
 
 
@@ -65,14 +74,8 @@ def test_of_counts_that_wait_the_last_one_is_appended_however_many_wait() -> Non
         log.append_count(message, Q1, 2, b"two")
     log.append_count(messages[0], Q1, 1, b"one")
     durable(log, deferred)
-    disk.capacity = 1 << 40
-    log.tick()
-    deferred.run_all()
-    assert not log.failure
-    durable(log, deferred)
-    disk.kill()
-    sink = Sink()
-    open_log(FOLDER, disk, sink)
+    make_room(disk, log, deferred)
+    sink = restarted(disk, log, deferred)
     assert len(sink.counts) == WAITING_MAX
     assert (sink.counts[1, 1], sink.annotations[1, 1]) == (1, b"one")
 
@@ -93,14 +96,8 @@ def test_annotations_do_not_use_up_the_reserve() -> None:
     durable(log, deferred)
     assert log.full
     assert not log.stopped
-    disk.capacity = 1 << 40
-    log.tick()
-    deferred.run_all()
-    assert not log.failure
-    durable(log, deferred)
-    disk.kill()
-    sink = Sink()
-    open_log(FOLDER, disk, sink)
+    make_room(disk, log, deferred)
+    sink = restarted(disk, log, deferred)
     assert sink.counts == {(message.sequence, 1): 0 for message in many[:99]}
     assert set(sink.annotations.values()) == {b"n" * 1000}
 
