@@ -36,11 +36,13 @@ class HeldSettlement:
     `deaths`: their own, if they are dead-lettered, and those of their dead letters in queues that are full.
     """
 
-    def __init__(self, consumer: QueueConsumer, outcome: i64, returned: i64) -> None:
+    def __init__(
+        self, consumer: QueueConsumer, outcome: i64, returned: i64, addition: Addition | None = None
+    ) -> None:
         self.consumer = consumer
         self.outcome = outcome
         self.returned = returned
-        self.addition: Addition | None = None
+        self.addition = addition
         self.tags: list[int] = []
         self.entries: list[QueueEntry] = []
         self.deaths: list[Death] = []

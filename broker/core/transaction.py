@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.admission import set_date
+from broker.core.annotating import Addition
 from broker.core.committing import release_held, settle_held
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
@@ -114,14 +115,22 @@ class Transaction(DurableWaiter):
         raise NotImplementedError
 
     def hold(
-        self, tag: i64, entry: QueueEntry, consumer: QueueConsumer, outcome: i64, returned: i64 = NACK
+        self,
+        tag: i64,
+        entry: QueueEntry,
+        consumer: QueueConsumer,
+        outcome: i64,
+        returned: i64 = NACK,
+        addition: Addition | None = None,
     ) -> None:
         """Have a delivery be settled by the commit, in one of the ways of `broker.core.held_settlement`."""
-        held = self.held(consumer, outcome, returned)
+        held = self.held(consumer, outcome, returned, addition)
         held.tags.append(tag)
         held.entries.append(entry)
 
-    def held(self, consumer: QueueConsumer, outcome: i64, returned: i64) -> HeldSettlement:
+    def held(
+        self, consumer: QueueConsumer, outcome: i64, returned: i64, addition: Addition | None = None
+    ) -> HeldSettlement:
         """Where the next delivery of `consumer` is held that is settled in this way."""
         settlements = self.settlements
         held = settlements[-1] if settlements else None
@@ -130,8 +139,9 @@ class Transaction(DurableWaiter):
             or held.consumer is not consumer
             or held.outcome != outcome
             or held.returned != returned
+            or held.addition is not addition
         ):
-            held = HeldSettlement(consumer, outcome, returned)
+            held = HeldSettlement(consumer, outcome, returned, addition)
             settlements.append(held)
         return held
 

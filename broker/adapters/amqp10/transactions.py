@@ -92,12 +92,11 @@ class Transaction10(Transaction):
         """
         target = consumer.target
         by = self._retired_by
-        if by and (by[-1] is not target or self.settlements[-1].addition is not addition):
-            self.settlements.append(HeldSettlement(consumer, outcome, returned))
-        self.hold(number, entry, consumer, outcome, returned)
+        if by and by[-1] is not target:
+            self.settlements.append(HeldSettlement(consumer, outcome, returned, addition))
+        self.hold(number, entry, consumer, outcome, returned, addition)
         if len(by) < len(self.settlements):
             by.append(target)
-            self.settlements[-1].addition = addition
 
     def settled_by_receiver(self, session: Session10, number: i64) -> None:
         """The receiver has settled a delivery that it retires: it does not have it any more."""
