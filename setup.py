@@ -57,6 +57,7 @@ HOT = [
     "protocol/amqp10/windows.py",
     "protocol/amqp10/writing.py",
     "protocol/conversion/*.py",
+    "protocol/streams/*.py",
 ]
 COLD = {"__init__.py", "sync_helper.py"}
 
