@@ -47,6 +47,7 @@ class Sink(RecoverySink):
         self.messages: list[tuple[Message, list[int], bool]] = []
         self.counts: dict[tuple[int, int], int] = {}  # by sequence and queue
         self.annotations: dict[tuple[int, int], bytes] = {}  # the same way
+        self.log: Log | None = None
         self.gone: set[int] = set()  # numbers of queues that do not exist any more
 
     def apply(self, change: dict[str, object]) -> None:
@@ -143,6 +144,9 @@ def open_log(
         reserve_bytes=reserve_bytes,
         memory_budget=memory_budget,
     )
+    log.streams.segment_bytes = segment_bytes // 2
+    if isinstance(sink, Sink):
+        sink.log = log
     return log, log.recover(sink or Sink())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
@@ -24,6 +25,109 @@ class DurableWaiter:
     def on_store_failed(self, reason: str) -> None:
         """The log has stopped; what was waited for may or may not be on disk and must not be confirmed."""
         raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamWatcher:
+    """Somebody who is to know which rows of a stream are safe."""
+
+    def rows_durable(self, behind: i64) -> None:
+        """All rows before the offset `behind` are on disk."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StreamPage:
+    """Rows of a stream that are in memory together: those with the offsets from `first` up to `behind`."""
+
+    first: i64 = 0
+    behind: i64 = 0
+
+    @property
+    def data(self) -> bytes:
+        """All of them, as they are stored (protocol.streams.chunk)."""
+        raise NotImplementedError
+
+    def message(self, offset: i64) -> Message:
+        """The message with an offset, made anew for each call."""
+        raise NotImplementedError
+
+    def time(self, offset: i64) -> i64:
+        """When it was appended, in microseconds since 1970."""
+        raise NotImplementedError
+
+    def filter_value(self, offset: i64) -> bytes:
+        """What it says of itself for consumers to choose by; empty: nothing."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class StoredStream:
+    """Messages that are kept one behind the other, each with an offset: 1 more than the one before.
+
+    Those with offsets from `first` up to `behind` are on disk and can be read. `next`: the offset of what is
+    appended next. `disk_bytes`: what all of it takes on disk. `incarnation`: no other stream has this number.
+    This base class is the stream that has nothing.
+    """
+
+    @property
+    def first(self) -> i64:
+        """The oldest offset that is kept."""
+        return 0
+
+    @property
+    def behind(self) -> i64:
+        """The offset behind the newest message on disk."""
+        return 0
+
+    @property
+    def next(self) -> i64:
+        """The offset of what is appended next."""
+        return 0
+
+    @property
+    def disk_bytes(self) -> i64:
+        """Bytes on disk."""
+        return 0
+
+    @property
+    def incarnation(self) -> int:
+        """What tells it from an earlier stream of its name."""
+        return 0
+
+    def append(self, message: Message, date: i64, filter_of: Callable[[Message], bytes]) -> None:
+        """Append `message`, into the batch that the store fills.
+
+        `date`: now, in milliseconds since 1970. `filter_of` finds what consumers choose by. The caller has
+        checked that the store accepts appends. Raises what `MessageStore.load` raises.
+        """
+        raise NotImplementedError
+
+    def at(self, offset: i64) -> StreamPage | None:
+        """The rows around an offset, or the oldest ones that are kept; None if it is not on disk yet.
+
+        Raises OSError or LogDamaged if the disk does not give them back.
+        """
+        return None
+
+    def since(self, time: i64) -> i64:
+        """The offset of the first message from a time on, in microseconds since 1970; `behind`: none yet.
+
+        Raises what `at` raises.
+        """
+        return 0
+
+    def watch(self, watcher: StreamWatcher | None) -> None:
+        """Have `watcher`, and nobody else, be told of what becomes readable."""
+
+    def trim(self, bytes_max: i64, oldest: i64) -> None:
+        """Let go of the oldest messages, in large portions: while `bytes_max` are there without them.
+
+        Also while all of a portion are older than `oldest`, in microseconds since 1970. 0: no limit.
+        """
+
+    def drop(self) -> None:
+        """Its queue has been deleted, which has been appended to the store."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -75,6 +179,13 @@ class MessageStore:
         """A large body without pieces yet. When nobody refers to it any more, its pieces are dropped."""
         return Body([])
 
+    def open_stream(self, number: i64, segment_bytes: i64) -> StoredStream:
+        """The stream of the queue with this number, found by recovery or new, in files of about that size.
+
+        Raises OSError or LogDamaged if it is not as the log says.
+        """
+        return StoredStream()
+
     def append_settle(self, message: Message, queue: Queue) -> None:
         """Append that `queue` no longer holds `message`. Ignored after a failure (it will be redelivered)."""
 
@@ -86,6 +197,14 @@ class MessageStore:
         `letter`.
         """
         self.append_message(letter, queues)
+        self.append_settle(message, queue)
+
+    def append_burial(self, message: Message, queue: Queue) -> None:
+        """Append that `queue` no longer holds `message`, which streams have from now on: both or neither.
+
+        If it turns out that this did not reach the disk, the log goes on holding `message` until it starts
+        again. The caller has checked that `failure` is empty, and that `message` is in the log.
+        """
         self.append_settle(message, queue)
 
     def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:

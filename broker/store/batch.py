@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
@@ -27,9 +27,14 @@ from broker.store.format import (
     MESSAGE,
     REMOVED,
     SETTLE,
+    STREAM,
     encode_header,
 )
 from broker.store.segment import Segment
+
+if TYPE_CHECKING:
+    from broker.store.stream import Stream
+    from broker.store.stream_files import Appended
 
 
 def encode_queues(numbers: list[int]) -> bytes:
@@ -58,6 +63,12 @@ class Batch:
         # what is settled if the rest of the batch becomes durable, and only then; and on which queue
         self.last_words: list[tuple[Message, int]] = []
         self.burials: list[Burial] = []
+        self.streams: list[Stream] = []  # that have rows for it,
+        self.stream_bytes: i64 = 0  # and about how long these are together
+        self.chunks: list[tuple[Stream, bytes]] = []  # once sealed: what they are
+        self.appended: list[tuple[Stream, Appended]] = []  # and where they have been written
+        self.dead_streams: list[Stream] = []  # that go with it,
+        self.dead_files: list[str] = []  # and files of others
         self.spoken: i64 = 0  # once sealed: length of the records before these
         self.end: i64 = 0  # once sealed: where the next one begins,
         self.header = b""
@@ -68,9 +79,17 @@ class Batch:
         room = self.segment.room - self.end
         return [self.header, self.payload, BLANK[:room]] if room > 0 else [self.header, self.payload]
 
+    def chunk_files(self) -> list[int]:
+        """The files that chunks have been written to."""
+        return [appended.segment.fd for _, appended in self.appended]
+
+    def has_new_files(self) -> bool:
+        """Whether one of them has a name that is not on disk yet."""
+        return any(not appended.segment.entry_synced for _, appended in self.appended)
+
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return self.count == 0 and not self.last_words
+        return self.count == 0 and not self.last_words and not self.streams
 
     def add_last_words(self) -> None:
         """Append what transactions settle, and what has been dead-lettered.
@@ -163,6 +182,16 @@ class Batch:
         if annotations:
             write_i32_be(writer, len(annotations))
             writer.write(annotations)
+
+    def add_stream(self, queue: i64, first: i64, behind: i64, rows: i64) -> None:
+        """Append which rows a stream has, the last `rows` of them with this batch."""
+        writer = self.writer
+        self.count += 1
+        writer.append(STREAM)
+        write_i64_be(writer, queue)
+        write_i64_be(writer, first)
+        write_i64_be(writer, behind)
+        write_i64_be(writer, rows)
 
     def add_definition(self, change: bytes) -> None:
         """Append a change of the topology, in JSON."""

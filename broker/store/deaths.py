@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.message import Message
+from broker.core.message import Message, copy_of
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -97,6 +97,15 @@ class StandIns:
         log.append_message(letter, queues)
         if not stands_in:
             self._append_removal(letter, message, queue, False)
+
+    def append_burial(self, message: Message, queue: Queue) -> None:
+        """Append that `queue` no longer holds `message`, whose letter is a row of the batch being filled.
+
+        If that fails, a letter that nobody holds stands in for it.
+        """
+        nobody = copy_of(message, b"")
+        nobody.references = 1
+        self._append_removal(nobody, message, queue, False)
 
     def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
         """Append that `queue` has `message` in the place of `replaced`, which the log has, or a stand-in."""

@@ -11,7 +11,8 @@ from broker.core.message import Message
 from broker.store.batch import Batch, Move
 from broker.store.disk import DISK_FULL
 from broker.store.files import READY
-from broker.store.format import COUNT, DELIVERED, SETTLE, Records
+from broker.store.format import COUNT, DELIVERED, SETTLE
+from broker.store.records import Records
 from broker.store.segment import Segment
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ class Room:
             self._disown(following, 0)
             log.segments.remove(following)
         log.space.batches_failed(batch.number)
+        log.streams.refuse(batch)
+        log.streams.refuse(filling)
         needs = segment.needs | following.needs
         if segment.good == 0:  # not even its first batch fitted: the reserve takes its place
             log.segments.remove(segment)
@@ -162,6 +165,8 @@ class Room:
         following.end = 0
         filling.seal(0)
         log.fill(following, BytesWriter())
+        log.filling.dead_streams = batch.dead_streams + filling.dead_streams
+        log.filling.dead_files = batch.dead_files + filling.dead_files
         self._salvage(batch, batch.first_sequence)
         self._salvage(filling, batch.first_sequence)
         log.stand_ins.take_over(burials)

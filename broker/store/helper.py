@@ -14,7 +14,7 @@ from mypy_extensions import mypyc_attr
 
 from broker.store.disk import Disk
 from broker.store.group_commit import GroupCommit
-from broker.store.sync_helper import FOLDER, NEW_FILE, PACKET_MAX
+from broker.store.sync_helper import ATTACHED_MAX, FOLDER, MORE, NEW_FILE, PACKET_MAX
 from broker.store.syncer import DiskSyncer, RunOffLoop
 
 CHORES_MAX: Final = 16  # asked for at a time: requests and answers always fit into the sockets' buffers
@@ -73,19 +73,25 @@ class HelperSyncer(DiskSyncer):
         assert self.socket is not None
         return self.socket.fileno()
 
-    def start_sync(self, fd: int, directory: bool) -> None:
-        """Ask the helper; the file is passed to it when it is another one than before."""
+    def start_sync(self, fd: int, directory: bool, others: list[int]) -> None:
+        """Ask the helper; the file is passed to it when it is another one than before, others always are."""
         flags = FOLDER if directory else 0
-        attached = array("i")
+        while len(others) > ATTACHED_MAX:
+            self._send_sync(MORE, others[:ATTACHED_MAX])
+            others = others[ATTACHED_MAX:]
+        attached = list(others)
         if fd != self.current or directory:
             flags |= NEW_FILE
             attached.append(fd)
         self.current = fd
+        self.syncing = True
+        self._send_sync(flags, attached)
+
+    def _send_sync(self, flags: int, files: list[int]) -> None:
         if self.socket is None:
             self._lost("it is gone")
             return
-        self.syncing = True
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, attached)] if attached else []
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", files))] if files else []
         try:
             self.socket.sendmsg([b"S" + bytes([flags])], ancillary)
         except OSError as error:

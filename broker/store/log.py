@@ -10,16 +10,15 @@ from mypy_extensions import i64
 from broker.core.message import NOWHERE, Address, Body, Message
 from broker.store.batch import Batch, encode_queues
 from broker.store.content import ContentReader, drop_contents
-from broker.store.counts import Counts
 from broker.store.deaths import STANDS_IN, StandIns
 from broker.store.definition_text import Describe
 from broker.store.disk import Disk
 from broker.store.disk_full import Room
 from broker.store.files import Files
+from broker.store.held import HeldMessages
 from broker.store.reading import RecoveryReport, RecoverySink
 from broker.store.recovery import recover
 from broker.store.segment import Segment
-from broker.store.segmented_commit import SegmentedCommit
 from broker.store.space import Space
 from broker.store.syncer import Syncer
 
@@ -31,7 +30,7 @@ PIECE: Final = encode_queues([]) + NOWHERE.encoded  # where a piece goes: nowher
 
 
 @final
-class Log(SegmentedCommit):
+class Log(HeldMessages):
     """A MessageStore of segment files in one folder. Call `recover` first, `close` last.
 
     `wants_commit` is called with the first append into an empty batch, so that the owner calls `commit` at
@@ -61,15 +60,11 @@ class Log(SegmentedCommit):
         super().__init__(disk, syncer, clock, describe, files)
         self.memory_budget: i64 = memory_budget
         self.reader = ContentReader(disk, files)
-        self.content_bytes: i64 = 0  # content of live messages that is in memory
-        self.settled: dict[int, list[int]] = {}  # queues that have settled a message others still hold
-        self.counts = Counts(self.segments)
         self.last_queues: list[Queue] = []
         self.last_address: Address | None = None
         self.destination = b""  # as a message record has those two
         self.full = False
         self.stand_ins = StandIns(self)
-        self.orphans: list[Message] = []  # pieces of bodies that nobody refers to any more
         self.space = Space(self)
         self.room = Room(self)
 
@@ -100,10 +95,6 @@ class Log(SegmentedCommit):
             if piece.sequence == 0:  # it came when the log accepted nothing, or its batch has failed
                 self.append_piece(piece)
 
-    def new_body(self) -> Body:
-        """A large body without pieces yet."""
-        return Body(self.orphans)
-
     def _append(self, message: Message, destination: bytes) -> None:
         batch = self.filling
         if batch.count == 0:
@@ -121,13 +112,17 @@ class Log(SegmentedCommit):
         if message.sequence > 0:
             if not self.stopped:
                 self.append_void(message, queue.number)
-            self._let_go(message, queue.number)
+            self.release(message, queue.number)
         elif message.sequence == STANDS_IN:
             self.stand_ins.settle(message, queue)
 
     def append_death(self, letter: Message, queues: list[Queue], message: Message, queue: Queue) -> None:
         """Append that `queues` hold `letter`, and `queue` no longer holds `message`: both or neither."""
         self.stand_ins.append(letter, queues, message, queue)
+
+    def append_burial(self, message: Message, queue: Queue) -> None:
+        """Append that streams have `message` instead of `queue`."""
+        self.stand_ins.append_burial(message, queue)
 
     def append_replacement(self, message: Message, replaced: Message, queue: Queue) -> None:
         """Append that `queue` has `message` in the place of `replaced`."""
@@ -141,17 +136,6 @@ class Log(SegmentedCommit):
             self._touch()
             self.filling.last_words.append((message, queue.number))
 
-    def _let_go(self, message: Message, number: i64) -> None:
-        """The queue with this number no longer holds the message."""
-        references = message.references - 1
-        message.references = references
-        if references > 0:
-            self.settled.setdefault(message.sequence, []).append(number)
-            if self.counts.first:
-                self.counts.settle(message.sequence, number)
-        else:
-            self._drop(message)
-
     def forget(self, message: Message, queue: Queue) -> None:
         """A queue that held the message was deleted; the definition change is the record of that.
 
@@ -164,7 +148,7 @@ class Log(SegmentedCommit):
         elif message.sequence != 0:
             message.references -= 1
             if message.references == 0:
-                self._drop(message)
+                self.drop(message)
 
     def append_count(self, message: Message, queue: Queue, count: i64, annotations: bytes = b"") -> None:
         """Append how often `queue` has given it out, and what was added. A full disk takes settles only."""
@@ -212,7 +196,7 @@ class Log(SegmentedCommit):
     def tick(self) -> None:
         """Try again what failed for want of room or descriptors; to be called every second or so."""
         found = len(self.orphans) > 0
-        self._drop_orphans()
+        self.drop_orphans()
         if not self.stopped:
             self._ask_for_files()
             if found and not self.in_flight:  # it takes a step itself, and may say that messages are settled
@@ -227,6 +211,10 @@ class Log(SegmentedCommit):
 
     def on_segment_begun(self) -> None:
         """There is one segment more: perhaps another one can go."""
+        self.space.changed = True
+
+    def on_segment_dead(self) -> None:
+        """Perhaps it can go."""
         self.space.changed = True
 
     def on_write_failed(self, batch: Batch, error: BaseException) -> None:
@@ -248,12 +236,13 @@ class Log(SegmentedCommit):
             if burial.message.sequence == STANDS_IN:
                 self.stand_ins.settle(burial.message, burial.queue)
             else:
-                self._let_go(burial.message, burial.queue.number)
+                self.release(burial.message, burial.queue.number)
         if self.content_bytes > self.memory_budget:  # this batch is what is needed last
             self.content_bytes -= drop_contents(segment, batch.offset, batch.end)
+        self.streams.synced(batch)
         if self.closing:
             return
-        self._drop_orphans()
+        self.drop_orphans()
         if segment is not self.filling.segment:
             self.files.retire(segment)
         self.space.step()
@@ -264,35 +253,13 @@ class Log(SegmentedCommit):
         segment = self.filling.segment
         self.files.ask(self.full or segment.end * 2 >= segment.limit)
 
-    def _drop(self, message: Message) -> None:
-        """The last queue has let go of the message."""
-        segment = self.filling.segment
-        if segment.number != message.segment:
-            segment = self.segments.holding(message)
-        segment.unlink(message)
-        if segment.live == 0:
-            self.space.changed = True
-        if message.content is not None:
-            self.content_bytes -= message.length
-        if self.settled:
-            self.settled.pop(message.sequence, None)
-        if self.counts.first:
-            self.counts.drop(message.sequence)
-
-    def _drop_orphans(self) -> None:
-        orphans = self.orphans
-        while orphans:
-            piece = orphans.pop()
-            if piece.sequence > 0:
-                piece.references = 0
-                self._drop(piece)
-
     def let_go(self) -> None:
         """Close every file and the syncer, and let the next daemon in."""
         self.stopped = True
         if not self.failure:
             self.failure = "the log is closed"
         self.syncer.close()
+        self.streams.close()
         for segment in self.segments.all():
             segment.forget_all()
             self.files.close(segment)

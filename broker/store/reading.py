@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker.store.log import Log
 
 
+NOWHERE: Final = (-1, 0)
 _NO_COUNTS: Final[dict[int, Count]] = {}
 
 
@@ -66,8 +67,9 @@ class RecoveryReport:
 class Reading:
     """The read-only half of recovery. Damage raises; `salvage.Salvage` is the one that reads on."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, cut: tuple[int, int] = NOWHERE) -> None:
         self.log = log
+        self.cut = cut  # a segment, and where its last batch begins, which is not whole
         self.segments = SegmentTable()
         self.replay = Replay(self.segments)
         self.report = RecoveryReport()
@@ -82,7 +84,10 @@ class Reading:
     def scanner(self, number: i64, identity: int) -> SegmentScanner:
         """A scanner over the segment's file, which the caller closes."""
         path = self.log.files.path(segment_name(number))
-        return SegmentScanner(self.log.disk, self.log.disk.open(path), path, number, identity)
+        scanner = SegmentScanner(self.log.disk, self.log.disk.open(path), path, number, identity)
+        if number == self.cut[0]:
+            scanner.size = self.cut[1]
+        return scanner
 
     def run(self) -> None:
         """Replay every segment. Raises LogDamaged, LogVersionUnknown, OSError."""
@@ -182,11 +187,25 @@ class Reading:
                     raise LogDamaged(scanner.path, scanner.position, f"{length} bytes had been synced")
                 return
             self.tail_segment = segment
+            if number == self.cut[0]:
+                scanner.size = self.log.disk.size(scanner.fd)
+                self.torn(scanner)
+                return
             scanner.refuse_damage()
             if not scanner.at_blank():
                 self.torn(scanner)
         finally:
             self.log.disk.close(scanner.fd)
+
+    def forget(self) -> None:
+        """Let go of what has been read: it is read once more."""
+        for segment in self.segments.all():
+            segment.forget_all()
+
+    def is_whole(self) -> bool:
+        """Whether all rows of streams are there that were appended with the last batch."""
+        streams = self.log.streams
+        return all(streams.files_of(number).is_whole(*rows) for number, *rows in self.replay.appended)
 
     def deliver(self, sink: RecoverySink) -> None:
         """Give the sink everything. What it is given can be loaded."""

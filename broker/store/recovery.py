@@ -24,7 +24,18 @@ def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
     try:
         log.syncer.attach(log.files.directory, log, log.files.lock_fd)
         reading.run()
+        log.identity = reading.identity or log.disk.new_identity()
+        tail = reading.tail_segment
+        if tail is not None and not reading.is_whole():
+            cut = (int(tail.number), int(reading.tail_at))
+            reading.forget()
+            reading = Reading(log, cut)
+            reading.run()
+        log.streams.recovered = dict(reading.replay.streams)
+        log.streams.last = {number: first for number, first, _ in reading.replay.appended}
         reading.deliver(sink)
+        log.streams.recovered = {}  # their queues have been deleted
+        log.streams.last = {}
         begin(log, reading)
     except BaseException:
         log.let_go()
@@ -34,6 +45,7 @@ def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
 
 def begin(log: Log, reading: Reading) -> None:
     """Repair the end of what was read and begin a segment of this run's own. Raises OSError."""
+    log.identity = log.identity or reading.identity or log.disk.new_identity()
     _mend(log, reading)
     _take_over(log, reading)
     reading.report.segments = log.segments.count
@@ -74,7 +86,6 @@ def _mend(log: Log, reading: Reading) -> None:
 def _take_over(log: Log, reading: Reading) -> None:
     """Take over what was read, and write the first batch: a checkpoint that leaves out what is not needed."""
     replay = reading.replay
-    log.identity = reading.identity or log.disk.new_identity()
     log.next_sequence = replay.next_sequence
     log.settled = replay.settled
     log.counts = replay.counts
@@ -93,5 +104,7 @@ def _take_over(log: Log, reading: Reading) -> None:
             log.append_void(message, queue)
     for name in dead:
         log.syncer.remove(name)
+    for name in log.streams.useless():
+        log.disk.unlink(log.files.path(name))  # now: another stream may soon have files of these names
     reading.report.removed += dead
     log.files.ask(True)

@@ -15,12 +15,12 @@ from broker.store.format import (
     COUNT,
     DEFINITION,
     DELIVERED,
-    END,
     MESSAGE,
     REMOVED,
     SETTLE,
-    Records,
+    STREAM,
 )
+from broker.store.records import END, Records
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable
 
@@ -59,6 +59,8 @@ class Replay:
         self.changes: list[bytes] = []
         self.removed: set[int] = set()
         self.closed = False
+        self.streams: dict[int, tuple[int, int]] = {}  # first and next offset of each
+        self.appended: list[tuple[int, int, int]] = []  # rows of the latest batch: stream, from, up to
         self.address_bytes = b""
         self.address = Address("", "")
         self.addresses: dict[bytes, Address] = {}
@@ -72,6 +74,7 @@ class Replay:
         records.open(scanner.data, scanner.start, scanner.end)
         self.next_sequence = max(self.next_sequence, scanner.first_sequence)
         shift = scanner.shift
+        self.appended = []
         count: i64 = 0
         while True:
             kind = records.next()
@@ -103,6 +106,10 @@ class Replay:
             self.changes = []
         elif kind == REMOVED:
             self.removed.add(records.segment)
+        elif kind == STREAM:
+            self.streams[records.queue] = (records.first, records.behind)
+            if records.rows > 0:
+                self.appended.append((records.queue, records.behind - records.rows, records.behind))
         else:
             return kind == CLOSED
         return True

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from broker.core.message import REMEMBERED
-from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE, Records
+from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE
 from broker.store.reading import Reading
+from broker.store.records import Records
 from broker.store.replay import Replay
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, SegmentTable, segment_name

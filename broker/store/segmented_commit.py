@@ -1,26 +1,18 @@
-"""Group commit into segment files: where the next batch lies, when a segment is full."""
+"""Group commit into segment files: a batch is sealed, written, and synced together with its chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from broker.core.errors import StoreFailed
-from broker.core.message import Message
 from broker.store.batch import Batch
-from broker.store.definition_text import DefinitionText, Describe
-from broker.store.disk import NO_DESCRIPTORS, Disk
-from broker.store.files import Files
-from broker.store.group_commit import GroupCommit
-from broker.store.segment import Segment, SegmentTable
-from broker.store.syncer import Syncer
-
-if TYPE_CHECKING:
-    from broker.core.queue import Queue
+from broker.store.disk import NO_DESCRIPTORS
+from broker.store.filling import Filling
+from broker.store.segment import Segment
 
 INLINE_WRITE_MAX: Final = 1024 * 1024  # a larger write would take the loop too long
 WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made larger is not kept
@@ -28,45 +20,11 @@ WRITER_KEPT_MAX: Final = 4 * 1024 * 1024  # a buffer that one huge batch made la
 _log = structlog.get_logger("amqpd.store")
 
 
-def do_nothing() -> None:
-    """The wants_commit of a log that is committed by hand."""
-
-
-class SegmentedCommit(GroupCommit):
-    """Seals the batch being filled, writes it at the end of the current segment, and has it synced.
-
-    A segment that has reached its limit is left; the next batch begins another one, with a checkpoint.
-    """
-
-    def __init__(
-        self,
-        disk: Disk,
-        syncer: Syncer,
-        clock: Callable[[], float],
-        describe: Describe,
-        files: Files,
-    ) -> None:
-        super().__init__(clock)
-        self.disk = disk
-        self.syncer = syncer
-        self.definitions = DefinitionText(describe)
-        self.wants_commit: Callable[[], None] = do_nothing
-        self.files = files
-        self.segments = SegmentTable()
-        self.damaged_segments: i64 = 0  # met since the start, when their space was to come back
-        self.identity: int = 0
-        self.next_sequence: i64 = 1
-        self.filling = Batch(0, Segment(0, 0), 0, BytesWriter())
-        self.sealed: Batch | None = None
-        self.last_needed: i64 = 0  # the segment most recently added to the filling one's `needs`
-        self.closing = False
+class SegmentedCommit(Filling):
+    """Seals the batch being filled, writes it at the end of the current segment, and has it synced."""
 
     def make_file(self, segment: Segment) -> None:
         """Give a new segment its file. Raises OSError."""
-        raise NotImplementedError
-
-    def on_segment_begun(self) -> None:
-        """There is one segment more."""
         raise NotImplementedError
 
     def on_write_failed(self, batch: Batch, error: BaseException) -> None:
@@ -80,53 +38,6 @@ class SegmentedCommit(GroupCommit):
     def let_go(self) -> None:
         """Close every file and the syncer, and let the next daemon in."""
         raise NotImplementedError
-
-    @property
-    def unsynced_bytes(self) -> i64:
-        """Bytes appended that are not on disk yet."""
-        flying = self.sealed
-        return len(self.filling.writer) + (0 if flying is None else flying.end - flying.offset)
-
-    @property
-    def bytes_on_disk(self) -> int:
-        """Bytes of all segments as far as they are written."""
-        return sum(segment.end for segment in self.segments.all())
-
-    @property
-    def segment_count(self) -> int:
-        """How many segment files there are."""
-        return self.segments.count
-
-    def append_void(self, message: Message, number: i64) -> None:
-        """Append that the queue with this number no longer holds the message, and do nothing else."""
-        batch = self.filling
-        if batch.count == 0:
-            self.wants_commit()
-        batch.add_settle(message.sequence, number)
-        if message.segment != batch.segment.number:
-            batch.segment.settles += 1
-            if message.segment != self.last_needed:
-                self.last_needed = message.segment
-                batch.segment.needs.add(message.segment)
-
-    def append_delivered(self, message: Message, queue: Queue) -> None:
-        """Append that a consumer of `queue` has seen the message: all that were seen, before `close`."""
-        if message.sequence > 0 and not self.stopped:
-            self._touch()
-            self.filling.add_delivered(message.sequence, queue.number)
-
-    def append_definition(self, change: dict[str, object]) -> None:
-        """Append a change of the durable topology. Raises TypeError if it cannot be JSON."""
-        if not self.stopped:
-            text = self.definitions.add(change)
-            self._touch()
-            self.filling.add_definition(text)
-            self.files.checkpoint_bytes += len(text)
-
-    def _touch(self) -> None:
-        """Something that is not a message is about to be appended."""
-        if self.filling.count == 0:
-            self.wants_commit()
 
     def commit(self) -> None:
         """Seal the batch being filled and send it to the disk, unless one is on its way."""
@@ -160,6 +71,11 @@ class SegmentedCommit(GroupCommit):
 
     def _write(self, batch: Batch) -> None:
         fd = batch.segment.fd
+        try:
+            self.streams.write(batch)
+        except OSError as error:
+            self.written(error)
+            return
         if len(batch.payload) > INLINE_WRITE_MAX:
             try:
                 self.syncer.write(fd, batch.parts(), batch.offset)
@@ -185,7 +101,8 @@ class SegmentedCommit(GroupCommit):
             segment = batch.segment
             segment.good = batch.end
             self.sync_started = self.clock()
-            self.syncer.start_sync(segment.fd, not segment.entry_synced)
+            is_new = not segment.entry_synced or batch.has_new_files()
+            self.syncer.start_sync(segment.fd, is_new, batch.chunk_files())
             self._describe()  # the disk takes its time
         except Exception as problem:
             self.broken(problem)
@@ -195,34 +112,10 @@ class SegmentedCommit(GroupCommit):
         self.definitions.step()
         self.files.checkpoint_bytes = max(self.files.checkpoint_bytes, self.definitions.length)
 
-    def is_empty(self) -> bool:
-        """Whether nothing has been appended to the batch being filled."""
-        return self.filling.is_empty()
-
-    def renumber(self) -> None:
-        """The batch being filled, which is empty, is now number `batch`."""
-        self.filling.number = self.batch
-
-    def fill(self, segment: Segment, writer: BytesWriter) -> None:
-        """Fill batch number `batch`; it lies at the end of `segment`."""
-        self.filling = Batch(self.batch, segment, self.next_sequence, writer)
-        self.last_needed = 0
-        if segment.end == 0:
-            self._begin_segment(segment)
-
-    def _begin_segment(self, segment: Segment) -> None:
-        definitions = self.definitions.text()
-        older = [[other.number, other.end] for other in self.segments.all() if not other.removal]
-        self.segments.add(segment)
-        self.on_segment_begun()
-        self.filling.add_checkpoint(older, definitions)
-        length: i64 = len(self.filling.writer)
-        self.files.checkpoint_bytes = length
-        segment.limit += length  # however large the topology, there is room for messages
-
     def _seal(self) -> Batch:
         batch = self.filling
         segment = batch.segment
+        self.streams.seal(batch)
         batch.seal(self.identity)
         segment.end = batch.end
         self.sealed = batch
@@ -251,10 +144,14 @@ class SegmentedCommit(GroupCommit):
         """Write and sync the batch being filled here and now, for the start and the stop. Raises OSError."""
         batch = self.filling
         segment = batch.segment
+        self.streams.seal(batch)
         batch.seal(self.identity)
         segment.end = batch.end
         if segment.fd < 0:
             self.make_file(segment)
+        self.streams.write(batch)
+        for fd in batch.chunk_files():
+            self.disk.sync(fd)
         self.disk.write(segment.fd, batch.parts(), batch.offset)
         segment.good = batch.end
         self.begin()
@@ -280,6 +177,7 @@ class SegmentedCommit(GroupCommit):
             if not self.stopped:
                 self.closing = True
                 segment = self.filling.segment
+                self.streams.seal(self.filling)
                 self.filling.add_last_words()
                 self.filling.add_closed()
                 self.commit_now()

@@ -11,7 +11,8 @@ from broker.core.message import Message
 from broker.store.batch import Move, encode_queues
 from broker.store.counts import Count
 from broker.store.disk import NO_DESCRIPTORS
-from broker.store.format import COUNT, END, MALFORMED, MESSAGE, SETTLE, Records
+from broker.store.format import COUNT, MESSAGE, SETTLE
+from broker.store.records import END, MALFORMED, Records
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment
 

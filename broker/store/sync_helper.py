@@ -7,8 +7,10 @@ fast:
 
 SOCKET and CHORES are descriptors of SOCK_SEQPACKET sockets; one request or answer is one packet. Requests:
 
-    S flags [descriptor]    fdatasync. Flag 1: the file is attached, and stays the current one; 2: fsync the
-                            folder afterwards.                                            Answer: S error
+    S flags [descriptors]   fdatasync of all files that are attached, and then of the current one. Flag 1: the
+                            last one attached is the current one from now on; 2: fsync the folder afterwards;
+                            4: not of the current one, and there is no answer: another request follows, whose
+                            answer tells of both.                                         Answer: S error
     P size name             create `name` in the folder and preallocate `size` bytes.     Answer: P error name
     G size name             give the file `name` room for `size` bytes.                   Answer: P error name
     C size name 0 new name  make `name` into `new name`, `size` bytes long and blank at its beginning.
@@ -31,6 +33,8 @@ import sys
 
 NEW_FILE = 1
 FOLDER = 2
+MORE = 4
+ATTACHED_MAX = 200  # files in one request; the kernel passes on 253
 PACKET_MAX = 4096
 BLANK = bytes(44)  # the length of a batch's header
 
@@ -113,8 +117,9 @@ def serve_chores(folder: str, folder_fd: int, chores: socket.socket, answers: so
 def serve_syncs(folder_fd: int, sock: socket.socket) -> None:
     """Sync the current file whenever asked."""
     current = -1
+    problem: OSError | None = None
+    space = socket.CMSG_SPACE(4 * (ATTACHED_MAX + 1))
     while True:
-        space = socket.CMSG_SPACE(4)
         try:
             request, ancillary, _, _ = sock.recvmsg(PACKET_MAX, space)
         except ConnectionResetError:  # the broker is gone, and had not read the latest answer
@@ -132,13 +137,19 @@ def serve_syncs(folder_fd: int, sock: socket.socket) -> None:
                 if current >= 0:
                     os.close(current)
                 current = attached.pop()
-            os.fdatasync(current)
+            for other in attached:
+                os.fdatasync(other)
+            if not flags & MORE:
+                os.fdatasync(current)
             if flags & FOLDER:
                 os.fsync(folder_fd)
         except OSError as error:
-            answer(sock, b"S", error)
-        else:
-            answer(sock, b"S", None)
+            problem = problem or error
+        for other in attached:
+            os.close(other)
+        if not flags & MORE:
+            answer(sock, b"S", problem)
+            problem = None
 
 
 def main() -> None:

@@ -34,8 +34,8 @@ class Syncer:
         """Write a large batch; answered by `written`. Raises OSError if that could not even begin."""
         raise NotImplementedError
 
-    def start_sync(self, fd: int, directory: bool) -> None:
-        """Sync the file, then the folder if asked; answered by `completed`."""
+    def start_sync(self, fd: int, directory: bool, others: list[int]) -> None:
+        """Sync other files, then the file, then the folder if asked; answered by `completed`."""
         raise NotImplementedError
 
     def prepare(self, name: str, size: int) -> None:
@@ -100,9 +100,9 @@ class DiskSyncer(Syncer):
         self.job = job
         self.run_off_loop(job.work, job.done)
 
-    def start_sync(self, fd: int, directory: bool) -> None:
+    def start_sync(self, fd: int, directory: bool, others: list[int]) -> None:
         """Sync off the loop."""
-        job = _Sync(self, fd, directory)
+        job = _Sync(self, fd, directory, others)
         self.sync_job = job
         self.run_off_loop(job.work, job.done)
 
@@ -226,14 +226,17 @@ class _Write:
 class _Sync:
     """A sync."""
 
-    def __init__(self, syncer: DiskSyncer, fd: int, directory: bool) -> None:
+    def __init__(self, syncer: DiskSyncer, fd: int, directory: bool, others: list[int]) -> None:
         self.syncer = syncer
         self.fd = fd
         self.directory = directory
+        self.others = others
 
     def work(self) -> None:
         """Sync; for the other thread."""
         disk = self.syncer.disk
+        for fd in self.others:
+            disk.sync(fd)
         disk.sync(self.fd)
         if self.directory:
             disk.sync_directory(self.syncer.directory)

@@ -12,6 +12,7 @@ from tests.simulation.store_model import (
     State,
     TopologySink,
     difference,
+    rows_of,
     time_of,
     whole,
 )
@@ -169,6 +170,7 @@ class Machine(Work):
         found = State()
         found.queues = sink.queues
         found.counts = sink.counts
+        found.streams = {number: rows_of(stream) for number, stream in sink.streams.items()}
         assert sink.annotations == {key: added(count) for key, count in sink.counts.items()}
         for message, queues, redelivered in sink.messages:
             assert redelivered == (not report.clean)
@@ -188,6 +190,7 @@ class Machine(Work):
         self.held = {}
         self.deaths.forget()
         self.uploads = []
+        self.streams = sink.streams
         self.reserved = set()
         self.waiting = {}
         for message, taken, _ in sink.messages:
@@ -225,7 +228,8 @@ STEPS: Final[tuple[tuple[float, Callable[[Machine], None]], ...]] = (
     (0.29, Machine.publish),
     (0.35, Machine.upload),
     (0.60, Machine.settle),
-    (0.68, Machine.count),
+    (0.65, Machine.count),
+    (0.71, Machine.stream),
     (0.77, lambda machine: machine.log.commit()),
     (0.79, Machine.transact),
     (0.83, lambda machine: machine.deaths.die()),

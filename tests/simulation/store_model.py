@@ -8,6 +8,8 @@ from typing import Final
 from broker.core.message import NEVER, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.store.counts import Count
 from broker.store.log import Log
+from broker.store.stream import Stream
+from protocol.streams.chunk import BODY
 from tests.storing import Sink, content_of, new_message
 
 Time = tuple[int, int, int]
@@ -33,7 +35,10 @@ def random_message(rng: random.Random, number: int) -> Message:
 
 @dataclass
 class Event:
-    """publish, settle, transacted (a settle) or count of a sequence; declare or delete of a queue."""
+    """publish, settle, transacted (a settle) or count of a sequence; declare or delete of a queue.
+
+    row (its content) or trim (to the offset `count`) of a stream, by its queue's number.
+    """
 
     kind: str
     number: int
@@ -55,17 +60,39 @@ def published(message: Message, queues: list[int], content: bytes) -> Event:
 
 
 Found = tuple[bytes, set[int], Time]
+Rows = tuple[int, list[bytes]]
+"""The first offset of a stream that is kept, and what is there from it on."""
 
 NOT_FOUND: Final[Found] = (b"", set(), NO_TIME)
 
 
+def is_stream(queue: int) -> bool:
+    """Whether the queue with this number has a stream, too."""
+    return queue % 2 == 0
+
+
+def rows_of(stream: Stream) -> Rows:
+    """What can be read from the files of a stream."""
+    files = stream.files
+    rows: list[bytes] = []
+    place = files.find(files.first)
+    while place is not None:
+        chunk = files.load(place)
+        first = place.header.first
+        rows += [chunk.value(BODY, n) for n in range(chunk.rows) if first + n >= files.first]
+        place = files.following(place)
+    assert len(rows) == files.next - files.first
+    return int(files.first), rows
+
+
 class State:
-    """What the log amounts to: messages (content, queues that hold them, time), counts, and the queues."""
+    """What the log amounts to: messages (content, queues that hold them, time), counts, queues, streams."""
 
     def __init__(self) -> None:
         self.messages: dict[int, Found] = {}  # by sequence
         self.queues: set[int] = set()
         self.counts: dict[tuple[int, int], int] = {}  # by sequence and queue
+        self.streams: dict[int, Rows] = {}  # by the queue's number
 
     def apply(self, event: Event) -> None:
         if event.kind == "publish":
@@ -77,8 +104,16 @@ class State:
                 self.counts[event.number, event.queues[0]] = event.count
         elif event.kind == "declare":
             self.queues.add(event.number)
+            if is_stream(event.number):
+                self.streams[event.number] = (0, [])
+        elif event.kind == "row":
+            self.streams[event.number][1].append(event.content)
+        elif event.kind == "trim":
+            first, rows = self.streams[event.number]
+            self.streams[event.number] = (event.count, rows[event.count - first :])
         else:
             self.queues.discard(event.number)
+            self.streams.pop(event.number, None)
             for sequence in list(self.messages):
                 self._settle(sequence, event.number)
 
@@ -96,7 +131,7 @@ class State:
         return [(s, content, sorted(queues), d) for s, (content, queues, d) in sorted(self.messages.items())]
 
     def everything(self) -> tuple[object, ...]:
-        return self.described(), self.queues, self.counts
+        return self.described(), self.queues, self.counts, self.streams
 
 
 class TopologySink(Sink):
@@ -105,6 +140,11 @@ class TopologySink(Sink):
     def __init__(self) -> None:
         super().__init__()
         self.queues: set[int] = set()
+        self.streams: dict[int, Stream] = {}
+
+    def defined(self) -> None:
+        assert self.log is not None
+        self.streams = {n: self.log.streams.open(n) for n in sorted(self.queues) if is_stream(n)}
 
     def apply(self, change: dict[str, object]) -> None:
         number = change["number"]
@@ -152,7 +192,7 @@ class Model:
         self.events = [
             (batch if batch <= durable else moved, event)
             for batch, event in self.events
-            if batch <= durable or event.kind not in ("publish", "transacted")
+            if batch <= durable or event.kind not in ("publish", "transacted", "row")
         ]
         of_messages = ("settle", "count")
         self.events = [(b, e) for b, e in self.events if not (e.kind in of_messages and e.number in gone)]
@@ -195,4 +235,9 @@ def difference(found: State, possible: list[State]) -> str:
         lost = {s: want[s] for s in want if have.get(s) != want[s]}
         extra = {s: have[s] for s in have if want.get(s) != have[s]}
         lines.append(f"or: queues {state.queues} lost {lost} extra {extra} counts {counts}")
+        lines.append(f"    streams {_shown(state)} instead of {_shown(found)}")
     return "\n".join(lines)
+
+
+def _shown(state: State) -> dict[int, tuple[int, list[bytes]]]:
+    return {number: (first, [row[:8] for row in rows]) for number, (first, rows) in state.streams.items()}

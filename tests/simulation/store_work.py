@@ -5,9 +5,11 @@ import random
 from broker.core.message import Body, Message, piece_of
 from broker.core.queue import Queue
 from broker.store.log import Log
+from broker.store.stream import Stream
+from protocol.streams.chunk import BASIC
 from tests.simulation.sim_disk import SimDisk
 from tests.simulation.store_deaths import Deaths
-from tests.simulation.store_model import Event, Model, published, random_message, whole
+from tests.simulation.store_model import Event, Model, is_stream, published, random_message, whole
 from tests.simulation.store_transactions import Transaction
 from tests.storing import added, content_of, logged_queue
 
@@ -30,6 +32,7 @@ class Work:
         self.reserved: set[tuple[int, int]] = set()  # what transactions will settle, likewise
         self.deaths = Deaths(self)
         self.uploads: list[Body] = []
+        self.streams: dict[int, Stream] = {}
         self.next_queue = 1
         self.next_message = 1
 
@@ -101,6 +104,27 @@ class Work:
             self.waiting[message.sequence, number] = count
         self.log.append_count(message, self.queues[number], count, added(count))
 
+    def stream(self) -> None:
+        """A row is appended to a stream, and seldom all streams let go of old ones."""
+        if self.log.failure or not self.streams:
+            return
+        if self.rng.random() < 0.05:
+            for number, stream in self.streams.items():
+                first = stream.files.first
+                batch = self.log.batch
+                self.log.streams.trim(stream, self.rng.choice([1, 3000]), 0)
+                if stream.files.first != first:
+                    self.model.add(batch, Event("trim", number, count=int(stream.files.first)))
+            return
+        number = self.rng.choice(sorted(self.streams))
+        stream = self.streams[number]
+        body = content_of(self.next_message, self.rng.choice([0, 20, 300, 2000]))
+        self.next_message += 1
+        batch = self.log.batch
+        offset = stream.next
+        assert stream.add(batch, BASIC, b"", b"k", b"", body) == offset
+        self.model.add(batch, Event("row", number, content=body))
+
     def make_room(self) -> None:
         """The disk is full no more, and takes the counts."""
         for (sequence, number), count in self.waiting.items():
@@ -133,6 +157,8 @@ class Work:
             number = self.next_queue
             self.next_queue += 1
             self.queues[number] = logged_queue(number)
+            if is_stream(number):
+                self.streams[number] = self.log.streams.open(number)
             self.model.add(self.log.batch, Event("declare", number))
             self.log.append_definition({"kind": "queue", "number": number})
             return
@@ -140,6 +166,8 @@ class Work:
         self.model.add(self.log.batch, Event("delete", number))
         self.log.append_definition({"kind": "queue.delete", "number": number})
         deleted = self.queues.pop(number)
+        if self.streams.pop(number, None) is not None:
+            self.log.streams.drop(number)
         for key in [key for key, (_, queues) in self.held.items() if number in queues]:
             message = self.held[key][0]
             self.let_go(key, number)

@@ -138,7 +138,7 @@ def test_the_terminal_s_and_the_service_manager_s_signals_do_not_end_it(bench: B
 def test_a_sync_that_fails_is_reported_with_its_reason(bench: Bench) -> None:
     reader, writer = os.pipe()
     bench.log.in_flight = bench.log.batch  # a pipe cannot be synced
-    bench.syncer.start_sync(writer, False)
+    bench.syncer.start_sync(writer, False, [])
     bench.await_stop()
     assert bench.log.failure == "sync failed: Invalid argument"
     os.close(reader)

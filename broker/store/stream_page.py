@@ -1,0 +1,61 @@
+"""Messages of a stream, as they are read from a chunk and written to one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from mypy_extensions import i64
+
+from broker.core.message import Address, Message
+from broker.core.ports import StreamPage
+from protocol.streams.chunk import BODY, EXCHANGE, FILTER, PROPERTIES, ROUTING_KEY, Chunk
+from protocol.streams.offsets import content_at
+
+if TYPE_CHECKING:
+    from broker.core.ports import MessageStore
+
+
+@final
+class ChunkPage(StreamPage):
+    """The rows of one chunk."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.first = chunk.header.first
+        self.behind = chunk.header.behind
+        self._address = Address("", "")
+        self._named = (b"", b"")
+
+    @property
+    def data(self) -> bytes:
+        """The chunk (StreamPage)."""
+        return bytes(self.chunk.data)
+
+    def message(self, offset: i64) -> Message:
+        """The message with an offset (StreamPage)."""
+        chunk = self.chunk
+        row = int(offset - self.first)
+        named = (chunk.value(EXCHANGE, row), chunk.value(ROUTING_KEY, row))
+        if named != self._named:  # most rows are as the one before
+            self._address = Address(named[0].decode(), named[1].decode())
+            self._named = named
+        body = chunk.value(BODY, row)
+        content = content_at(int(offset), chunk.kind(row), chunk.value(PROPERTIES, row), body)
+        return Message(self._address, content, len(body), True, 0)
+
+    def time(self, offset: i64) -> i64:
+        """When it was appended (StreamPage)."""
+        return self.chunk.time(int(offset - self.first))
+
+    def filter_value(self, offset: i64) -> bytes:
+        """What it says of itself (StreamPage)."""
+        return self.chunk.value(FILTER, int(offset - self.first))
+
+
+def whole_content(message: Message, store: MessageStore) -> bytes:
+    """The content of a message, with all pieces of a large body. Raises what load raises."""
+    content = store.load(message) if message.content is None else message.content
+    if message.body is None:
+        return content
+    pieces = message.body.pieces
+    return content + b"".join([store.load(p) if p.content is None else p.content for p in pieces])

@@ -1,0 +1,185 @@
+"""The files of one stream, as they are read: chunks are found by offset or time."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.store.disk import Disk
+from broker.store.errors import LogDamaged
+from broker.store.stream_segment import StreamSegment, parse_stream_name
+from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
+
+WINDOW: Final = 65536  # bytes that are read at once to walk over chunks
+MARK_BYTES: Final[i64] = 65536  # from one chunk that is found without walking to the next
+OPEN_MAX: Final = 8  # files of one stream that stay open for reading
+
+
+@final
+class Place:
+    """Where a chunk begins. `header` says which rows it has."""
+
+    def __init__(self, segment: StreamSegment, position: i64, header: Header) -> None:
+        self.segment = segment
+        self.position = position
+        self.header = header
+
+
+class StreamSegments:
+    """The segments of the stream with this number, in a folder that is locked by its log.
+
+    `incarnation` tells it from an earlier stream of its number. `first` is the oldest offset that is kept,
+    `next` the one that the next row gets. What has been appended is durable when the file that it was written
+    to is synced, and the folder too if the segment's `entry_synced` is not set.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        number: int,
+        incarnation: int,
+        segment_bytes: i64,
+        mark_bytes: i64 = MARK_BYTES,
+    ) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.number = number
+        self.incarnation = incarnation
+        self.segment_bytes = segment_bytes
+        self.mark_bytes = mark_bytes
+        self.segments: list[StreamSegment] = []
+        self.first: i64 = 0
+        self.next: i64 = 0
+        self.bytes: i64 = 0
+        self._open: list[StreamSegment] = []
+
+    # ---- finding
+
+    def found(self) -> list[StreamSegment]:
+        """The segments whose files are in the folder, oldest first, not read yet. Raises OSError."""
+        segments: list[StreamSegment] = []
+        for name in sorted(self.disk.names(self.directory)):
+            parsed = parse_stream_name(name)
+            if parsed is not None and parsed[0] == self.number:
+                segments.append(StreamSegment(name, parsed[1], self.mark_bytes))
+        return segments
+
+    def scan(self, segment: StreamSegment, behind: i64) -> None:
+        """Learn what is in a file up to the offset `behind`. Raises OSError, LogDamaged."""
+        fd = self.readable(segment)
+        while segment.next < behind:
+            segment.add(self.header(fd, segment.end, segment))
+        if segment.next > behind:
+            raise LogDamaged(self.path(segment), int(segment.end), f"a chunk goes beyond row {behind}")
+
+    def header(self, fd: int, position: i64, segment: StreamSegment) -> Header:
+        """The header of the chunk that is to be next in a segment. Raises OSError, LogDamaged."""
+        data = self.disk.read(fd, HEADER_BYTES, int(position))
+        try:
+            header = Header(data)
+        except ChunkDamagedError as error:
+            raise LogDamaged(self.path(segment), int(position), str(error)) from error
+        wrong = header.incarnation != self.incarnation or header.first != segment.next
+        if wrong or position + header.size > self.disk.size(fd):
+            problem = f"no chunk of this stream with row {segment.next} is here"
+            raise LogDamaged(self.path(segment), int(position), problem)
+        return header
+
+    def find(self, offset: i64) -> Place | None:
+        """The chunk with this offset, or with the oldest one that is kept if that is later; None: not yet.
+
+        Raises OSError, LogDamaged.
+        """
+        offset = max(offset, self.first)
+        if offset >= self.next:
+            return None
+        index: i64 = bisect_right(self.segments, offset, key=_first) - 1
+        segment = self.segments[index]
+        return self._walk(segment, segment.before_offset(offset), offset, 0)
+
+    def at_time(self, time: i64) -> i64:
+        """The offset of the first row from this time on, in microseconds since 1970; `next`: none yet.
+
+        Raises OSError, LogDamaged.
+        """
+        for segment in self.segments:
+            if segment.last_time >= time and segment.next > self.first:
+                place = self._walk(segment, segment.before_time(time), 0, time)
+                chunk = self.load(place)
+                row = 0
+                while chunk.time(row) < time:
+                    row += 1
+                return max(self.first, place.header.first + row)
+        return self.next
+
+    def following(self, place: Place) -> Place | None:
+        """The chunk behind one; None if there is none yet. Raises OSError, LogDamaged."""
+        return self.find(place.header.behind)
+
+    def load(self, place: Place) -> Chunk:
+        """Read a chunk. Raises OSError, LogDamaged."""
+        segment = place.segment
+        data = self.disk.read(self.readable(segment), place.header.size, int(place.position))
+        try:
+            return Chunk(data)
+        except ChunkDamagedError as error:
+            raise LogDamaged(self.path(segment), int(place.position), str(error)) from error
+
+    def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> Place:
+        """From the chunk at `position` on to the one that has `offset`, and rows from `time` on."""
+        fd = self.readable(segment)
+        window = b""
+        start = position
+        while True:
+            if position + HEADER_BYTES > start + len(window):
+                start = position
+                window = self.disk.read(fd, WINDOW, int(start))
+            try:
+                header = Header(window, int(position - start))
+            except ChunkDamagedError as error:
+                raise LogDamaged(self.path(segment), int(position), str(error)) from error
+            if header.behind > offset and header.last_time >= time:
+                return Place(segment, position, header)
+            position += header.size
+
+    def close(self) -> None:
+        """Close all files."""
+        for segment in list(self._open):
+            self.shut(segment)
+
+    # ---- files
+
+    def path(self, segment: StreamSegment) -> str:
+        """Where its file is."""
+        return os.path.join(self.directory, segment.name)
+
+    def readable(self, segment: StreamSegment) -> int:
+        """The descriptor of its file, which stays open until others are used. Raises OSError."""
+        if segment.fd < 0:
+            segment.fd = self.disk.open(self.path(segment))
+            self.opened(segment)
+        return segment.fd
+
+    def opened(self, segment: StreamSegment) -> None:
+        """Its file has been opened: another one that need not be may be closed."""
+        if len(self._open) >= OPEN_MAX:
+            for other in self._open:
+                if not other.unsynced:  # else somebody is about to sync it
+                    self.shut(other)
+                    break
+        self._open.append(segment)
+
+    def shut(self, segment: StreamSegment) -> None:
+        """Close its file, if it is open."""
+        if segment.fd >= 0:
+            self.disk.close(segment.fd)
+            segment.fd = -1
+            self._open.remove(segment)
+
+
+def _first(segment: StreamSegment) -> int:
+    return segment.first
