@@ -184,6 +184,8 @@ class Channel(IncomingChannel):
         size = entry.message.size
         if consumer.acquires:
             consumer.queue.settle(entry)
+        elif consumer.context.progress is not None:
+            consumer.context.progress.settled([entry])
         target = consumer.target
         target.credit.restore(size)
         if target.session_credit is not None:

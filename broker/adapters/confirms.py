@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from broker.core.message import KNOWN, Message
+from broker.core.message import ON_ITS_WAY, Message
 from broker.core.ports import DurableWaiter
 from protocol.amqp091 import methods
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
@@ -44,7 +44,7 @@ class Confirms(DurableWaiter):
     def add(self, message: Message) -> None:
         """One more message was published and taken (or returned, which is an answer of its own)."""
         self.published += 1
-        if message.sequence != 0 or message.marks & KNOWN:  # what was known may be on its way to the disk
+        if message.sequence != 0 or message.marks & ON_ITS_WAY:
             self._logged_batch = self.store.batch
         if not self._owes:
             self._owes = True

@@ -28,12 +28,14 @@ from broker.core.consumer_arguments import (
 )
 from broker.core.consumer_combinations import check_together
 from broker.core.credit import Credit
-from broker.core.errors import NotAllowed
+from broker.core.errors import NotAllowed, PreconditionFailed, Unsupported
+from broker.core.extent import Extent
 from broker.core.lease import Lease, lease_milliseconds
 from broker.core.queue import Queue
 from broker.core.queue_kinds import is_non_destructive
 from broker.core.selector.argument import selector_argument
 from broker.core.selector.selector import Selector
+from broker.core.stream_arguments import stream_extent
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -123,12 +125,26 @@ def _consumer(
     consumer = QueueConsumer(
         target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack, sieve
     )
-    if browse:
+    if queue.stream is not None:
+        consumer.extent = _stream_extent(channel, queue, frame, arguments)
+    elif browse:
         consumer.extent = extent_argument(arguments)
     consumer.candidate = arguments.get(EXCLUSIVE_CONSUMER) is True
     if not frame.no_ack and not browse:
         consumer.lease = lease_of(channel, queue, arguments.get(CONSUMER_TIMEOUT))
     return consumer
+
+
+def _stream_extent(
+    channel: Channel, queue: Queue, frame: commands.Basic.Consume, arguments: dict[str, object]
+) -> Extent:
+    """What the consumer sees of a stream, from which it gets no more than it acknowledges."""
+    where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if frame.no_ack:
+        raise Unsupported(f"{where} is a stream: its consumers have to acknowledge what they get")
+    if channel.prefetch_count == 0 and (channel.window is None or channel.window.count_max == 0):
+        raise PreconditionFailed(f"consumer prefetch count is not set for {where}, which is a stream")
+    return stream_extent(arguments, where, channel.virtual_host.schedule.date())
 
 
 def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:

@@ -23,6 +23,7 @@ from broker.core.outcome import RELEASED
 from broker.core.queue import Queue
 from broker.core.queue_kinds import is_non_destructive
 from broker.core.schedule import Alarm
+from broker.core.stream_list import refuse_stream
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 
@@ -33,8 +34,12 @@ BEHIND_BYTES_MAX: Final = 1048576  # of frames behind a get that waits: with mor
 
 
 def get(channel: Channel, frame: commands.Basic.Get) -> None:
-    """basic.get. Raises what `readable` and `get_one` raise, and PreconditionFailed: it is too long."""
+    """basic.get.
+
+    Raises what `readable` and `get_one` raise, PreconditionFailed: it is too long, Unsupported: of a stream.
+    """
     queue = readable(channel, frame.queue)
+    refuse_stream(queue, "read with basic.get")
     consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
     entry = get_one(queue, consumer)
     if entry is None:

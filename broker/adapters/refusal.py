@@ -8,6 +8,7 @@ from protocol.errors import (
     INTERNAL_ERROR,
     NOT_ALLOWED,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     RESOURCE_LOCKED,
 )
@@ -21,6 +22,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.QueueStopped: PRECONDITION_FAILED,
     errors.AccessRefused: ACCESS_REFUSED,
     errors.NotAllowed: NOT_ALLOWED,
+    errors.Unsupported: NOT_IMPLEMENTED,
     errors.ExchangeReplaced: PRECONDITION_FAILED,
     # a soft error: the connection's consumers go on while publishes are refused
     errors.StoreFailed: PRECONDITION_FAILED,

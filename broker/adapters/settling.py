@@ -76,6 +76,8 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
         for consumer, entries in runs:
             if consumer.acquires:
                 discard_all(consumer.queue, entries, consumer)
+            elif consumer.context.progress is not None:
+                consumer.context.progress.settled(entries)
             restore(entries, consumer)
 
 

@@ -16,6 +16,7 @@ from broker.core.policy import Policy
 from broker.core.policy_keys import WITHOUT_EFFECT, type_of
 from broker.core.queue import Queue
 from broker.core.stopping import stopped
+from broker.core.streaming import QueueStream
 from broker.core.vhost import VirtualHost
 
 Shown = dict[str, Any]
@@ -76,11 +77,24 @@ def _feature_fields(queue: Queue) -> Shown:
     volatile = queue.volatile
     if volatile is not None:
         fields["lost_at_restart"] = {"messages": int(volatile.lost), "estimated": volatile.estimated}
+    if queue.stream is not None:
+        fields["stream"] = shown_stream(queue.stream)
     memory = queue.memory
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)
         fields["remembered"] = {"message_ids": len(memory.ids), "producers": len(memory.producers)}
     return fields
+
+
+def shown_stream(stream: QueueStream) -> dict[str, int]:
+    """What a stream has: offsets from `first` up to `next`, exclusively, can be read."""
+    stored = stream.stored
+    return {
+        "incarnation": int(stored.incarnation),
+        "first": int(stored.first),
+        "next": int(stored.behind),
+        "bytes": int(stored.disk_bytes),
+    }
 
 
 def shown_exchange(exchange: Exchange, vhost: str) -> Shown:

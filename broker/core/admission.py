@@ -35,7 +35,7 @@ def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
     for queue in queues:
         if queue.rules is not None:
             limited = limited or queue.rules.ttl >= 0
-        elif message.expiration >= 0:
+        elif message.expiration >= 0 and queue.stream is None:
             queue.rules = Rules(queue, topology)
     if limited and message.date == 0 and message.persistent:
         message.date = topology.schedule.date()

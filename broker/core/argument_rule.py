@@ -14,7 +14,8 @@ Arguments = dict[str, object]
 ANY_SIZE: Final = 2**63 - 1
 SHOWN_MAX: Final = 80  # characters of a list or table in a refusal, of which clients see 255
 MILLISECONDS_MAX: Final = 315_360_000_000  # ten years
-_AGE_UNITS: Final = "YMDhms"
+_AGE_SECONDS: Final = {"Y": 31_536_000, "M": 2_592_000, "D": 86_400, "h": 3600, "m": 60, "s": 1}
+_AGE_UNITS: Final = "".join(_AGE_SECONDS)
 
 
 @final
@@ -46,7 +47,7 @@ class ArgumentRule:
         if self.kind == "names":
             return "" if _are_names(value, self.high) else f"a list of at most {self.high} names"
         if self.kind == "age":
-            return "" if _is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
+            return "" if is_age(value) else f"a string of digits and a unit out of {_AGE_UNITS}"
         if not isinstance(value, str):
             return "a string"
         if self.kind == "short" and not is_short(value):
@@ -80,11 +81,17 @@ def _are_names(value: object, most: int) -> bool:
     return all(isinstance(name, str) and name for name in value)
 
 
-def _is_age(value: object) -> bool:
+def is_age(value: object) -> bool:
+    """Whether it is a time as `12h`: digits, and one of the units Y, M, D, h, m, s."""
     if not isinstance(value, str) or len(value) < 2:
         return False
     digits = value[:-1]
     return digits.isascii() and digits.isdigit() and value[-1] in _AGE_UNITS
+
+
+def age_milliseconds(age: str) -> int:
+    """How long an age is, which has been checked; years have 365 days, months 30. [RabbitMQ x-max-age]"""
+    return min(int(age[:-1]) * _AGE_SECONDS[age[-1]] * 1000, ANY_SIZE)
 
 
 def invalid(name: str, owner: str, value: object, why: str) -> PreconditionFailed:

@@ -2,7 +2,7 @@
 
 Refusals begin with RabbitMQ's words and name the argument and the value. RabbitMQ's arguments that have no
 effect here (README.md has the list) are checked, kept and shown all the same; arguments that RabbitMQ does
-not know are kept as they are. A stream is refused: who asks for one must not get a queue that forgets.
+not know are kept as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from broker.core.discipline_arguments import (
 )
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
-from broker.core.queue_kinds import NON_DESTRUCTIVE, check_kind, is_non_destructive, kind_rules
+from broker.core.queue_kinds import (
+    NON_DESTRUCTIVE,
+    QUEUE_TYPE,
+    STREAM,
+    check_kind,
+    is_non_destructive,
+    is_stream,
+    kind_rules,
+)
 from broker.core.retry_arguments import check_retry, retry_rules
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
@@ -30,6 +38,8 @@ MESSAGE_TTL: Final = "x-message-ttl"
 MAX_LENGTH: Final = "x-max-length"
 MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
 OVERFLOW: Final = "x-overflow"
+MAX_AGE: Final = "x-max-age"
+SEGMENT_BYTES: Final = "x-stream-max-segment-size-bytes"
 DELAYED_TYPE: Final = "x-delayed-type"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
@@ -37,7 +47,6 @@ DEAD_LETTER_REASONS: Final = "x-dead-letter-reasons"
 MAXLEN: Final = "maxlen"
 DEATHS: Final[tuple[str, ...]] = ("rejected", "expired", MAXLEN, "delivery_limit")
 REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
-QUEUE_TYPE: Final = "x-queue-type"
 DEFAULT_QUEUE_TYPE: Final = "classic"
 QUORUM: Final = "quorum"
 DELIVERY_LIMIT: Final = "x-delivery-limit"
@@ -87,7 +96,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         GET_WAIT: ArgumentRule("int", 0, MILLISECONDS_MAX),
         DISPATCH: ArgumentRule("str", choices=("round-robin", STRICT)),
         EXCLUSIVE_TAKEOVER: ArgumentRule("str", choices=("immediate", DRAIN)),
-        QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM)),
+        QUEUE_TYPE: ArgumentRule("str", choices=(DEFAULT_QUEUE_TYPE, QUORUM, STREAM)),
         "x-queue-mode": ArgumentRule("str", choices=("default", "lazy")),
         "x-queue-version": ArgumentRule("int", 1, 2),
         "x-queue-master-locator": ArgumentRule("str"),
@@ -97,8 +106,8 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         DELIVERY_LIMIT: ArgumentRule("int", -1, ANY_SIZE),
         **retry_rules(),
         "x-member-placement-tag": ArgumentRule("name"),
-        "x-max-age": ArgumentRule("age"),
-        "x-stream-max-segment-size-bytes": ArgumentRule("int", 1, ANY_SIZE),
+        MAX_AGE: ArgumentRule("age"),
+        SEGMENT_BYTES: ArgumentRule("int", 1, ANY_SIZE),
         "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
         "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
         VOLATILE: ArgumentRule("bool"),
@@ -110,6 +119,16 @@ def _queue_rules() -> dict[str, ArgumentRule]:
 
 
 QUEUE_RULES: Final = _queue_rules()
+STREAM_ARGUMENTS: Final = (
+    QUEUE_TYPE,
+    MAX_AGE,
+    MAX_LENGTH_BYTES,
+    SEGMENT_BYTES,
+    "x-stream-filter-size-bytes",
+    "x-initial-cluster-size",
+    "x-queue-leader-locator",
+    "x-queue-version",
+)
 
 
 def queue_argument_objection(name: str, value: object) -> str:
@@ -136,6 +155,7 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
         raise invalid(
             DEAD_LETTER_REASONS, queue, reasons, f"does not go with {OVERFLOW}, {REJECT_PUBLISH_DLX}"
         )
+    _check_stream(arguments, queue)
     check_kind(arguments, queue)
     check_discipline(arguments, queue)
     check_retry(arguments, queue)
@@ -160,6 +180,15 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
         raise invalid(VOLATILE, queue, True, f"does not go with {QUEUE_TYPE}, {QUORUM}")
     if DEDUP_LIMIT in arguments and DEDUP_WINDOW not in arguments:
         raise invalid(DEDUP_LIMIT, queue, arguments[DEDUP_LIMIT], f"needs {DEDUP_WINDOW}")
+
+
+def _check_stream(arguments: Arguments, queue: str) -> None:
+    """What a stream keeps it keeps for everybody, so that most of what queues can be told means nothing."""
+    if not is_stream(arguments):
+        return
+    for name in arguments:
+        if name in QUEUE_RULES and name not in STREAM_ARGUMENTS:
+            raise invalid(name, queue, arguments[name], f"does not go with {QUEUE_TYPE} '{STREAM}'")
 
 
 def check_exchange_arguments(arguments: Arguments, exchange: str) -> None:
@@ -210,12 +239,12 @@ def is_quorum(arguments: Arguments) -> bool:
 
 
 def check_quorum(arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str) -> None:
-    """Refuse a quorum queue that would not outlive its connection, its consumers or the broker.
+    """Refuse a quorum queue, or a stream, that would not outlive its connection, its consumers or the broker.
 
     Raises:
         PreconditionFailed: the property that it cannot have.
     """
-    if is_quorum(arguments):
+    if is_quorum(arguments) or is_stream(arguments):
         for wrong, name in (
             (auto_delete, "auto-delete"),
             (exclusive, "exclusive-owner"),

@@ -29,6 +29,7 @@ from broker.core.entry import QueueEntry
 from broker.core.errors import AccessRefused
 from broker.core.exclusive import Election
 from broker.core.notifying import notify_consumer, pass_baton
+from broker.core.stream_extent import stream_context
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -43,7 +44,9 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
     if everyone and not consumer.getting and (consumer.exclusive or next(iter(everyone)).exclusive):
         raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
-        if consumer.extent is None:
+        if queue.stream is not None:
+            consumer.context = stream_context(queue, consumer)
+        elif consumer.extent is None:
             consumer.context = browsing(queue, consumer.filter)
         else:
             consumer.context = consumer.extent.context(queue, consumer.filter)
@@ -100,6 +103,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
             if queue.manager.gate is not None and not consumer.getting:
                 queue.manager.gate.detached()
         else:
+            if consumer.context.progress is not None:
+                consumer.context.progress.end()
             browsers.end(queue, consumer.context)
         if queue.rules is not None:
             queue.rules.touch()

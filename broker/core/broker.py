@@ -23,6 +23,7 @@ from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import ReceiptWriter, bare_receipt
 from broker.core.replacing import drop_outdated
 from broker.core.schedule import Schedule
+from broker.core.streaming import open_stream
 from broker.core.topology import nobody_told
 from broker.core.vhost import VirtualHost
 from broker.core.vhost_changes import (
@@ -215,6 +216,16 @@ class Broker:
         """Have the policies hold for everything before anybody is served."""
         for vhost in self.vhosts.values():
             vhost.policies.apply_now()
+
+    def open_streams(self) -> None:
+        """The log has brought back all definitions, once: streams can say what they have.
+
+        Raises OSError, LogDamaged.
+        """
+        for queue in self._numbers.queues.values():
+            topology = queue.topology
+            if topology is not None:
+                open_stream(queue, topology)
 
     def count_lost(self) -> None:
         """The log has brought back all definitions, once: what volatile queues had is lost."""

@@ -36,6 +36,7 @@ class Browsers:
         if len(there) == 1 and not cursor.last.stood_on:
             del self.standing[before]
             before.stood_on = False
+            before.let_go()
             self.standing[cursor.last] = there
             cursor.last.stood_on = True
         else:
@@ -83,6 +84,7 @@ class Browsers:
         if not there:
             del self.standing[entry]
             entry.stood_on = False
+            entry.let_go()
 
     def share(self, queue: Queue, cursor: QueueContext) -> i64:
         """How many messages the owner of `cursor` may be shown in its turn, while the queue has consumers.

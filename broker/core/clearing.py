@@ -34,6 +34,9 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
         schedule.cancel(queue.memory)
     if queue.manager.gate is not None:
         queue.manager.gate.stop()
+    if queue.stream is not None:
+        queue.stream.drop()
+        queue.stream = None
 
 
 def dispose(queue: Queue, schedule: Schedule) -> None:

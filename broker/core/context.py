@@ -14,6 +14,7 @@ from broker.core.entry_list import QueueEntryList
 if TYPE_CHECKING:
     from broker.core.browsers import Browsers
     from broker.core.index import Row
+    from broker.core.stream_progress import StreamProgress
 
 SCAN_BUDGET: Final = 5000  # what one look may cost, in entries passed: a few hundred microseconds
 FILTER_COST: Final[i64] = 10  # of asking a filter about an entry, in the same unit
@@ -40,6 +41,7 @@ class QueueContext:
     `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
     `row`: of an index, which it walks over instead of the queue, if any.
     `browsers`: has to know where it stands; None unless a browser's cursor.
+    `progress`: what has been done with what it has shown of a stream, if that is to remember it.
     `effort`: what look-ups have cost since somebody set it to 0, as if each entry passed cost 1.
     """
 
@@ -54,6 +56,7 @@ class QueueContext:
         self.effort: i64 = 0
         self.browsers: Browsers | None = None
         self.row: Row | None = None
+        self.progress: StreamProgress | None = None
 
     @property
     def is_left(self) -> bool:
@@ -96,6 +99,8 @@ class QueueContext:
 
     def passed(self, entry: QueueEntry) -> None:
         """`entry`, the result of the latest look-up, is being delivered."""
+        if self.progress is not None:
+            self.progress.delivered(entry)
         if self.behind and self.behind[0] is entry:
             heappop(self.behind)
         else:

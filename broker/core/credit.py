@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64
 
 from broker.core.suspending import update_together
+from broker.core.waiting import stop_waiting
 
 if TYPE_CHECKING:
     from broker.core.consumer_target import ConsumerTarget
@@ -80,7 +81,8 @@ class Credit:
         self.update_targets()
         for target in list(self.targets):
             for consumer in list(target.consumers):
-                consumer.queue.credit_changed(consumer)
+                if consumer.queue.waiting:
+                    stop_waiting(consumer.queue, consumer)
 
     def update_targets(self) -> None:
         """Recompute whether the window's targets want work."""

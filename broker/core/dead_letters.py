@@ -9,6 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.allowance import LETTER
 from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
+from broker.core.errors import StoreFailed
 from broker.core.letter import Notice
 from broker.core.message import Address, Message
 from broker.core.passage import Passage
@@ -150,11 +151,19 @@ class DeadLetters:
         """
         store = self._topology.store
         logged = passage.logged
+        rows = bool(passage.streams)
+        if rows and store.failure:
+            raise StoreFailed(store.refusal)  # the log goes on holding it
         if logged and held is not None:
             store.append_death(passage.message, logged, held, holder)
             held = None
         elif logged and not store.failure:
             store.append_message(passage.message, logged)
+        if rows:
+            passage.append_rows()
+            if held is not None:
+                store.append_burial(held, holder)
+                held = None
         passage.append_identity(self._topology)
         for death in passage.deaths:
             death.held = held

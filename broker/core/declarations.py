@@ -15,7 +15,7 @@ from broker.core.equivalence import (
     assert_same_field,
     assert_same_queue_arguments,
 )
-from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, ResourceLocked
+from broker.core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed, locked
 from broker.core.exchange import Exchange
 from broker.core.exchange_kinds import check_kind, new_exchange
 from broker.core.letter import LetterWriter, bare_letter
@@ -27,6 +27,7 @@ from broker.core.queue import Queue
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.rules import touch
 from broker.core.schedule import Schedule
+from broker.core.streaming import open_stream
 from broker.core.topology import Topology, nobody_told
 from broker.core.view import Views
 
@@ -154,7 +155,7 @@ class Declarations(Topology):
             arguments = typed(arguments, self.default_queue_type, found.arguments if found else None)
         if found is not None:
             if found.exclusive_owner is not exclusive_owner:
-                raise self._locked(name)
+                raise locked(self._queue_text(name))
             assert_same_field("durable", found.durable, durable, where)
             assert_same_field("auto_delete", found.auto_delete, auto_delete, where)
             assert_same_queue_arguments(found.arguments, arguments, where)
@@ -171,6 +172,7 @@ class Declarations(Topology):
             self.store.require()
         number = self.numbers.take() if durable else 0
         queue = self.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
+        open_stream(queue, self)
         if durable:
             self.store.append_definition(queue_change(self.name, queue))
         return queue
@@ -234,6 +236,7 @@ class Declarations(Topology):
         Raises:
             NotFound: there is none of this name.
             ResourceLocked: it is exclusive to another.
+            Unsupported: it is a stream.
         """
         return purge(self.queue(name, owner), self.schedule)
 
@@ -255,7 +258,7 @@ class Declarations(Topology):
             ResourceLocked: it is.
         """
         if queue.exclusive_owner is not None and queue.exclusive_owner is not owner:
-            raise self._locked(queue.name)
+            raise locked(self._queue_text(queue.name))
 
     def delete_exchanges(self, exchanges: list[Exchange]) -> None:
         """Delete exchanges, and those whose last binding goes with them if they are auto-delete."""
@@ -272,8 +275,8 @@ class Declarations(Topology):
         if self.queues.get(queue.name) is queue:
             self._delete_queue(queue)
 
-    def note_volatile(self, queue: Queue) -> None:
-        """A definition says how many messages it has (Topology)."""
+    def note_queue(self, queue: Queue) -> None:
+        """Its definition says so (Topology)."""
         self.store.append_definition(queue_change(self.name, queue))
 
     def _delete_queue(self, queue: Queue) -> None:
@@ -285,13 +288,6 @@ class Declarations(Topology):
         if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))
         self.delete_exchanges(self.remove_queue(queue))
-
-    def _locked(self, queue: str) -> ResourceLocked:
-        return ResourceLocked(
-            f"cannot obtain exclusive access to locked {self._queue_text(queue)}. It could be originally "
-            "declared on another connection or the exclusive property value does not match that of the "
-            "original declaration."
-        )
 
     def _queue_text(self, name: str) -> str:
         return f"queue '{name}' in vhost '{self.name}'"

@@ -16,6 +16,8 @@ from broker.core.field_values import decode_table, encode_table
 from broker.core.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.queue import Queue
 from broker.core.stopping import set_stopped, stopped
+from broker.core.stream_list import StreamEntryList
+from broker.core.stream_progress import OFFSETS
 from broker.core.topology import Topology
 from broker.core.volatile import LOST
 
@@ -41,6 +43,8 @@ def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
         change["stopped"] = stopped(queue)
     if queue.volatile is not None:
         change[LOST] = queue.volatile.described(stopping)
+    if queue.stream is not None and queue.stream.offsets.kept:
+        change[OFFSETS] = dict(queue.stream.offsets.kept)
     return change
 
 
@@ -155,6 +159,8 @@ def _apply_queue(topology: Topology, change: Change) -> None:
     set_stopped(queue, texts_of(change, "stopped"))
     if queue.volatile is not None:
         queue.volatile.restore(change.get(LOST))
+    if isinstance(queue.entries, StreamEntryList):
+        queue.entries.offsets_found = change.get(OFFSETS)
 
 
 def _apply_exchange(topology: Topology, change: Change) -> None:

@@ -127,7 +127,13 @@ class QueueDelays(DelayedMessages):
 
 
 def delay(queue: Queue, topology: Topology, message: Message) -> None:
-    """Have `queue` hold a message, which was appended for it if need be, until its date."""
+    """Have `queue` hold a message, which was appended for it if need be, until its date.
+
+    A stream has it at once: what has been appended there is there for good.
+    """
+    if queue.stream is not None:
+        queue.enqueue(message)
+        return
     delays_of(queue, topology).add(message)
 
 

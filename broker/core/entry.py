@@ -70,6 +70,9 @@ class QueueEntry:
         """Whether `consumer` has acquired it, and its queue, which is that one's, has not taken it back."""
         return self.state == ACQUIRED and self.owner is consumer and not consumer.queue.deleted
 
+    def let_go(self) -> None:
+        """The cursor of a browser that has stood on it stands there no longer."""
+
     def precedes(self, other: QueueEntry) -> bool:
         """Whether its place in their queue is before that of `other`."""
         return self.order < other.order

@@ -8,10 +8,10 @@ from broker.core.arguments import (
     DEFAULT_QUEUE_TYPE,
     DELAYED_TYPE,
     QUEUE_RULES,
-    QUEUE_TYPE,
 )
 from broker.core.errors import Inequivalent
 from broker.core.field_values import show, type_name
+from broker.core.queue_kinds import QUEUE_TYPE
 
 
 def assert_same_field(name: str, current: object, received: object, owner: str) -> None:

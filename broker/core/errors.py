@@ -41,9 +41,21 @@ class QueueStopped(BrokerError):  # noqa: N818
     """What was asked for is switched off for the queue."""
 
 
+class Unsupported(BrokerError):  # noqa: N818
+    """What was asked for is nothing that an object of this kind can do."""
+
+
 class NotAllowed(BrokerError):  # noqa: N818
     """The request breaks a rule of the connection."""
 
 
 class StoreFailed(BrokerError):  # noqa: N818
     """The log has stopped accepting appends; nothing that was confirmed is lost."""
+
+
+def locked(queue: str) -> ResourceLocked:
+    """The refusal of what somebody else owns; `queue` is its description, `queue 'q' in vhost '/'`."""
+    return ResourceLocked(
+        f"cannot obtain exclusive access to locked {queue}. It could be originally declared on another "
+        "connection or the exclusive property value does not match that of the original declaration."
+    )

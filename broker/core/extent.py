@@ -28,7 +28,6 @@ NO_TIME: Final[i64] = -1
 ACQUIRED_MAX: Final[i64] = 10 * SCAN_BUDGET  # entries to look at for the last one that nobody has
 
 
-@final
 class Extent:
     """Where a browser begins, counted among what is ready, and whether it ends.
 

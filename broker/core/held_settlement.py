@@ -81,7 +81,7 @@ class HeldSettlement:
             passage = death.passage
             if passage is None:
                 continue
-            if store.failure and passage.logged:
+            if store.failure and (passage.logged or passage.streams):
                 raise PreconditionFailed(store.refusal)
             passage.reserve()
             waiting += passage.deaths
@@ -107,6 +107,9 @@ class HeldSettlement:
     def put(self, store: MessageStore) -> None:
         """Have entries leave that are not just settled, and put their dead letters where they go."""
         queue = self.consumer.queue
+        progress = self.consumer.context.progress
+        if progress is not None:
+            progress.settled(self.entries)
         for entry in self.valid():
             drop(queue, entry)
             if self.outcome == DISCARD and not self.deaths:

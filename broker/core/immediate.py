@@ -32,6 +32,9 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
     The check and the removal are one synchronous step that no other delivery can enter, so the race of
     the original between them cannot happen: no immediate entry is AVAILABLE when this returns.
     """
+    if queue.stream is not None:  # it has been appended, and everybody gets it when it is on disk
+        queue.enqueue(message)
+        return True
     latest = queue.entries.latest
     if latest is not None and latest.holds(message):  # what it would replace is not to go for nothing
         if queue.logged and message.sequence != 0:

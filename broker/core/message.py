@@ -16,6 +16,8 @@ TELLS_CONSUMED: Final = 8  # and of its being consumed from them (`receipts.py`)
 DELAYED: Final = 32  # the queues that it goes to hold it until its date (`delaying.py`)
 NOT_DELAYED: Final = 255 - DELAYED
 KNOWN: Final = 16  # a queue has had it before; the log does not keep this
+IN_STREAM: Final = 64  # a stream has it, as a row of the batch that was filled; nor does it keep this
+ON_ITS_WAY: Final = KNOWN | IN_STREAM  # something of it may be on its way to the disk
 
 
 @final

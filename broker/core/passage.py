@@ -47,6 +47,11 @@ class Passage:
         logged += [keeper.queue for keeper in self.keepers if keeper.queue.logged]
         return logged
 
+    @property
+    def streams(self) -> list[Queue]:
+        """The queues that keep it in a stream, persistent or not."""
+        return [queue for queue in self.queues if queue.stream is not None]
+
     def identify(self, topology: Topology) -> None:
         """Leave out queues that have had the message.
 
@@ -77,8 +82,15 @@ class Passage:
         logged = self.logged
         if logged:
             topology.store.append_message(self.message, logged)
+        self.append_rows()
         self.append_identity(topology)
-        return bool(logged)
+        return bool(logged or self.streams)
+
+    def append_rows(self) -> None:
+        """Append the message to streams. The log accepts appends."""
+        for queue in self.queues:
+            if queue.stream is not None:
+                queue.stream.append(self.message)
 
     def append_identity(self, topology: Topology) -> None:
         """Append, next to the message, that its queues have had it."""

@@ -16,6 +16,7 @@ from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policy import OPERATOR_POLICY, POLICY, Policy
 from broker.core.policy_keys import type_of
 from broker.core.queue import Queue
+from broker.core.queue_kinds import is_stream
 from broker.core.retry import apply_retry
 from broker.core.rules import apply_rules
 from broker.core.schedule import Alarm
@@ -111,6 +112,11 @@ class Policies:
             )
         queue.effect = effect
         queue.effective = queue.arguments if effect is NO_EFFECT else effect.on_queue(queue.arguments)
+        if is_stream(queue.arguments):  # nothing else than what is kept of it can be told
+            queue.topology = self._topology
+            if queue.stream is not None:
+                queue.stream.apply(queue.effective)
+            return
         set_limit(queue)
         apply_retry(queue, self._topology)
         apply_rules(queue, self._topology)

@@ -11,10 +11,10 @@ from typing import Final
 from broker.core.arguments import (
     ALTERNATE_EXCHANGE,
     DEFAULT_QUEUE_TYPE,
-    QUEUE_TYPE,
     QUORUM,
     queue_argument_objection,
 )
+from broker.core.queue_kinds import QUEUE_TYPE
 
 STREAM: Final = "stream"
 
@@ -26,7 +26,6 @@ WITHOUT_EFFECT: Final = frozenset(
     {
         "dead-letter-strategy",
         "initial-cluster-size",
-        "max-age",
         "max-in-memory-bytes",
         "max-in-memory-length",
         "queue-leader-locator",
@@ -34,12 +33,11 @@ WITHOUT_EFFECT: Final = frozenset(
         "queue-mode",
         "queue-version",
         "stream-filter-size-bytes",
-        "stream-max-segment-size-bytes",
     }
 )
 """What a policy can set on queues to no effect: it is checked, kept and shown.
 
-Replicas, memory and streams are not a queue's own matter here."""
+Replicas and memory are not a queue's own matter here, and filters of streams do not err."""
 
 QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "consumer-timeout",
@@ -60,6 +58,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "exclusive-takeover",
     "expires",
     "get-wait",
+    "max-age",
     "max-length",
     "max-length-bytes",
     "message-ttl",
@@ -68,6 +67,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "retry-max",
     "retry-min",
     "retry-multiplier",
+    "stream-max-segment-size-bytes",
 }
 """What a policy can set on queues."""
 

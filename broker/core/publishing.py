@@ -194,6 +194,8 @@ class Publishing(Declarations):
         for queue in passage.queues:
             if queue.rules is not None and queue.rules.refuses(message) and not queue.rules.passes_on:
                 return False
+            if queue.stream is not None and self.store.failure:
+                return False
         if not passage.queues:
             self.counters.unroutable += 1
         passage.identify_again(self)
@@ -235,12 +237,16 @@ class Publishing(Declarations):
         logged = passage.logged
         if logged:
             self._append(passage.message, logged)
+        if passage.streams:
+            self.store.require()
+            passage.append_rows()
         passage.append_identity(self)
 
     def refusal(self, message: Message, queues: list[Queue], immediate: bool) -> str:
         """Why a message that was published to these queues would not be kept; "" if it would."""
         for queue in queues:
-            if message.persistent and queue.logged and self.store.failure:
+            kept = (message.persistent and queue.logged) or queue.stream is not None
+            if kept and self.store.failure:
                 return self.store.refusal
             if queue.rules is not None and not immediate and queue.rules.refuses(message):
                 return f"queue '{queue.name}' in vhost '{self.name}' is full"
@@ -273,6 +279,7 @@ class Publishing(Declarations):
                 logged.append(queue)
             if (
                 queue.memory is not None
+                or queue.stream is not None
                 or is_stopped(queue)
                 or (queue.rules is not None and queue.rules.careful)
             ):

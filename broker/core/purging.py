@@ -13,6 +13,7 @@ from broker.core.context import QueueContext
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.leaving import drop
 from broker.core.schedule import Alarm, Schedule
+from broker.core.stream_list import refuse_stream
 from broker.core.waiting import clear_blocker, suspend
 
 if TYPE_CHECKING:
@@ -136,7 +137,12 @@ class Purge(Alarm):
 
 
 def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:
-    """Drop what is AVAILABLE or HELD: at once if that is soon done, else in turns to come."""
+    """Drop what is AVAILABLE or HELD: at once if that is soon done, else in turns to come.
+
+    Raises:
+        Unsupported: it is a stream.
+    """
+    refuse_stream(queue, "purged")
     asked = Purge(queue, schedule, most)
     purges = queue.manager.purges
     if queue.manager.returns and not purges:

@@ -26,7 +26,7 @@ from broker.core.outcome import CRASH, NACK
 from broker.core.ports import MessageStore
 from broker.core.replacing import placed
 from broker.core.returning import give_back
-from broker.core.waiting import set_blocker, stop_waiting, wait_for_size, wake_for_earlier, wake_waiters
+from broker.core.waiting import set_blocker, wait_for_size, wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
     from broker.core.browsers import Browsers
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker.core.retry import Retry
     from broker.core.rules import Rules
     from broker.core.stopping import Stops
+    from broker.core.streaming import QueueStream
     from broker.core.topology import Topology
     from broker.core.volatile import Volatile
 
@@ -55,9 +56,10 @@ class Queue:
     `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages to clients.
     `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
     `election`: who is served, if only one consumer is at a time. `discipline`: who may have which entry, if
-    not whoever sees it; set before there are entries. `rules`: what limits it in time and space.
-    `retry`: what becomes of what comes back. `memory`: what it knows duplicates by. `topology`: where it is.
-    `stops`: what is switched off. `volatile`: what it loses. `sample`: what showed its counters last.
+    not whoever sees it; set before there are entries. `rules`: what limits it in time and space. `retry`:
+    what becomes of what comes back. `memory`: what it knows duplicates by. `topology`: where it is. `stops`:
+    what is switched off. `volatile`: what it loses. `stream`: what it keeps for good. `sample`: what showed
+    its counters last.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Queue:
         self.retry: Retry | None = None
         self.memory: Memory | None = None
         self.volatile: Volatile | None = None
+        self.stream: QueueStream | None = None
         self.topology: Topology | None = None
         self.election: Election | None = None
         self.stops: Stops | None = None
@@ -140,8 +143,8 @@ class Queue:
         return entry
 
     def notify_work(self, entry: QueueEntry) -> None:
-        """`entry` is new: browsers are told, and one consumer that can take it ends up NOTIFIED."""
-        if self.manager.non_acquiring.head is not None:
+        """`entry` is new: browsers are told if they see it, and one consumer that can take it is NOTIFIED."""
+        if self.stream is None and self.manager.non_acquiring.head is not None:
             notify_browsers(self)
         if self.waiting and not self.entries.in_order:
             wake_for_earlier(self, entry)
@@ -168,11 +171,6 @@ class Queue:
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer's target wants work, or wants none. Called by targets only."""
         set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
-
-    def credit_changed(self, consumer: QueueConsumer) -> None:
-        """A byte window of the consumer's target may have more room. Called by Credit only."""
-        if self.waiting:
-            stop_waiting(self, consumer)
 
     # ---- delivering and settling
 

@@ -16,11 +16,14 @@ from broker.core.header_value import Headers
 from broker.core.last_value_list import LAST_VALUE_KEY, LastValueEntryList
 from broker.core.priority_list import PriorityEntryList
 from broker.core.sorted_list import SORT_KEY, SortedEntryList
+from broker.core.stream_list import StreamEntryList
 
 QUEUE_KIND: Final = "x-queue-kind"
 STANDARD: Final = "standard"
 
 NON_DESTRUCTIVE: Final = "x-non-destructive"
+QUEUE_TYPE: Final = "x-queue-type"
+STREAM: Final = "stream"
 
 Rules = dict[str, ArgumentRule]
 
@@ -93,9 +96,16 @@ def _telling(arguments: Arguments) -> str:
 
 def new_entry_list(arguments: Arguments, headers: Headers) -> QueueEntryList:
     """The list for the entries of a queue with these arguments."""
+    if is_stream(arguments):
+        return StreamEntryList()
     return KINDS[kind_of(arguments)].make(arguments, headers)
 
 
 def is_non_destructive(arguments: Arguments) -> bool:
     """Whether consumers see the messages of a queue and take none. [Artemis non-destructive queues]"""
-    return arguments.get(NON_DESTRUCTIVE) is True
+    return arguments.get(NON_DESTRUCTIVE) is True or is_stream(arguments)
+
+
+def is_stream(arguments: Arguments) -> bool:
+    """Whether a queue keeps what it gets for everybody to read, from where they want. [RabbitMQ streams]"""
+    return arguments.get(QUEUE_TYPE) == STREAM

@@ -100,7 +100,7 @@ class Receipts(Alarm):
         So is the receipt of a message that the disk does not give back.
         """
         topology = self._topology
-        waits = queue.logged and message.sequence != 0
+        waits = (queue.logged and message.sequence != 0) or queue.stream is not None
         foretold = self._foretold.pop((message, queue), None)
         if foretold is not None:
             waits = waits and foretold.batch > topology.store.durable

@@ -66,6 +66,8 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
     `logged`: the log knows that already.
     """
     queue = consumer.queue
+    if consumer.context.progress is not None:
+        consumer.context.progress.settled(entries)
     if not consumer.acquires or queue.deleted:
         return
     settled: list[QueueEntry] = []

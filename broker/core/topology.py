@@ -31,7 +31,7 @@ from broker.core.no_local import NoLocal
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
-from broker.core.queue_kinds import new_entry_list
+from broker.core.queue_kinds import is_stream, new_entry_list
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import Receipts, ReceiptWriter, bare_receipt
 from broker.core.route import Resolution, Route
@@ -117,8 +117,8 @@ class Topology:
         """
         raise NotImplementedError
 
-    def note_volatile(self, queue: Queue) -> None:
-        """Have the log know how many messages a volatile queue has now."""
+    def note_queue(self, queue: Queue) -> None:
+        """Have the log know what changes of a queue by its being used: see `Volatile` and `StreamOffsets`."""
         raise NotImplementedError
 
     def bindings_to(self, destination: Queue | Exchange) -> list[Binding]:
@@ -146,7 +146,7 @@ class Topology:
             new_entry_list(arguments, self.headers),
             self.counters,
             durable=durable,
-            logged=number > 0 and not volatile,
+            logged=number > 0 and not volatile and not is_stream(arguments),
             number=number,
             vhost=self.name,
         )

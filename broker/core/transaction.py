@@ -25,7 +25,7 @@ from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.foretelling import Foretelling
 from broker.core.held_settlement import HeldSettlement
-from broker.core.message import KNOWN, Message
+from broker.core.message import ON_ITS_WAY, Message
 from broker.core.outcome import NACK
 from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter
@@ -167,7 +167,7 @@ class Transaction(DurableWaiter):
         """Append everything to the log; false if there is nothing to wait for."""
         appended = False
         for publish in self.publishes:
-            if publish.passage.append(self.virtual_host) or publish.message.marks & KNOWN:
+            if publish.passage.append(self.virtual_host) or publish.message.marks & ON_ITS_WAY:
                 appended = True
             self.receipts.arrival(publish.message, publish.passage.queues)
         for settlement in self.settlements:

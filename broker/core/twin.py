@@ -14,7 +14,7 @@ def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) 
     """What is put into those of the queues and keepers that are not logged; `message` is in memory."""
     if message.sequence != 0:
         for queue in queues:
-            if not queue.logged:
+            if not queue.logged and queue.stream is None:
                 return _twin(message)
         for keeper in keepers:
             if not keeper.queue.logged:

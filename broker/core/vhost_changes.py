@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.core.arguments import QUEUE_TYPE, queue_argument_objection
+from broker.core.arguments import queue_argument_objection
 from broker.core.definitions import Change, number_of, text_of
 from broker.core.errors import PreconditionFailed
+from broker.core.queue_kinds import QUEUE_TYPE
 from broker.core.vhost import VirtualHost
 
 VHOST: Final = "vhost"

@@ -77,7 +77,7 @@ class Volatile(Alarm):
         change: int = abs(int(at_risk - self._noted))
         if change > self._noted // 10 and not self.topology.store.failure:
             self._noted = at_risk
-            self.topology.note_volatile(self.queue)
+            self.topology.note_queue(self.queue)
         self.arm()
 
     def _at_risk(self) -> i64:

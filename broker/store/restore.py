@@ -45,6 +45,7 @@ class Recovered(RecoverySink):
     def defined(self) -> None:
         """Messages come into queues that are as their policies want them (RecoverySink)."""
         self.broker.apply_policies()
+        self.broker.open_streams()
         self.broker.count_lost()
 
     def has(self, queue: int) -> bool:

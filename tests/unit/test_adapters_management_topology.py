@@ -125,7 +125,7 @@ def test_a_decimal_that_came_over_0_9_1_is_shown(desk: Desk) -> None:
         ("q", {"arguments": {"a": [Decimal10(0x74, bytes(4))]}}, 400, "argument 'a' has a value that no"),
         ("q", {"arguments": {"a": Array(0x40, [], (), 3)}}, 400, "argument 'a' has a value that no"),
         ("q", {"arguments": {"x-max-length": -1}}, 400, "invalid arg 'x-max-length' for queue 'q' in vhost "),
-        ("q", {"arguments": {"x-queue-type": "stream"}}, 400, "is not one of classic, quorum"),
+        ("q", {"arguments": {"x-queue-type": "heap"}}, 400, "is not one of classic, quorum"),
         ("q", {"exclusive": True, "arguments": {"x-queue-type": "quorum"}}, 400, "invalid property"),
         ("", {}, 400, "declare queue with empty name not allowed"),
         ("%0Aq", {}, 400, "Bad name '\nq': line feed and carriage return characters not allowed"),

@@ -86,7 +86,7 @@ def bad(category: str, **entry: object) -> dict[str, Any]:
             "vhost 'w': 'protected_from_deletion' is true: there is no such protection here",
         ),
         (
-            bad("queues", name="q", vhost="v", type="stream"),
+            bad("queues", name="q", vhost="v", type="heap"),
             "queue 'q' in vhost 'v': invalid arg 'x-queue-type'",
         ),
         (bad("queues", name="q", vhost="v") | {"metadata": {}}, "'metadata' is not known, allowed: users, "),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, final
 
 from broker.adapters.amqp10.header_values import NOTHING, simple_value
@@ -16,7 +17,7 @@ from broker.core.ports import MessageStore
 from broker.core.selector.selector import Selector
 from broker.core.view import MessageView
 from protocol.amqp10.conditions import INVALID_FIELD, PeerError
-from protocol.amqp10.types import Char, Described, Map
+from protocol.amqp10.types import Char, Described, Map, Timestamp
 
 SELECTOR_CAPABILITY: Final = "APACHE.ORG:SELECTOR"
 SQL_CAPABILITY: Final = "AMQP_FILTEX_SQL_V1_0"
@@ -37,6 +38,7 @@ _SQL: Final = "sql"
 _PROPERTIES: Final = "properties"
 _APPLICATION_PROPERTIES: Final = "application-properties"
 _NO_LOCAL: Final = "no-local"
+_STREAM: Final = "stream"
 _KINDS: Final[dict[int | str, str]] = {
     0x0000468C00000000: DIRECT,
     "apache.org:legacy-amqp-direct-binding:string": DIRECT,
@@ -54,6 +56,10 @@ _KINDS: Final[dict[int | str, str]] = {
     "amqp:properties-filter": _PROPERTIES,
     0x174: _APPLICATION_PROPERTIES,
     "amqp:application-properties-filter": _APPLICATION_PROPERTIES,
+    "rabbitmq:stream-offset-spec": _STREAM,
+    "rabbitmq:stream-filter": _STREAM,
+    "rabbitmq:stream-match-unfiltered": _STREAM,
+    "amqpd:stream-consumer-name": _STREAM,
 }
 """By the descriptors of the filters that are known."""
 
@@ -77,12 +83,14 @@ class SourceFilters:
     `criterion`: what messages have to be, None without any such filter.
     `binding`: that of the source if it is an exchange, None if there is none.
     `no_local`: whether the link is not to get what its own connection has published.
+    `stream`: what they say to streams, as the arguments of a consumer of AMQP 0-9-1 do.
     """
 
     def __init__(self) -> None:
         self.criterion: Criterion | None = None
         self.binding: Binding | None = None
         self.no_local = False
+        self.stream: dict[str, object] = {}
         self._given: list[tuple[str, str, object]] | None = None
 
     def entry_filter(
@@ -91,15 +99,28 @@ class SourceFilters:
         """The filter for the consumer, None if it is to get all. `trouble`: see SelectorFilter."""
         return None if self.criterion is None else SelectorFilter(self.criterion, store, trouble)
 
-    def in_force(self, binding: bool = False, no_local: bool = False) -> dict[str, object] | None:
+    def in_force(
+        self, binding: bool = False, no_local: bool = False, stream: bool = False
+    ) -> dict[str, object] | None:
         """The filters for the source in the answer, as they were given; None if none could be given.
 
-        `binding` and `no_local` say whether these have been followed.
+        `binding`, `no_local` and `stream` say whether these have been followed.
         """
         if self._given is None:
             return None
-        followed = {DIRECT: binding, TOPIC: binding, HEADERS: binding, _NO_LOCAL: no_local}
+        followed = {DIRECT: binding, TOPIC: binding, HEADERS: binding, _NO_LOCAL: no_local, _STREAM: stream}
         return {name: value for kind, name, value in self._given if followed.get(kind, True)}
+
+    def _tell_stream(self, given: Described) -> None:
+        """Take a filter of streams: rabbitmq:stream-offset-spec, or one that is called as the argument is."""
+        name = str(given.descriptor).removeprefix("rabbitmq:").removeprefix("amqpd:").removesuffix("-spec")
+        value = given.value
+        if isinstance(value, Timestamp):
+            try:
+                value = datetime.fromtimestamp(value / 1000, UTC)
+            except (ValueError, OverflowError, OSError) as error:
+                raise ValueError(f"has a time that is no date: {value}") from error
+        self.stream["x-" + name] = value
 
     def take(self, given: list[tuple[str, str, object]], date: Callable[[], int]) -> None:
         """Take known filters, each with its kind and its name. Raises PeerError(INVALID_FIELD)."""
@@ -114,6 +135,8 @@ class SourceFilters:
                     self.binding = _binding(kind, filter_value.value)
                 elif kind == _NO_LOCAL:
                     self.no_local = True
+                elif kind == _STREAM:
+                    self._tell_stream(filter_value)
                 else:
                     criterion = _criterion(kind, filter_value.value, date)
                     if criterion is not None:

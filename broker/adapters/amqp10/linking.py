@@ -38,6 +38,7 @@ from broker.core.entry_filter import EntryFilter
 from broker.core.errors import BrokerError
 from broker.core.outcome import RELEASED
 from broker.core.queue_kinds import is_non_destructive
+from broker.core.stream_arguments import stream_extent
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import AddressError, node_of
 from protocol.amqp10.composites import Coordinator, Modified, Released, Source, Target
@@ -220,6 +221,9 @@ def _send_to(session: Session10, attach: Attach) -> None:
     if size_max > 0:
         sieve = Small(sieve, size_max)
     consumer = QueueConsumer(link.target, queue, not copies, priority, False, attach.name, settled, sieve)
+    if queue.stream is not None:
+        where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        consumer.extent = stream_extent(filters.stream, where, vhost.schedule.date())
     if not settled and not copies:
         consumer.lease = lease_of(session, queue, attach)
         link.expiry = _kept(source, supply)
@@ -229,7 +233,9 @@ def _send_to(session: Session10, attach: Attach) -> None:
     answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
     answer.source.timeout = 0 if link.expiry is None else link.expiry.seconds
     binds = subscribes and source is not None and not source.dynamic
-    answer.source.filter = filters.in_force(binding=binds, no_local=supply.no_local)
+    answer.source.filter = filters.in_force(
+        binding=binds, no_local=supply.no_local, stream=queue.stream is not None
+    )
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
     waiting = Waiting(link, consumer, attach, answer)

@@ -16,7 +16,7 @@ from broker.auth.terms import WRITE
 from broker.core.allowance import METHOD, PROPERTIES
 from broker.core.delivery_time import due_date
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, PreconditionFailed
-from broker.core.message import DELAYED, KNOWN, Message
+from broker.core.message import DELAYED, ON_ITS_WAY, Message
 from broker.core.publishing import BY_MESSAGE, DUPLICATE, REFUSED
 from broker.core.route import Route
 from protocol.amqp10 import addresses
@@ -59,7 +59,7 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         return
     if taken > 0 or taken == DUPLICATE:
         if not settled:
-            logged = message.sequence != 0 or message.marks & KNOWN != 0
+            logged = message.sequence != 0 or message.marks & ON_ITS_WAY != 0
             link.owe(delivery_id, ACCEPTED_VALUE, logged)
     elif taken == REFUSED:
         if not settled:

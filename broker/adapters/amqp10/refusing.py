@@ -9,6 +9,7 @@ from protocol.amqp10.conditions import (
     INTERNAL_ERROR,
     NOT_ALLOWED,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
     RESOURCE_LOCKED,
     UNAUTHORIZED_ACCESS,
@@ -21,6 +22,7 @@ CONDITIONS: Final[dict[type[errors.BrokerError], str]] = {
     errors.QueueStopped: PRECONDITION_FAILED,
     errors.AccessRefused: UNAUTHORIZED_ACCESS,
     errors.NotAllowed: NOT_ALLOWED,
+    errors.Unsupported: NOT_IMPLEMENTED,
     errors.ExchangeReplaced: PRECONDITION_FAILED,
     errors.StoreFailed: PRECONDITION_FAILED,
 }

@@ -51,6 +51,8 @@ def settle(session: Session10, said: Disposition) -> None:
             return
         if consumer.acquires:
             consumer.queue.settle(entry)
+        elif consumer.context.progress is not None:
+            consumer.context.progress.settled([entry])
     else:
         runs = taken(session, first, last)
         if not runs:
@@ -95,6 +97,8 @@ def apply(
         for consumer, entries in runs:
             if consumer.acquires:
                 discard_all(consumer.queue, entries, consumer)
+            elif consumer.context.progress is not None:
+                consumer.context.progress.settled(entries)
     elif code == d.RELEASED:
         returning.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:

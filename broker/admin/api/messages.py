@@ -33,6 +33,7 @@ from broker.core.outcome import RELEASED
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.selector.selector import Selector
+from broker.core.stream_list import refuse_stream
 
 COUNT_MAX: Final = 10_000
 PIECE: Final = 64  # messages that are sent at once
@@ -77,6 +78,7 @@ async def get_messages(
     if mode in LEAVES:
         written = await look(queue, count, write, sieve)
     else:
+        refuse_stream(queue, f"read with ackmode {mode}")
         written = await take(queue, count, mode, write, sieve)
         await durable(management.store)
     return StreamingResponse(_joined(written), media_type="application/json")

@@ -32,6 +32,7 @@ from broker.core.message import Message, copy_of, held_bytes
 from broker.core.operation import Operation
 from broker.core.queue import Queue
 from broker.core.route import Route
+from broker.core.stream_list import refuse_stream
 from broker.core.vhost import VirtualHost
 
 MESSAGES_MAX: Final = 2000  # of one operation: its commit is one step, which must not take long
@@ -226,6 +227,8 @@ async def _operate(
     vhost: VirtualHost, queue: Queue, selection: _Selection, put: Put | None, removes: bool
 ) -> JSONResponse:
     """Do it to the messages of a selection: `put` them somewhere, and have them leave if `removes`."""
+    if removes:
+        refuse_stream(queue, "relieved of single messages")
     operation = _Operation(vhost, queue)
     try:
         answer = await _gather(operation, selection, put, removes)

@@ -21,6 +21,7 @@ from broker.admin.api import (
     policies,
     publishing,
     queues,
+    streams,
     users,
     vhosts,
 )
@@ -45,6 +46,7 @@ def add_api(app: FastAPI, management: Management) -> None:
         policies.router,
         exchanges.router,
         queues.router,
+        streams.router,
         messages.router,
         examining.router,
         operations.router,

@@ -26,6 +26,7 @@ STATUSES: Final[dict[type[errors.BrokerError], int]] = {
     errors.QueueStopped: BAD_REQUEST,
     errors.AccessRefused: FORBIDDEN,
     errors.NotAllowed: FORBIDDEN,
+    errors.Unsupported: BAD_REQUEST,
     errors.StoreFailed: UNAVAILABLE,
 }
 

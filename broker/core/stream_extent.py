@@ -1,0 +1,130 @@
+"""Which part of a stream a consumer sees.
+
+[RabbitMQ x-stream-offset, x-stream-filter]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.context import QueueContext
+from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter
+from broker.core.extent import LAST, NEXT, NO_TIME, Extent
+from broker.core.stream_list import StreamEntry, StreamEntryList
+
+if TYPE_CHECKING:
+    from broker.core.consumer import QueueConsumer
+    from broker.core.queue import Queue
+
+NO_OFFSET: Final[i64] = -1
+
+
+@final
+class StreamExtent(Extent):
+    """Where in a stream a consumer begins, and which values it filters by.
+
+    `offset`: that of the first message it is to see; NO_OFFSET: where `beginning` or `since` say. `values`:
+    it sees only messages whose filter value is one of these, with `unfiltered` also those that have none; no
+    values: all. `name`: where it was when it was last there, if it was, counts instead of all that.
+    """
+
+    def __init__(
+        self,
+        beginning: str = NEXT,
+        offset: i64 = NO_OFFSET,
+        since: i64 = NO_TIME,
+        snapshot: bool = False,
+        values: tuple[bytes, ...] = (),
+        unfiltered: bool = False,
+        name: str = "",
+    ) -> None:
+        super().__init__(beginning, 0, since, snapshot)
+        self.offset = offset
+        self.values = frozenset(values)
+        self.unfiltered = unfiltered
+        self.name = name
+
+    def first_offset(self, entries: StreamEntryList) -> i64:
+        """The offset that comes first, as far as can be said now."""
+        return self.offset if self.offset != NO_OFFSET else beginning_of(self, entries)
+
+    def sieve(self, entry_filter: EntryFilter | None) -> EntryFilter | None:
+        """What lets pass only the filter values, and of that what another filter does."""
+        return ValueFilter(self, entry_filter) if self.values else entry_filter
+
+
+def beginning_of(extent: Extent, entries: StreamEntryList) -> i64:
+    """The offset of the first message that an extent has."""
+    stored = entries.stored
+    if extent.since != NO_TIME:
+        return stored.since(extent.since * 1000)
+    if extent.beginning == NEXT:
+        return stored.next
+    if extent.beginning == LAST:
+        return max(stored.behind - 1, stored.first)
+    return stored.first + extent.skip
+
+
+def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
+    """A cursor for a consumer that is being attached to a queue with a stream.
+
+    Raises:
+        PreconditionFailed: it has a name, of which there are too many.
+    """
+    entries = queue.entries
+    extent = consumer.extent or Extent()
+    entry_filter = consumer.filter
+    assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
+    if isinstance(extent, StreamExtent):
+        offset = extent.first_offset(entries)
+        if extent.name and queue.stream is not None:
+            offset = queue.stream.offsets.kept.get(extent.name, offset)
+        entry_filter = extent.sieve(entry_filter)
+    else:
+        offset = beginning_of(extent, entries)
+    if extent.snapshot:
+        entry_filter = EndFilter(entries.stored.next, entry_filter)
+    context = QueueContext(entries, entry_filter)
+    context.last = entries.place(offset)
+    if isinstance(extent, StreamExtent) and extent.name and queue.stream is not None:
+        queue.stream.offsets.attach(extent.name, context)
+    return context
+
+
+@final
+class ValueFilter(EntryFilter):
+    """Lets messages pass that say of themselves what a consumer asks for."""
+
+    def __init__(self, extent: StreamExtent, entry_filter: EntryFilter | None) -> None:
+        super().__init__("")
+        self._values = extent.values
+        self._unfiltered = extent.unfiltered
+        self._filter = entry_filter
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether its value is one of those, and the other filter agrees (EntryFilter)."""
+        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        page = entry.page
+        value = b"" if page is None else page.filter_value(entry.offset)
+        if value not in self._values and not (self._unfiltered and not value):
+            return False
+        return self._filter is None or self._filter.passes(entry)
+
+
+@final
+class EndFilter(EntryFilter):
+    """Lets messages pass that came before a consumer did."""
+
+    def __init__(self, end: i64, entry_filter: EntryFilter | None) -> None:
+        super().__init__("")
+        self._end = end
+        self._filter = entry_filter
+
+    def passes(self, entry: QueueEntry) -> bool:
+        """Whether it was there, and the other filter agrees (EntryFilter)."""
+        if entry.order > self._end:
+            return False
+        return self._filter is None or self._filter.passes(entry)

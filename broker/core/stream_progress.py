@@ -1,0 +1,133 @@
+"""How far named consumers of a stream have got, which the stream keeps for when they come again.
+
+[RabbitMQ streams: stored offsets]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.entry import QueueEntry
+from broker.core.errors import PreconditionFailed
+from broker.core.schedule import Alarm
+
+if TYPE_CHECKING:
+    from broker.core.context import QueueContext
+    from broker.core.queue import Queue
+    from broker.core.topology import Topology
+
+OFFSETS: Final = "offsets"
+NAMES_MAX: Final = 1000  # of one stream
+NOTE_MS: Final[i64] = 1000  # so long the log may not know of what has been settled
+
+
+@final
+class StreamOffsets(Alarm):
+    """The offsets that named consumers of `queue` are to begin with when they come again.
+
+    `kept`: by their names, as the log has them or is about to. What is settled is told to the log once in a
+    while: after a crash a consumer may get again what it had settled in the last second.
+    """
+
+    def __init__(self, queue: Queue, topology: Topology) -> None:
+        super().__init__()
+        self.kept: dict[str, int] = {}
+        self._queue = queue
+        self._topology = topology
+        self._attached: dict[str, StreamProgress] = {}  # by name, the one that came last
+
+    def attach(self, name: str, context: QueueContext) -> None:
+        """A consumer with this cursor comes that calls itself so; another one of that name counts no longer.
+
+        Raises:
+            PreconditionFailed: there are too many names.
+        """
+        names = self.kept.keys() | self._attached.keys()
+        if name not in names and len(names) >= NAMES_MAX:
+            queue = self._queue
+            raise PreconditionFailed(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' keeps the offsets of {NAMES_MAX} consumers, "
+                f"and none of '{name}'"
+            )
+        context.progress = StreamProgress(self, context, name)
+        self._attached[name] = context.progress
+
+    def settled(self) -> None:
+        """A consumer has got further."""
+        if self.due == 0:
+            schedule = self._topology.schedule
+            schedule.set(self, schedule.after(NOTE_MS))
+
+    def detached(self, progress: StreamProgress) -> None:
+        """A consumer has gone: the log is to know how far it had got."""
+        if self._attached.get(progress.name) is progress:
+            self.ring()
+            del self._attached[progress.name]
+
+    def forget(self, name: str) -> bool:
+        """Whoever calls itself so begins anew; whether there was such an offset."""
+        known = self.kept.pop(name, None) is not None
+        self._attached.pop(name, None)  # what it still settles counts no longer
+        if known:
+            self._topology.note_queue(self._queue)
+        return known
+
+    def ring(self) -> None:
+        """Have the log know how far all have got (Alarm)."""
+        if self._topology.store.failure:
+            self.settled()
+            return
+        changed = False
+        for name, progress in self._attached.items():
+            offset = progress.offset()
+            if self.kept.get(name) != offset:
+                self.kept[name] = offset
+                changed = True
+        if changed:
+            self._topology.note_queue(self._queue)
+
+    def restore(self, found: object) -> None:
+        """What a definition has said. Raises ValueError if it makes no sense."""
+        if found is None:
+            return
+        if not isinstance(found, dict) or not all(isinstance(offset, int) for offset in found.values()):
+            raise ValueError(f"offsets of consumers are no table of numbers: {found!r}")
+        self.kept = {str(name): offset for name, offset in found.items()}
+
+    def stop(self) -> None:
+        """The queue has been deleted."""
+        self._topology.schedule.cancel(self)
+        self._attached = {}
+
+
+@final
+class StreamProgress:
+    """What one named consumer has got and not settled: it is to begin with the first of that."""
+
+    def __init__(self, offsets: StreamOffsets, context: QueueContext, name: str) -> None:
+        self.name = name
+        self._offsets = offsets
+        self._context = context
+        self._unsettled: dict[int, None] = {}  # orders of entries, in their order
+
+    def delivered(self, entry: QueueEntry) -> None:
+        """The consumer has got an entry."""
+        self._unsettled[entry.order] = None
+
+    def settled(self, entries: list[QueueEntry]) -> None:
+        """It is done with these."""
+        for entry in entries:
+            self._unsettled.pop(entry.order, None)
+        self._offsets.settled()
+
+    def offset(self) -> int:
+        """Where it is to go on."""
+        for order in self._unsettled:
+            return order - 1
+        return int(self._context.last.order)
+
+    def end(self) -> None:
+        """It has gone, and what it has not settled is not done."""
+        self._offsets.detached(self)

@@ -1,0 +1,136 @@
+"""Streams over HTTP: what there is, and chunks as they are stored."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from pamqp.commands import Queue
+
+from protocol.streams.chunk import BODY, ROUTING_KEY, Chunk
+from tests.api import Api
+from tests.peer import Connector
+from tests.streaming import Publisher, declare_stream
+
+BODIES = [b"%d" % number for number in range(100)]
+
+
+@pytest.fixture
+def publisher(connect: Connector) -> Publisher:
+    return Publisher(connect)
+
+
+@pytest.fixture
+def stream(publisher: Publisher, name: str) -> Iterator[str]:
+    """A stream with a hundred messages, in several chunks."""
+    stream = declare_stream(publisher.channel, name + ".stream")
+    for start in range(0, 100, 20):
+        publisher.publish(stream, *BODIES[start : start + 20])
+    yield stream
+    publisher.channel.call(Queue.Delete(queue=stream), Queue.DeleteOk)
+
+
+def chunks(data: bytes) -> list[Chunk]:
+    """The chunks in an answer."""
+    found: list[Chunk] = []
+    position = 0
+    while position < len(data):
+        chunk = Chunk(data, position)
+        found.append(chunk)
+        position += chunk.header.size
+    return found
+
+
+def test_a_stream_says_what_it_has(api: Api, stream: str) -> None:
+    said = api.get("streams", "/", stream)
+    (partition,) = said["partitions"]
+    assert (said["name"], said["vhost"], partition["partition"]) == (stream, "/", 0)
+    assert (partition["first"], partition["next"]) == (0, 100)
+    assert partition["bytes"] > 100
+    queue = api.get("queues", "/", stream)
+    assert queue["type"] == "stream"
+    assert queue["messages"] == 100
+    assert queue["stream"] == {key: partition[key] for key in ("incarnation", "first", "next", "bytes")}
+    assert partition["consumers"] == {}
+
+
+def test_chunks_come_as_they_are_stored(api: Api, stream: str) -> None:
+    answer = api.ask("GET", "streams", "/", stream, "0", "chunks", **{"from": "0", "to": "100"})
+    assert answer.status_code == 200
+    rows = [
+        (chunk.header.first + row, chunk.value(ROUTING_KEY, row), chunk.value(BODY, row))
+        for chunk in chunks(answer.content)
+        for row in range(chunk.rows)
+    ]
+    assert rows == [(offset, stream.encode(), body) for offset, body in enumerate(BODIES)]
+
+
+def test_a_part_comes_in_whole_chunks(api: Api, stream: str) -> None:
+    answer = api.ask("GET", "streams", "/", stream, "0", "chunks", **{"from": "33", "to": "34"})
+    (chunk,) = chunks(answer.content)
+    assert chunk.header.first <= 33 < chunk.header.behind
+
+
+def test_an_offset_is_found_by_its_time(api: Api, publisher: Publisher, stream: str) -> None:
+    before = time.time_ns() // 1000
+    assert api.get("streams", "/", stream, "0", "offset", time="0") == {"offset": 0}
+    assert api.get("streams", "/", stream, "0", "offset", time=str(before + 1_000_000)) == {"offset": 100}
+    time.sleep(0.002)  # the times of appends are whole milliseconds
+    publisher.publish(stream, b"new")
+    assert api.get("streams", "/", stream, "0", "offset", time=str(before)) == {"offset": 100}
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "reason"),
+    [
+        ({"from": "5", "to": "5"}, 400, "no offsets from 5 to 5"),
+        ({"from": "5", "to": "101"}, 416, "ends before offset 100, not 101"),
+        ({"from": "-1", "to": "5"}, 400, "from"),
+        ({"from": "0", "to": "5", "incarnation": "1"}, 409, "is another one now"),
+        ({"from": "0"}, 400, "to"),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    api: Api, stream: str, query: dict[str, str], status: int, reason: str
+) -> None:
+    said = api.refused(status, "GET", "streams", "/", stream, "0", "chunks", **query)
+    assert reason in said["reason"]
+
+
+def test_only_streams_have_chunks_and_only_partition_0(api: Api, stream: str, durable_queue: str) -> None:
+    assert "is no stream" in api.refused(404, "GET", "streams", "/", durable_queue)["reason"]
+    query = {"from": "0", "to": "5"}
+    said = api.refused(404, "GET", "streams", "/", stream, "1", "chunks", **query)
+    assert said["reason"].endswith("has no partition 1")
+
+
+def test_whoever_may_not_read_the_queue_gets_none(
+    vhost: str, user: Callable[..., Api], connect: Connector
+) -> None:
+    stranger = user("management", read="other")
+    writer = user("administrator")
+    writer.put("queues", vhost, "s", durable=True, arguments={"x-queue-type": "stream"})
+    said = stranger.refused(401, "GET", "streams", vhost, "s")
+    assert "read access to queue 's'" in said["reason"]
+
+
+def test_messages_of_a_stream_are_shown_and_copied_but_not_taken(
+    api: Api, stream: str, durable_queue: str
+) -> None:
+    shown = api.post(
+        "queues",
+        "/",
+        stream,
+        "get",
+        status=200,
+        body={"count": 3, "ackmode": "ack_requeue_true", "encoding": "auto"},
+    )
+    assert [message["payload"] for message in shown] == ["0", "1", "2"]
+    body = {"count": 3, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    said = api.refused(400, "POST", "queues", "/", stream, "get", body=body)
+    assert "is a stream and cannot be read with ackmode" in said["reason"]
+    said = api.refused(400, "POST", "queues", "/", stream, "messages", "delete", body={"all": True})
+    assert "is a stream" in said["reason"]
+    copied = {"selector": "payload IS NULL", "to": {"queue": durable_queue}, "limit": 4}
+    assert api.post("queues", "/", stream, "messages", "copy", status=200, body=copied)["done"] == 4
+    assert api.get("queues", "/", durable_queue)["messages"] == 4
+    assert api.get("queues", "/", stream)["messages"] == 100
