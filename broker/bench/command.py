@@ -25,6 +25,7 @@ Queues = Annotated[int, typer.Option(help="Queues, shared out evenly.")]
 Size = Annotated[int, typer.Option(help="Bytes of a body, at least 16.")]
 Persistent = Annotated[bool, typer.Option("--persistent", help="Publish with delivery mode 2.")]
 Durable = Annotated[bool, typer.Option("--durable", help="Declare the queues durable.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Declare streams.")]
 Confirm = Annotated[
     int, typer.Option(metavar="WINDOW", help="Publisher confirms, at most WINDOW outstanding; 0: none.")
 ]
@@ -60,6 +61,7 @@ def bench(
     size: Size = 1024,
     persistent: Persistent = False,
     durable: Durable = False,
+    stream: Stream = False,
     confirm: Confirm = 0,
     prefetch: Prefetch = 0,
     auto_ack: AutoAck = False,
@@ -85,6 +87,7 @@ def bench(
             size=size,
             persistent=persistent,
             durable=durable,
+            stream=stream,
             confirm=confirm,
             prefetch=prefetch,
             auto_ack=auto_ack,

@@ -65,6 +65,7 @@ class Plan:
     size: int = 1024
     persistent: bool = False
     durable: bool = False
+    stream: bool = False
     confirm: int = 0  # most unconfirmed messages per publisher; 0: no confirms
     prefetch: int = 0  # 0: no bound
     auto_ack: bool = False
@@ -97,6 +98,10 @@ class Plan:
             (
                 not self.auto_ack and 0 < self.prefetch < self.ack_every,
                 "--ack-every: at most --prefetch, or nothing more would be delivered",
+            ),
+            (
+                self.stream and self.consumers > 0 and (self.auto_ack or self.prefetch == 0),
+                "--stream: needs --prefetch, and goes not with --auto-ack",
             ),
             (
                 not self.auto_ack and self.consumers > 0 and 0 < self.in_flight < self.ack_every,

@@ -99,7 +99,7 @@ def print_tables(console: Console, result: Result) -> None:
 def _title(result: Result) -> str:
     plan = result.plan
     kind = "persistent" if plan.persistent else "transient"
-    durable = "durable " if plan.durable else ""
+    queues = "streams" if plan.stream else "durable queues" if plan.durable else "queues"
     confirm = f", confirms {plan.confirm}" if plan.confirm else ""
     acks = (
         "auto-ack"
@@ -108,5 +108,5 @@ def _title(result: Result) -> str:
     )
     return (
         f"AMQP {plan.protocol}, {plan.publishers} publishers, {plan.consumers} consumers, "
-        f"{plan.queues} {durable}queues, {plan.size} B {kind}{confirm}, {acks}; {result.seconds:.2f} s"
+        f"{plan.queues} {queues}, {plan.size} B {kind}{confirm}, {acks}; {result.seconds:.2f} s"
     )

@@ -55,6 +55,7 @@ class Result:
             "size": plan.size,
             "persistent": plan.persistent,
             "durable": plan.durable,
+            "stream": plan.stream,
             "confirm": plan.confirm,
             "prefetch": plan.prefetch,
             "auto_ack": plan.auto_ack,

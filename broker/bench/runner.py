@@ -7,6 +7,7 @@ from contextlib import suppress
 from time import monotonic_ns, process_time
 
 from pamqp import commands
+from pamqp.common import FieldTable
 
 from broker.bench import topics
 from broker.bench.client091 import Client091
@@ -60,7 +61,9 @@ class Run:
         await self.control.open(self.plan.address)
         try:
             for queue in self.queues:
-                declare = commands.Queue.Declare(0, queue, False, self.plan.durable, False, False, False, {})
+                durable = self.plan.durable or self.plan.stream
+                arguments: FieldTable = {"x-queue-type": "stream"} if self.plan.stream else {}
+                declare = commands.Queue.Declare(0, queue, False, durable, False, False, False, arguments)
                 await self.control.call(declare)
             if self.exchange:
                 await topics.declare(self.control, self.exchange, self.queues, self.plan)
@@ -113,11 +116,13 @@ class Run:
             confirmation=flow.confirmation,
             own_cpu=process_time() - own_cpu,
             broker_cpu=None if broker_cpu is None or broker_cpu_now is None else broker_cpu_now - broker_cpu,
-            checks=self._checks(await self._left(0 if plan.consumers else flow.published)),
+            checks=self._checks(
+                await self._left(0 if plan.consumers and not plan.stream else flow.published)
+            ),
         )
 
     def _checks(self, left: int) -> dict[str, int]:
-        """Everything that must be 0; `left` messages were in the queues at the end."""
+        """Everything that must be 0; `left` messages were in the queues at the end: all of a stream's are."""
         flow, plan = self.flow, self.plan
         confirms = [publisher.confirms for publisher in self.publishers]
         checks = {"unconfirmed": 0, "nacked": 0, "wrong_confirms": 0}
@@ -136,7 +141,7 @@ class Run:
             "reordered": flow.checker.reordered,
             "damaged": flow.checker.foreign + sum(one.receipts.damaged for one in self.consumers),
             "misnumbered": sum(one.receipts.misnumbered for one in self.consumers),
-            "left_in_queues": left,
+            "left_in_queues": left if not plan.stream else abs(flow.published - left),
         }
 
     def _awaits_something(self) -> bool:

@@ -42,6 +42,7 @@ def wait_for_messages(daemon: Daemon) -> None:
         ("--confirm", "100", "--prefetch", "100", "--persistent", "--durable"),
         ("--confirm", "50", "--prefetch", "64", "--ack-every", "32", "--publishers", "3", "--consumers", "2"),
         ("--publishers", "2", "--consumers", "5", "--queues", "3", "--prefetch", "10"),
+        ("--stream", "--confirm", "100", "--prefetch", "100", "--queues", "2", "--ack-every", "10"),
         ("--size", "200000", "--in-flight", "50", "--queues", "2"),
         ("--consumers", "0", "--confirm", "10"),
         ("--rate", "4000", "--confirm", "1"),

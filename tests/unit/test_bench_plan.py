@@ -44,6 +44,8 @@ def test_an_address_does_not_show_its_password() -> None:
         ({"prefetch": 10, "ack_every": 11}, "--ack-every"),
         ({"in_flight": 10, "ack_every": 11}, "--ack-every"),
         ({"count": 5, "seconds": 5.0}, "--duration"),
+        ({"stream": True}, "--stream"),
+        ({"stream": True, "prefetch": 5, "auto_ack": True}, "--stream"),
         ({"count": None}, "--duration"),
         ({"count": 0}, "--count"),
         ({"bindings": 2, "queues": 3}, "--bindings"),
