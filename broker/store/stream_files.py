@@ -22,6 +22,7 @@ class Appended:
         self.end = segment.end
         self.next = segment.next
         self.last_time = segment.last_time
+        self.unsynced = segment.unsynced
 
 
 @final
@@ -114,6 +115,7 @@ class StreamFiles(StreamSegments):
         segment = appended.segment
         assert segment is self.segments[-1], "the last one first"
         segment.cut(appended.end, appended.next, appended.last_time)
+        segment.unsynced = appended.unsynced
         self.bytes -= appended.size
         self.next = segment.next
         if segment.end > 0:
@@ -128,11 +130,12 @@ class StreamFiles(StreamSegments):
     def trim(self, bytes_max: i64, oldest: i64) -> list[str]:
         """Let go of files while `bytes_max` are there without them, or all in them is before `oldest`.
 
-        0 and 0: no limit. The file that is written to stays. Returns the names of the files, which are to be
-        removed when it is on disk that `first` is what it is now.
+        0 and 0: no limit. The file that is written to stays, and so does one that is about to be synced.
+        Returns the names of the files, which are to be removed when it is on disk that `first` is what it is
+        now.
         """
         gone: list[str] = []
-        while len(self.segments) > 1:
+        while len(self.segments) > 1 and not self.segments[0].unsynced:
             segment = self.segments[0]
             too_much = bytes_max > 0 and self.bytes - segment.end >= bytes_max
             if not too_much and not (oldest > 0 and segment.last_time < oldest):
