@@ -130,6 +130,7 @@ def open_log(
     first_segment_bytes: int = 64 * 1024,
     reserve_bytes: int = 16 * 1024,
     memory_budget: int = 1 << 40,
+    chunk_bytes: int = 1 << 20,
 ) -> tuple[Log, RecoveryReport]:
     """A recovered log with small segments; synchronous unless `deferred` is given."""
     syncer = DiskSyncer(disk) if deferred is None else DiskSyncer(disk, deferred.run)
@@ -145,6 +146,7 @@ def open_log(
         memory_budget=memory_budget,
     )
     log.streams.segment_bytes = segment_bytes // 2
+    log.streams.chunk_bytes = chunk_bytes
     if isinstance(sink, Sink):
         sink.log = log
     return log, log.recover(sink or Sink())

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Death:
-    """A message that was in a queue, and the letter that was appended in its place, by their own numbers."""
+    """A message that was in a queue, and the letter that was appended in its place, by their own numbers.
+
+    The letter is -1 if rows of streams were.
+    """
 
     batch: int
     letter: int
@@ -24,12 +27,18 @@ class Death:
 
 @dataclass(eq=False)
 class Origin:
-    """What the log goes on holding, and the letters that stand in for it."""
+    """What the log goes on holding, and the letters that stand in for it.
+
+    `buried`: as many of these have become rows of streams that are not durable yet. `stays`: some have, and
+    were not, so that it comes back with the next start.
+    """
 
     sequence: int
     queue: int
     letters: set[int] = field(default_factory=set)
     leaving: bool = False  # transactions settle all of them
+    buried: int = 0
+    stays: bool = False
 
 
 class Deaths:
@@ -74,9 +83,13 @@ class Deaths:
         else:
             work.model.add(batch, published(letter, chosen, work.load(letter)))
             work.model.add(batch, Event("transacted", sequence, (number,)))
-            self.appended = [death for death in self.appended if death.batch > log.durable]
-            self.appended.append(Death(batch, own, key, sequence, number))
+            self.note(Death(batch, own, key, sequence, number))
         work.let_go(key, number)
+
+    def note(self, death: Death) -> None:
+        """Remember one until it is durable."""
+        self.appended = [other for other in self.appended if other.batch > self.work.log.durable]
+        self.appended.append(death)
 
     def _stand_in(self, letter: int, origin: Origin) -> None:
         self.origins[letter] = origin
@@ -94,7 +107,9 @@ class Deaths:
         """A message goes with the last of the transactions that settle what stands in for it."""
         work = self.work
         held = [(letter, number) for letter in origin.letters for number in work.held[letter][1]]
-        if held and not origin.leaving and not work.log.stopped and work.reserved.issuperset(held):
+        if not (held or origin.buried) or origin.stays or origin.leaving or work.log.stopped:
+            return
+        if work.reserved.issuperset(held):
             origin.leaving = True
             work.model.add(work.log.batch, Event("transacted", origin.sequence, (origin.queue,)))
 
@@ -103,12 +118,13 @@ class Deaths:
         origin = self.origins.pop(letter, None)
         if origin is not None:
             origin.letters.discard(letter)
-            if not origin.letters:
-                self._settle(origin, self.work.log.batch)
+            self.settle(origin)
 
-    def _settle(self, origin: Origin, batch: int) -> None:
-        if not self.work.log.stopped:
-            self.work.model.add(batch, Event("settle", origin.sequence, (origin.queue,)))
+    def settle(self, origin: Origin, batch: int = 0) -> None:
+        """Once nothing stands in for a message, it is settled in the batch being filled, or another one."""
+        work = self.work
+        if not origin.letters and not origin.buried and not origin.stays and not work.log.stopped:
+            work.model.add(batch or work.log.batch, Event("settle", origin.sequence, (origin.queue,)))
 
     def refuse(self, durable: int, moved: int, lost: set[int]) -> None:
         """The batches after `durable` did not reach the disk; `lost` are the messages that they published."""
@@ -119,13 +135,14 @@ class Deaths:
                     origins[death.letter] = origins[death.key]
                 elif death.sequence not in lost:
                     origins[death.letter] = Origin(death.sequence, death.queue)
+                if death.letter == -1 and -1 in origins:
+                    origins.pop(-1).stays = True
         self.appended = []
         for letter, origin in origins.items():
             if letter in self.work.held:
                 self._stand_in(letter, origin)
         for origin in dict.fromkeys(origins.values()):
-            if not origin.letters:
-                self._settle(origin, moved)
+            self.settle(origin, moved)
 
     def forget(self) -> None:
         """After a restart the log is all there is."""

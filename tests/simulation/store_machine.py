@@ -8,6 +8,7 @@ from broker.core.errors import StoreFailed
 from broker.store.log import Log
 from broker.store.reading import RecoveryReport
 from tests.simulation.sim_disk import PowerLoss
+from tests.simulation.store_burials import bury
 from tests.simulation.store_model import (
     State,
     TopologySink,
@@ -28,6 +29,7 @@ class Machine(Work):
     def __init__(self, seed: int) -> None:
         super().__init__(random.Random(seed))
         self.segment_bytes = self.rng.choice([4096, 16384])  # of equal ones, many are used again
+        self.chunk_bytes = self.rng.choice([600, 600, 1 << 20])  # of short ones, a batch has several
         self.deferred = Deferred()
         self.clean = False
         self.interrupted = False
@@ -219,6 +221,7 @@ class Machine(Work):
             first_segment_bytes=4096,
             reserve_bytes=8192,
             memory_budget=self.rng.choice([0, 5000, 1 << 40]),
+            chunk_bytes=self.chunk_bytes,
         )
         self.log_is_new = False
         return result
@@ -232,7 +235,8 @@ STEPS: Final[tuple[tuple[float, Callable[[Machine], None]], ...]] = (
     (0.71, Machine.stream),
     (0.77, lambda machine: machine.log.commit()),
     (0.79, Machine.transact),
-    (0.83, lambda machine: machine.deaths.die()),
+    (0.825, lambda machine: machine.deaths.die()),
+    (0.84, bury),
     (0.93, Machine._do_deferred),
     (0.955, Machine.topology),
     (0.965, lambda machine: machine.log.tick()),

@@ -116,9 +116,12 @@ class Work:
                 if stream.files.first != first:
                     self.model.add(batch, Event("trim", number, count=int(stream.files.first)))
             return
-        number = self.rng.choice(sorted(self.streams))
+        self.append_row(self.rng.choice(sorted(self.streams)), self.rng.choice([0, 20, 300, 2000]))
+
+    def append_row(self, number: int, length: int) -> None:
+        """A row of this length is appended to the stream of the queue with this number."""
         stream = self.streams[number]
-        body = content_of(self.next_message, self.rng.choice([0, 20, 300, 2000]))
+        body = content_of(self.next_message, length)
         self.next_message += 1
         batch = self.log.batch
         offset = stream.next
