@@ -128,9 +128,9 @@ class Machine(Work):
         self._restart()
 
     def _restart(self) -> None:
-        self.deferred.pending.clear()
         self.disk.failing_syncs = self.disk.rotten_reads = 0
         while True:
+            self.deferred.pending.clear()
             try:
                 self.recover()
                 return
@@ -164,6 +164,7 @@ class Machine(Work):
         except OSError:
             assert full < 1 << 30
             self.disk.kill()
+            self.deferred.pending.clear()
             self.interrupted = True
             self.disk.capacity = 1 << 40
             sink = TopologySink()
