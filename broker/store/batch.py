@@ -183,8 +183,8 @@ class Batch:
             write_i32_be(writer, len(annotations))
             writer.write(annotations)
 
-    def add_stream(self, queue: i64, first: i64, behind: i64, rows: i64) -> None:
-        """Append which rows a stream has, the last `rows` of them with this batch."""
+    def add_stream(self, queue: i64, first: i64, behind: i64, rows: i64, checksum: int) -> None:
+        """Append which rows a stream has, the last `rows` of them with this batch in chunks with this sum."""
         writer = self.writer
         self.count += 1
         writer.append(STREAM)
@@ -192,6 +192,7 @@ class Batch:
         write_i64_be(writer, first)
         write_i64_be(writer, behind)
         write_i64_be(writer, rows)
+        writer.write(checksum.to_bytes(4, "big"))
 
     def add_definition(self, change: bytes) -> None:
         """Append a change of the topology, in JSON."""

@@ -33,9 +33,10 @@ later batch may have.
                   is the header frame alone, the body frames are the content of the pieces
     11 annotated  sequence 8 | queue 8 | count 8 | length 4 | annotations    a count, with what consumers have
                   added to the message in the queue, in the encoding of AMQP 1.0
-    12 stream     queue 8 | first 8 | next 8 | rows 8    a stream has the rows from the first offset up to
-                  the next one, exclusively; the last `rows` of them were appended with the batch, in
-                  chunks of their own files, without which the batch is not whole
+    12 stream     queue 8 | first 8 | next 8 | rows 8 | CRC-32 4    a stream has the rows from the first
+                  offset up to the next one, exclusively; the last `rows` of them were appended with the
+                  batch, in chunks of their own files, without which the batch is not whole. The CRC is
+                  that of these chunks' CRCs in a row: chunks with such rows may have been there before
 
 Of 65,535 queues or more the number is 65,535 and follows in 4 octets.
 

@@ -60,6 +60,7 @@ class Records:
         self.first: i64 = 0  # of a stream record, and `behind` the next offset,
         self.behind: i64 = 0
         self.rows: i64 = 0
+        self.checksum: i64 = 0
 
     def open(self, data: bytes, start: i64, end: i64) -> None:
         """Stand before the first record of data[start:end]."""
@@ -110,12 +111,13 @@ class Records:
             return kind
         if (kind == COUNT and room >= 25) or (kind == ANNOTATED and room >= 29):
             return self._count(at, kind == ANNOTATED)
-        if kind == STREAM and room >= 33:
+        if kind == STREAM and room >= 37:
             self.queue = read_i64_be(self.data, at + 1)
             self.first = read_i64_be(self.data, at + 9)
             self.behind = read_i64_be(self.data, at + 17)
             self.rows = read_i64_be(self.data, at + 25)
-            self.position = at + 33
+            self.checksum = i64(read_i32_be(self.data, at + 33)) & 0xFFFFFFFF
+            self.position = at + 37
             return kind
         if kind == DATED and room >= 18:
             self.date = read_i64_be(self.data, at + 1)

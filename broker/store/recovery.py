@@ -32,7 +32,7 @@ def recover(log: Log, sink: RecoverySink) -> RecoveryReport:
             reading = Reading(log, cut)
             reading.run()
         log.streams.recovered = dict(reading.replay.streams)
-        log.streams.last = {number: first for number, first, _ in reading.replay.appended}
+        log.streams.last = {number: first for number, first, _, _ in reading.replay.appended}
         reading.deliver(sink)
         log.streams.recovered = {}  # their queues have been deleted
         log.streams.last = {}

@@ -60,7 +60,8 @@ class Replay:
         self.removed: set[int] = set()
         self.closed = False
         self.streams: dict[int, tuple[int, int]] = {}  # first and next offset of each
-        self.appended: list[tuple[int, int, int]] = []  # rows of the latest batch: stream, from, up to
+        # rows of the latest batch: stream, from, up to, and the checksum of their chunks
+        self.appended: list[tuple[int, int, int, int]] = []
         self.address_bytes = b""
         self.address = Address("", "")
         self.addresses: dict[bytes, Address] = {}
@@ -109,7 +110,8 @@ class Replay:
         elif kind == STREAM:
             self.streams[records.queue] = (records.first, records.behind)
             if records.rows > 0:
-                self.appended.append((records.queue, records.behind - records.rows, records.behind))
+                first = records.behind - records.rows
+                self.appended.append((records.queue, first, records.behind, records.checksum))
         else:
             return kind == CLOSED
         return True

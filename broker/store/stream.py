@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from broker.core.ports import StoredStream, StreamPage, StreamWatcher
 from broker.store.stream_page import ChunkPage, whole_content
-from protocol.streams.chunk import ChunkWriter
+from protocol.streams.chunk import ChunkWriter, Header, chain
 from protocol.streams.rows import columns_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Stream(StoredStream):
     """One stream. Rows before the offset `durable` are on disk, which `watcher` is told.
 
     `sealed` is the offset behind those that are in a chunk, on its way or on disk; `next` that of a new row.
-    `waiting`: rows that have come since a batch was sealed.
+    `waiting`: rows that have come since a batch was sealed. `checksum`: of the chunks made since then.
     """
 
     def __init__(self, streams: Streams, files: StreamFiles) -> None:
@@ -37,6 +37,7 @@ class Stream(StoredStream):
         self.durable: i64 = files.next
         self.sealed: i64 = files.next
         self.waiting: i64 = 0
+        self.checksum: int = 0
         self.page: ChunkPage | None = None
 
     # ---- what the core asks (StoredStream)
@@ -141,7 +142,9 @@ class Stream(StoredStream):
     def cut(self, batch: Batch) -> None:
         """Make a chunk of what is in the writer."""
         rows: i64 = self.writer.rows
-        batch.chunks.append((self, self.writer.take(self.sealed, self.files.incarnation)))
+        data = self.writer.take(self.sealed, self.files.incarnation)
+        batch.chunks.append((self, data))
+        self.checksum = chain(self.checksum, Header(data).crc)
         self.sealed += rows
 
     def forget(self) -> None:
@@ -149,5 +152,6 @@ class Stream(StoredStream):
         self.sealed = self.files.next
         self.writer.clear()
         self.waiting = 0
+        self.checksum = 0
         if self.watcher is not None:
             self.watcher.rows_durable(self.durable)

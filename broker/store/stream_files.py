@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.store.errors import LogDamaged
 from broker.store.stream_segment import StreamSegment, stream_segment_name
 from broker.store.stream_segments import Place, StreamSegments
-from protocol.streams.chunk import Header
+from protocol.streams.chunk import Header, chain
 
 
 @final
@@ -166,15 +166,16 @@ class StreamFiles(StreamSegments):
             self.disk.sync(fd)
             place = self.following(place)
 
-    def is_whole(self, first: i64, behind: i64) -> bool:
-        """Whether chunks with exactly these rows are there; asked of files that have not been recovered.
+    def is_whole(self, first: i64, behind: i64, checksum: i64) -> bool:
+        """Whether chunks with exactly these rows are there, and with this checksum in a row.
 
-        Raises OSError.
+        It is asked of files that have not been recovered. Raises OSError.
         """
         found = [segment for segment in self.found() if segment.first < behind]
         while len(found) > 1 and found[1].first <= first:
             found.pop(0)
         expected = first
+        chained = 0
         try:
             for segment in found:
                 if segment.first > expected:
@@ -185,9 +186,10 @@ class StreamFiles(StreamSegments):
                     header = self.header(fd, segment.end, segment)
                     self.load(Place(segment, segment.end, header))
                     segment.add(header)
+                    chained = chain(chained, header.crc)
                 expected = segment.next
         except LogDamaged:
             return False
         finally:
             self.close()
-        return bool(expected == behind)
+        return bool(expected == behind and chained == checksum)

@@ -78,8 +78,9 @@ class Streams:
             if stream.writer.rows:
                 stream.cut(batch)
             files = stream.files
-            batch.add_stream(files.number, files.first, stream.sealed, stream.waiting)
+            batch.add_stream(files.number, files.first, stream.sealed, stream.waiting, stream.checksum)
             stream.waiting = 0
+            stream.checksum = 0
         batch.streams = []
 
     def write(self, batch: Batch) -> None:
@@ -125,9 +126,9 @@ class Streams:
         """The batch begins a segment, without which older ones may go: have it say how far all streams go."""
         for stream in self.all.values():
             files = stream.files
-            batch.add_stream(files.number, files.first, stream.sealed, 0)
+            batch.add_stream(files.number, files.first, stream.sealed, 0, 0)
         for number, (first, behind) in self.recovered.items():
-            batch.add_stream(number, first, behind, 0)
+            batch.add_stream(number, first, behind, 0, 0)
 
     # ---- letting go
 
@@ -138,7 +139,7 @@ class Streams:
             batch = self.log.filling
             if batch.is_empty():
                 self.log.wants_commit()
-            batch.add_stream(stream.files.number, stream.files.first, stream.sealed, 0)
+            batch.add_stream(stream.files.number, stream.files.first, stream.sealed, 0, 0)
             batch.dead_files += names
 
     def drop(self, number: int) -> None:

@@ -243,6 +243,11 @@ class ChunkWriter:
         self._flags = 0
 
 
+def chain(before: int, crc: int) -> int:
+    """The checksum of chunks in a row: of those before, 0: none, and one that has the checksum `crc`."""
+    return crc32(crc.to_bytes(4, "little"), before)
+
+
 def _filled(part: bytes) -> list[bytes]:
     """A part of a chunk, with zeros behind it up to the next one."""
     return [part, bytes(-len(part) % 8)]
