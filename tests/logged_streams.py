@@ -4,6 +4,7 @@ from broker.store.disk import Disk
 from broker.store.log import Log
 from broker.store.reading import RecoveryReport
 from broker.store.stream import Stream
+from broker.store.stream_page import ChunkPage
 from protocol.streams.chunk import BASIC, BODY
 from tests.storing import Deferred, Sink, open_log
 
@@ -45,6 +46,7 @@ def rows(stream: Stream) -> list[tuple[int, bytes]]:
     offset = stream.first
     page = stream.at(offset)
     while page is not None:
+        assert isinstance(page, ChunkPage)
         for row in range(max(offset, page.first), page.behind):
             message = page.message(row)
             found.append((row, page.chunk.value(BODY, row - page.first)))

@@ -53,6 +53,7 @@ class Filling(GroupCommit):
         self.next_sequence: i64 = 1
         self.filling = Batch(0, Segment(0, 0), 0, BytesWriter())
         self.sealed: Batch | None = None
+        self.unwritten = False  # the sealed one waits for descriptors for what streams have in it
         self.last_needed: i64 = 0  # the segment most recently added to the filling one's `needs`
         self.streams = Streams(self)
         self.closing = False

@@ -197,6 +197,7 @@ class Log(HeldMessages):
         """Try again what failed for want of room or descriptors; to be called every second or so."""
         found = len(self.orphans) > 0
         self.drop_orphans()
+        self.write_again()
         if not self.stopped:
             self._ask_for_files()
             if found and not self.in_flight:  # it takes a step itself, and may say that messages are settled

@@ -71,10 +71,15 @@ class SegmentedCommit(Filling):
 
     def _write(self, batch: Batch) -> None:
         fd = batch.segment.fd
+        self.unwritten = False
         try:
             self.streams.write(batch)
         except OSError as error:
-            self.written(error)
+            if error.errno in NO_DESCRIPTORS:  # nothing has been written: `Log.tick` tries again
+                _log.error("the log waits for a file descriptor", reason=error.strerror)
+                self.unwritten = True
+            else:
+                self.written(error)
             return
         if len(batch.payload) > INLINE_WRITE_MAX:
             try:
@@ -88,6 +93,16 @@ class SegmentedCommit(Filling):
             self.written(error)
             return
         self.written(None)
+
+    def write_again(self) -> None:
+        """Write the sealed batch, if descriptors were what it needed."""
+        batch = self.sealed
+        if not self.unwritten or batch is None or self.stopped:
+            return
+        try:
+            self._write(batch)
+        except Exception as error:
+            self.broken(error)
 
     def written(self, error: BaseException | None) -> None:
         """The batch in flight is in the file; it becomes durable by a sync."""
@@ -172,8 +187,11 @@ class SegmentedCommit(Filling):
         Raises StoreFailed if the last batch did not reach the disk: then it is as after a crash.
         """
         try:
-            while self.in_flight and not self.stopped:
+            self.write_again()
+            while self.in_flight and not self.stopped and not self.unwritten:
                 self.syncer.finish()
+            if self.unwritten:
+                self.stop("there is no file descriptor for what streams have in the last batch")
             if not self.stopped:
                 self.closing = True
                 segment = self.filling.segment

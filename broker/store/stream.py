@@ -113,7 +113,6 @@ class Stream(StoredStream):
         if offset >= self.durable:
             return None
         place = self.files.find(offset)
-        self.streams.used(self)
         if place is None:
             return None
         page = ChunkPage(self.files.load(place))
@@ -122,7 +121,6 @@ class Stream(StoredStream):
 
     def since(self, time: i64) -> i64:
         """The first offset from a time on (StoredStream)."""
-        self.streams.used(self)
         return min(self.files.at_time(time), self.durable)
 
     def watch(self, watcher: StreamWatcher | None) -> None:

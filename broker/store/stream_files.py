@@ -90,6 +90,7 @@ class StreamFiles(StreamSegments):
         appended = Appended(segment, header.size)
         segment.add(header)
         segment.unsynced = True
+        self.open_files.hold(segment)
         self.next = header.behind
         self.bytes += header.size
         return appended
@@ -99,30 +100,35 @@ class StreamFiles(StreamSegments):
         segment = StreamSegment(stream_segment_name(self.number, self.next), self.next, self.mark_bytes)
         path = self.path(segment)
         self.disk.unlink(path)  # one that was begun before and never had a durable row
-        segment.fd = self.disk.create(path)
-        self.opened(segment)
+        fd = self.open_files.create(segment, path)
         try:
-            self.disk.write(segment.fd, [data], 0)
+            self.disk.write(fd, [data], 0)
         except OSError:
-            self.shut(segment)
+            self.open_files.shut(segment)
             self.disk.unlink(path)
             raise
         self.segments.append(segment)
         return segment
+
+    def synced(self, appended: Appended) -> None:
+        """Nothing of a chunk's file is to be synced any more."""
+        appended.segment.unsynced = False
+        self.open_files.let_go(appended.segment)
 
     def take_back(self, appended: Appended) -> None:
         """The chunk that was appended last is not to be durable. Raises OSError."""
         segment = appended.segment
         assert segment is self.segments[-1], "the last one first"
         segment.cut(appended.end, appended.next, appended.last_time)
-        segment.unsynced = appended.unsynced
+        if not appended.unsynced:
+            self.synced(appended)
         self.bytes -= appended.size
         self.next = segment.next
         if segment.end > 0:
             self.disk.truncate(self.readable(segment), int(segment.end))
             return
         self.segments.pop()
-        self.shut(segment)
+        self.open_files.shut(segment)
         self.disk.unlink(self.path(segment))
 
     # ---- letting go
@@ -143,7 +149,7 @@ class StreamFiles(StreamSegments):
             self.segments.pop(0)
             self.bytes -= segment.end
             self.first = segment.next
-            self.shut(segment)
+            self.open_files.shut(segment)
             gone.append(segment.name)
         return gone
 
@@ -191,5 +197,6 @@ class StreamFiles(StreamSegments):
         except LogDamaged:
             return False
         finally:
-            self.close()
+            for segment in found:
+                self.open_files.shut(segment)
         return bool(expected == behind and chained == checksum)

@@ -8,14 +8,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.store.disk import Disk
 from broker.store.errors import LogDamaged
+from broker.store.open_files import OpenFiles
 from broker.store.stream_segment import StreamSegment, parse_stream_name
 from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
 
 WINDOW: Final = 65536  # bytes that are read at once to walk over chunks
 MARK_BYTES: Final[i64] = 65536  # from one chunk that is found without walking to the next
-OPEN_MAX: Final = 8  # files of one stream that stay open for reading
 
 
 @final
@@ -39,14 +38,15 @@ class StreamSegments:
     def __init__(
         self,
         directory: str,
-        disk: Disk,
+        open_files: OpenFiles,
         number: int,
         incarnation: int,
         segment_bytes: i64,
         mark_bytes: i64 = MARK_BYTES,
     ) -> None:
         self.directory = directory
-        self.disk = disk
+        self.disk = open_files.disk
+        self.open_files = open_files
         self.number = number
         self.incarnation = incarnation
         self.segment_bytes = segment_bytes
@@ -55,7 +55,6 @@ class StreamSegments:
         self.first: i64 = 0
         self.next: i64 = 0
         self.bytes: i64 = 0
-        self._open: list[StreamSegment] = []
 
     # ---- finding
 
@@ -148,8 +147,8 @@ class StreamSegments:
 
     def close(self) -> None:
         """Close all files."""
-        for segment in list(self._open):
-            self.shut(segment)
+        for segment in self.segments:
+            self.open_files.shut(segment)
 
     # ---- files
 
@@ -159,26 +158,7 @@ class StreamSegments:
 
     def readable(self, segment: StreamSegment) -> int:
         """The descriptor of its file, which stays open until others are used. Raises OSError."""
-        if segment.fd < 0:
-            segment.fd = self.disk.open(self.path(segment))
-            self.opened(segment)
-        return segment.fd
-
-    def opened(self, segment: StreamSegment) -> None:
-        """Its file has been opened: another one that need not be may be closed."""
-        if len(self._open) >= OPEN_MAX:
-            for other in self._open:
-                if not other.unsynced:  # else somebody is about to sync it
-                    self.shut(other)
-                    break
-        self._open.append(segment)
-
-    def shut(self, segment: StreamSegment) -> None:
-        """Close its file, if it is open."""
-        if segment.fd >= 0:
-            self.disk.close(segment.fd)
-            segment.fd = -1
-            self._open.remove(segment)
+        return self.open_files.use(segment, self.path(segment))
 
 
 def _first(segment: StreamSegment) -> int:

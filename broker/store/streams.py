@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.store.open_files import OpenFiles
 from broker.store.stream import Stream
 from broker.store.stream_files import StreamFiles
 from broker.store.stream_segment import parse_stream_name
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from broker.store.filling import Filling
     from broker.store.stream_page import ChunkPage
 
-OPEN_MAX: Final = 128  # streams whose files stay open,
-PAGES_MAX: Final = 32  # and whose chunk that was read last stays in memory
+PAGES_MAX: Final = 32  # streams whose chunk that was read last stays in memory
 SEGMENT_BYTES: Final[i64] = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final[i64] = 1024 * 1024
 SEGMENT_BYTES_MAX: Final[i64] = 1024 * 1024 * 1024
@@ -43,8 +43,8 @@ class Streams:
         self.all: dict[int, Stream] = {}
         self.recovered: dict[int, tuple[int, int]] = {}  # first and next offset of those not opened yet
         self.last: dict[int, int] = {}  # the offset that the last batch of the log begins with in each
-        self._open: dict[Stream, None] = {}  # those whose files are open, the one used last at the end
-        self._paged: dict[Stream, None] = {}  # those with a page in memory, likewise
+        self.open_files = OpenFiles(log.disk)
+        self._paged: dict[Stream, None] = {}  # those with a page in memory, the one used last at the end
 
     def open(self, number: int, segment_bytes: i64 = 0) -> Stream:
         """The stream of the queue with this number, a new one unless recovery has found it.
@@ -61,14 +61,13 @@ class Streams:
             files.write_again(self.last[number])
         stream = Stream(self, files)
         self.all[number] = stream
-        self.used(stream)
         return stream
 
     def files_of(self, number: int) -> StreamFiles:
         """The files of a stream, not read yet."""
         log = self.log
         incarnation = (log.identity + number) & 0x7FFFFFFFFFFFFFFF  # no number is used twice
-        return StreamFiles(log.files.directory, log.disk, number, incarnation, self.segment_bytes)
+        return StreamFiles(log.files.directory, self.open_files, number, incarnation, self.segment_bytes)
 
     # ---- one batch
 
@@ -88,16 +87,20 @@ class Streams:
         try:
             for stream, chunk in batch.chunks:
                 batch.appended.append((stream, stream.files.append(chunk)))
-                self.used(stream)
         except OSError:
-            self.refuse(batch)
+            self._take_back(batch)
             raise
+
+    def _take_back(self, batch: Batch) -> None:
+        for stream, appended in reversed(batch.appended):
+            stream.files.take_back(appended)
+        batch.appended = []
 
     def synced(self, batch: Batch) -> None:
         """A batch is on disk."""
         for stream, appended in batch.appended:
             appended.segment.entry_synced = True
-            appended.segment.unsynced = False
+            stream.files.synced(appended)
             stream.durable = stream.files.next
             if stream.watcher is not None:
                 stream.watcher.rows_durable(stream.durable)
@@ -106,17 +109,11 @@ class Streams:
             batch.dead_files += stream.files.names()
         for name in batch.dead_files:
             self.log.syncer.remove(name)
-        while len(self._open) > OPEN_MAX:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.files.close()
 
     def refuse(self, batch: Batch) -> None:
         """Nothing of a batch, or of what follows it, will be on disk: its rows are gone. Raises OSError."""
         concerned = [stream for stream, _ in batch.chunks] + batch.streams
-        for stream, appended in reversed(batch.appended):
-            stream.files.take_back(appended)
-        batch.appended = []
+        self._take_back(batch)
         batch.chunks = []
         batch.streams = []
         for stream in concerned:
@@ -146,7 +143,6 @@ class Streams:
         """The queue has been deleted, which has been appended: the files go when that is on disk."""
         stream = self.all.pop(number)
         stream.watcher = None
-        self._open.pop(stream, None)
         self._paged.pop(stream, None)
         batch = self.log.filling
         if stream in batch.streams:
@@ -168,14 +164,7 @@ class Streams:
 
     def close(self) -> None:
         """Close all files."""
-        for stream in self._open:
-            stream.files.close()
-        self._open = {}
-
-    def used(self, stream: Stream) -> None:
-        """The files of a stream may be open: of too many, those used longest ago are closed in time."""
-        self._open.pop(stream, None)
-        self._open[stream] = None
+        self.open_files.close()
 
     def remember(self, stream: Stream, page: ChunkPage) -> None:
         """A chunk has been read that others may want next."""

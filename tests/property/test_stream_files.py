@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from broker.store.stream_files import StreamFiles
+from broker.store.open_files import OpenFiles
+from broker.store.stream_files import Appended, StreamFiles
 from broker.store.stream_segments import Place
 from protocol.streams.chunk import BASIC, BODY, ChunkWriter
 from tests.simulation.sim_disk import SimDisk
@@ -33,10 +34,10 @@ class StreamHistories(RuleBasedStateMachine):
         self.open()
 
     def open(self) -> None:
-        self.files = StreamFiles(FOLDER, self.disk, 3, INCARNATION, SEGMENT, MARK)
+        self.files = StreamFiles(FOLDER, OpenFiles(self.disk, 2), 3, INCARNATION, SEGMENT, MARK)
         self.files.recover(self.kept, self.durable)
         del self.rows[self.durable :]
-        self.unsynced: set[int] = set()
+        self.unsynced: list[Appended] = []
         assert (self.files.first, self.files.next) == (self.kept, self.durable)
 
     @rule(
@@ -68,14 +69,16 @@ class StreamHistories(RuleBasedStateMachine):
             self.files.take_back(appended)
             return
         assert appended.segment.fd >= 0
-        self.unsynced.add(appended.segment.fd)
+        self.unsynced.append(appended)
 
     @rule()
     def sync(self) -> None:
-        for fd in self.unsynced:
-            self.disk.sync(fd)
+        for appended in self.unsynced:
+            self.disk.sync(appended.segment.fd)
         self.disk.sync_directory(FOLDER)
-        self.unsynced = set()
+        for appended in self.unsynced:
+            self.files.synced(appended)
+        self.unsynced = []
         self.durable = len(self.rows)
         self.kept = int(self.files.first)
 
@@ -141,6 +144,7 @@ class StreamHistories(RuleBasedStateMachine):
             files = self.files
             assert files.bytes == sum(segment.end for segment in files.segments)
             assert files.next == len(self.rows)
+            assert len(files.open_files) <= 2 + len({appended.segment for appended in self.unsynced})
 
 
 TestStreamHistories = StreamHistories.TestCase
