@@ -95,7 +95,7 @@ class Reading:
         if not numbers:
             return
         self.highest = numbers[-1]
-        self.identity = self._find_identity(numbers)
+        self.identity = self.find_identity(numbers)
         newest = self.newest(numbers)
         if newest < 0:
             return
@@ -120,7 +120,8 @@ class Reading:
             self.log.disk.close(scanner.fd)
         raise LogDamaged(self.log.files.path(segment_name(number)), 0, "the file is missing")
 
-    def _find_identity(self, numbers: list[int]) -> int:
+    def find_identity(self, numbers: list[int]) -> int:
+        """The identity that the newest readable batch says; 0 if none is found."""
         for number in reversed(numbers):
             scanner = self.scanner(number, 0)
             found = scanner.next()

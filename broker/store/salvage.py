@@ -60,6 +60,17 @@ class Salvage(Reading):
         self.numbers: list[int] = []
         self.gap_after: i64 = -1  # the segment whose damage the next batch may tell the size of
 
+    def find_identity(self, numbers: list[int]) -> int:
+        """The identity that a segment's first batch says, or else any batch that reads; 0 if none does."""
+        identity = super().find_identity(numbers)
+        for number in [] if identity else numbers:
+            scanner = self.scanner(number, 0)
+            found = scanner.skip_damage() and scanner.next()
+            self.log.disk.close(scanner.fd)
+            if found:
+                return scanner.identity
+        return identity
+
     def newest(self, numbers: list[int]) -> int:
         """The newest segment with a readable checkpoint; 0 if no segment has one, -1 if nothing reads."""
         self.numbers = numbers

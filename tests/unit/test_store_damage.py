@@ -237,6 +237,21 @@ def test_repair_copes_with_every_single_damaged_byte_of_a_segment(tmp_path: Path
         assert len(lost) + len(back) <= 2, "one damaged batch costs what it held"
 
 
+def test_of_a_single_segment_the_first_batch_may_be_damaged(tmp_path: Path) -> None:
+    data = bytearray(small_log(tmp_path))
+    end = batch_ends(tmp_path)[1]
+    data[end - 1] ^= 1
+    with pytest.raises(LogDamaged):
+        recovered(tmp_path, bytes(data))
+    report = check(str(tmp_path), DISK)
+    assert [(damage.offset, damage.length) for damage in report.damages] == [(0, end)]
+    assert repair(str(tmp_path), DISK).repaired
+    sink = Sink()
+    log, _ = open_log(str(tmp_path), DISK, sink)
+    log.let_go()
+    assert sink.held() == AFTER_BATCH[-1]
+
+
 def test_repair_without_a_whole_segment(tmp_path: Path) -> None:
     many_segments(tmp_path)
     (tmp_path / segment_name(2)).unlink()
