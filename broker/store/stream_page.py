@@ -34,7 +34,7 @@ class ChunkPage(StreamPage):
     def message(self, offset: i64) -> Message:
         """The message with an offset (StreamPage)."""
         chunk = self.chunk
-        row = int(offset - self.first)
+        row = offset - self.first
         named = (chunk.value(EXCHANGE, row), chunk.value(ROUTING_KEY, row))
         if named != self._named:  # most rows are as the one before
             self._address = Address(named[0].decode(), named[1].decode())
@@ -45,11 +45,11 @@ class ChunkPage(StreamPage):
 
     def time(self, offset: i64) -> i64:
         """When it was appended (StreamPage)."""
-        return self.chunk.time(int(offset - self.first))
+        return self.chunk.time(offset - self.first)
 
     def filter_value(self, offset: i64) -> bytes:
         """What it says of itself (StreamPage)."""
-        return self.chunk.value(FILTER, int(offset - self.first))
+        return self.chunk.value(FILTER, offset - self.first)
 
 
 def whole_content(message: Message, store: MessageStore) -> bytes:

@@ -20,6 +20,9 @@ The incarnation tells a stream from an earlier one of its name.
 from struct import Struct
 from typing import Final, final
 
+from librt.strings import read_i32_le, read_i64_le
+from mypy_extensions import i64
+
 try:  # the same CRC-32, five times as fast
     from isal.isal_zlib import crc32
 except ImportError:  # no wheel for this machine
@@ -45,7 +48,6 @@ _HEADER: Final = Struct("<4sHHIIQQqqI12x")
 _CRC_AT: Final = 48
 _NO_CRC: Final = bytes(4)
 _I32: Final = Struct("<i")
-_I64: Final = Struct("<q")
 
 
 class ChunkDamagedError(ValueError):
@@ -56,7 +58,7 @@ class ChunkDamagedError(ValueError):
 class Column:
     """Where a column lies: its offsets begin at `offsets`, its bytes at `start`, and end at `end`."""
 
-    def __init__(self, offsets: int, start: int, end: int) -> None:
+    def __init__(self, offsets: i64, start: i64, end: i64) -> None:
         self.offsets = offsets
         self.start = start
         self.end = end
@@ -105,7 +107,7 @@ class Chunk:
     Raises ChunkDamagedError.
     """
 
-    def __init__(self, data: bytes | memoryview, at: int = 0) -> None:
+    def __init__(self, data: bytes, at: int = 0) -> None:
         header = Header(data, at)
         self.data = data
         self.at = at
@@ -116,9 +118,9 @@ class Chunk:
             raise ChunkDamagedError(f"chunk at {at} is cut off: {len(data) - at} of {header.size} bytes")
         if _checksum(data, at, header.size) != header.crc:
             raise ChunkDamagedError(f"chunk at {at} does not have the checksum that it says")
-        self.times = at + HEADER_BYTES
+        self.times: i64 = at + HEADER_BYTES
         self._end = at + header.size
-        self.kinds = 0  # where they are, 0: all are BASIC
+        self.kinds: i64 = 0  # where they are, 0: all are BASIC
         self.columns = self._find()
 
     def _find(self) -> list[Column]:
@@ -143,22 +145,23 @@ class Chunk:
     def _aligned(self, position: int) -> int:
         return position + (self.at - position) % 8
 
-    def time(self, row: int) -> int:
+    def time(self, row: i64) -> int:
         """When a row was appended, in microseconds since 1970."""
-        return int(_I64.unpack_from(self.data, self.times + 8 * row)[0])
+        return int(read_i64_le(self.data, self.times + 8 * row))
 
-    def kind(self, row: int) -> int:
+    def kind(self, row: i64) -> int:
         """BASIC or SECTIONS."""
         return self.data[self.kinds + row] if self.kinds else BASIC
 
-    def value(self, column: int, row: int) -> bytes:
+    def value(self, column: i64, row: i64) -> bytes:
         """The bytes of a row; those of a column that is not there are empty."""
         if column >= len(self.columns):
             return b""
         found = self.columns[column]
-        at = found.offsets + 4 * row
-        start, end = _I32.unpack_from(self.data, at)[0], _I32.unpack_from(self.data, at + 4)[0]
-        return bytes(self.data[found.start + start : found.start + end])
+        data = self.data
+        at: i64 = found.offsets + 4 * row
+        start: i64 = found.start
+        return data[start + i64(read_i32_le(data, at)) : start + i64(read_i32_le(data, at + 4))]
 
 
 @final
@@ -166,8 +169,8 @@ class ChunkWriter:
     """Collects rows. `rows` is how many there are, `size` about how many bytes the chunk will have."""
 
     def __init__(self) -> None:
-        self.rows = 0
-        self.size = HEADER_BYTES
+        self.rows: i64 = 0
+        self.size: i64 = HEADER_BYTES
         self._times: list[int] = []
         self._kinds = bytearray()
         self._columns: list[list[bytes]] = [[] for _ in range(FILTER + 1)]
@@ -188,16 +191,19 @@ class ChunkWriter:
             time = max(time, self._times[-1])
         self._times.append(time)
         self._kinds.append(kind)
-        values = (exchange, routing_key, properties, body, filter_value)
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
-            self.size += 4 + len(value)
+        columns = self._columns
+        columns[EXCHANGE].append(exchange)
+        columns[ROUTING_KEY].append(routing_key)
+        columns[PROPERTIES].append(properties)
+        columns[BODY].append(body)
+        columns[FILTER].append(filter_value)
         if kind != BASIC:
             self._flags |= HAS_KINDS
         if filter_value:
             self._flags |= HAS_FILTERS
         self.rows += 1
-        self.size += 9
+        lengths: i64 = len(exchange) + len(routing_key) + len(properties) + len(body) + len(filter_value)
+        self.size += 29 + lengths  # a time, a kind, and where each of five values begins
 
     def take(self, first: int, incarnation: int) -> bytes:
         """The chunk of all rows, of which there is at least one; then there are none."""

@@ -1,5 +1,7 @@
 """Messages as rows of a stream, and back: what is kept of a message is what its publisher sent."""
 
+from typing import Final
+
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
 
@@ -8,6 +10,8 @@ from protocol.amqp091.content import HEADER_PREFIX_BYTES, body, header_frame_byt
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.sections import is_sections, scan
 from protocol.streams.chunk import BASIC, SECTIONS
+
+CHANNEL: Final = 1  # that most clients use: whoever has it gets the frames as they are
 
 
 def columns_of(content: bytes) -> tuple[int, bytes, bytes]:
@@ -22,17 +26,17 @@ def columns_of(content: bytes) -> tuple[int, bytes, bytes]:
 
 
 def content_of(kind: int, properties: bytes, payload: bytes) -> bytes:
-    """The content with these columns: sections, or a content header and body frames of channel 0."""
+    """The content with these columns: sections, or a content header and body frames of channel 1."""
     if kind == SECTIONS:
         return properties + payload
     out = BytesWriter()
     out.append(FRAME_HEADER)
     out.append(0)
-    out.append(0)
+    out.append(CHANNEL)
     write_i32_be(out, HEADER_PREFIX_BYTES - 7 + len(properties))
     write_i32_be(out, CLASS_BASIC << 16)
     write_i64_be(out, len(payload))
     out.write(properties)
     out.append(FRAME_END)
-    write_body(out, payload, 0, FRAME_MIN_SIZE)
+    write_body(out, payload, CHANNEL, FRAME_MIN_SIZE)
     return out.getvalue()
