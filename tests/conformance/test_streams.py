@@ -13,6 +13,8 @@ from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 from tests.streaming import Publisher, declare_stream, offset_of, read, seen
 
+YESTERDAY = datetime.now(UTC) - timedelta(days=1)
+TOMORROW = datetime.now(UTC) + timedelta(days=1)
 NUMBERED = [b"%d" % number for number in range(10)]
 
 
@@ -45,8 +47,8 @@ def test_everybody_reads_everything_and_nothing_goes(
 
 @pytest.mark.parametrize(
     ("offset", "first"),
-    [("first", 0), ("last", 9), (0, 0), (7, 7), ("1h", 0), (datetime.now(UTC) - timedelta(days=1), 0)],
-    ids=str,
+    [("first", 0), ("last", 9), (0, 0), (7, 7), ("1h", 0), (YESTERDAY, 0)],
+    ids=["first", "last", "0", "7", "1h", "yesterday"],
 )
 def test_a_consumer_says_where_it_begins(
     channel: PeerChannel, publisher: Publisher, stream: str, offset: FieldValue, first: int
@@ -56,7 +58,7 @@ def test_a_consumer_says_where_it_begins(
     assert seen(channel.deliveries(10 - first)) == list(enumerate(NUMBERED))[first:]
 
 
-@pytest.mark.parametrize("offset", ["next", None, 10, datetime.now(UTC) + timedelta(days=1)], ids=str)
+@pytest.mark.parametrize("offset", ["next", None, 10, TOMORROW], ids=["next", "none", "10", "tomorrow"])
 def test_a_consumer_may_wait_for_what_comes(
     channel: PeerChannel, publisher: Publisher, stream: str, offset: FieldValue
 ) -> None:
