@@ -78,7 +78,7 @@ def _feature_fields(queue: Queue) -> Shown:
     if volatile is not None:
         fields["lost_at_restart"] = {"messages": int(volatile.lost), "estimated": volatile.estimated}
     if queue.stream is not None:
-        fields["stream"] = shown_stream(queue.stream)
+        fields["partitions"] = shown_partitions(queue.stream)
     memory = queue.memory
     if memory is not None:
         fields["messages_duplicate"] = int(memory.duplicates)
@@ -86,15 +86,18 @@ def _feature_fields(queue: Queue) -> Shown:
     return fields
 
 
-def shown_stream(stream: QueueStream) -> dict[str, int]:
+def shown_partitions(stream: QueueStream) -> list[Shown]:
     """What a stream has: offsets from `first` up to `next`, exclusively, can be read."""
     stored = stream.stored
-    return {
-        "incarnation": int(stored.incarnation),
-        "first": int(stored.first),
-        "next": int(stored.behind),
-        "bytes": int(stored.disk_bytes),
-    }
+    return [
+        {
+            "partition": 0,
+            "incarnation": int(stored.incarnation),
+            "first": int(stored.first),
+            "next": int(stored.behind),
+            "bytes": int(stored.disk_bytes),
+        }
+    ]
 
 
 def shown_exchange(exchange: Exchange, vhost: str) -> Shown:

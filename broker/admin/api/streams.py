@@ -16,7 +16,7 @@ from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
-from broker.admin.shapes import shown_stream
+from broker.admin.shapes import shown_partitions
 from broker.core.ports import StoredStream
 from broker.core.streaming import QueueStream
 
@@ -32,8 +32,8 @@ async def get_stream(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
     And what it keeps for named consumers: the offsets with which they go on.
     """
     stream = _stream(visitor, vhost, name)
-    partition = {"partition": 0, **shown_stream(stream), "consumers": stream.offsets.kept}
-    return JSONResponse({"name": name, "vhost": vhost, "partitions": [partition]})
+    partitions = [{**each, "consumers": stream.offsets.kept} for each in shown_partitions(stream)]
+    return JSONResponse({"name": name, "vhost": vhost, "partitions": partitions})
 
 
 @router.delete("/streams/{vhost}/{name}/{partition}/consumers/{consumer}", status_code=204)
