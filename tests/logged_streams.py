@@ -26,9 +26,13 @@ class StreamSink(Sink):
 def open_streams(
     directory: str, disk: Disk, *numbers: int, deferred: Deferred | None = None
 ) -> tuple[Log, list[Stream], RecoveryReport]:
-    """A log with the streams of these queues."""
+    """A log with the streams of these queues, which are defined."""
+
+    def definitions() -> list[dict[str, object]]:
+        return [{"kind": "queue", "name": f"s{n}", "vhost": "/", "number": n} for n in numbers]
+
     sink = StreamSink(*numbers)
-    log, report = open_log(directory, disk, sink, deferred)
+    log, report = open_log(directory, disk, sink, deferred, definitions)
     if deferred is not None:
         deferred.run_all()
     return log, sink.streams, report

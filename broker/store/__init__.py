@@ -28,6 +28,14 @@ that exist, so recovery reads only those. A segment whose messages are all settl
 segment needs its settle records; one that is mostly dead is copied forward first. Its file is used for
 the next segment, or deleted. See `segment.Segment`, `space.Space` and `files.Files`.
 
+**Streams.** Their rows are in chunks in files of their own, which are written before the batch that they were
+appended with and synced in the same round: the batch says how far each stream goes with it, and a last batch
+whose chunks are not whole is taken for torn. So what a batch says and the rows of it are durable together.
+Whole files go from a stream's beginning, once a batch that says so is durable. `amqpd check` reads every
+chunk; a repair gives up the rows of damaged ones, puts chunks in their places that say so, and leaves all
+other rows with the offsets that they have. See `streams.Streams`, `stream_files.StreamFiles` and
+`stream_salvage`.
+
 **Where the time goes.** `Log.append_message` and `append_settle` only write into one buffer. The CRC, the
 write and everything about space happen once per batch.
 

@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Container
 from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from broker.core.message import REMEMBERED, Message
+from broker.store.check_report import CheckReport
 from broker.store.counts import Count
 from broker.store.definition_text import DefinitionText
 from broker.store.disk import Disk
 from broker.store.log import Log
 from broker.store.reading import RecoverySink
 from broker.store.recovery import begin
-from broker.store.salvage import Damage, Loss, Salvage
+from broker.store.salvage import KEPT_SUFFIX, Salvage
 from broker.store.scan import SegmentScanner
 from broker.store.segment import Segment, segment_name
+from broker.store.stream_salvage import StreamSalvage
+from broker.store.stream_segment import parse_stream_name
 from broker.store.syncer import DiskSyncer
 
-KEPT_SUFFIX: Final = ".damaged"
 COMMIT_BYTES: Final = 8 * 1024 * 1024
-
-
-@dataclass
-class CheckReport:
-    """What a log holds, and what of it does not read back."""
-
-    segments: int = 0
-    batches: int = 0
-    messages: int = 0
-    by_queue: dict[int, int] = field(default_factory=dict)
-    queue_names: dict[int, str] = field(default_factory=dict)
-    definitions: int = 0
-    torn: str = ""  # "" or where an unsynced end is, which the next start cuts off
-    damages: list[Damage] = field(default_factory=list)
-    loss: Loss = field(default_factory=Loss)
-    repaired: bool = False
-
-    @property
-    def healthy(self) -> bool:
-        """Whether the daemon starts with this log."""
-        return not self.damages
-
-    def lines(self) -> list[str]:
-        """The report for an operator."""
-        lines = [
-            f"{self.segments} segments, {self.batches} batches, {self.definitions} definitions, "
-            f"{self.messages} messages"
-        ]
-        lines += [f"  {self._queue(number)}: {count}" for number, count in sorted(self.by_queue.items())]
-        if self.torn:
-            lines.append(f"torn end, never confirmed, cut off by the next start: {self.torn}")
-        lines += [
-            f"damaged: {damage.path} at offset {damage.offset}, {damage.length} bytes"
-            if damage.length
-            else f"missing: {damage.path} from offset {damage.offset} on"
-            for damage in self.damages
-        ]
-        if self.damages:
-            lines += self._loss_lines()
-        else:
-            lines.append("nothing is damaged")
-        return lines
-
-    def _loss_lines(self) -> list[str]:
-        loss = self.loss
-        verb = "lost" if self.repaired else "a repair would lose"
-        lines = [f"{verb}: {loss.messages} messages, {loss.definitions} definitions"]
-        lines += [f"  {self._queue(number)}: {count}" for number, count in sorted(loss.by_queue.items())]
-        if loss.unknown:
-            lines.append(f"  of an unknown queue: {loss.unknown}")
-        if loss.settles:
-            lines.append(f"messages that were already settled and may come back: at least {loss.settles}")
-        if loss.counts:
-            lines.append(
-                f"messages with too low a delivery count, or without what was added: at least {loss.counts}"
-            )
-        if loss.memories:
-            lines.append(f"messages whose duplicates queues may take for new: at most {loss.memories}")
-        return lines
-
-    def _queue(self, number: int) -> str:
-        name = self.queue_names.get(number)
-        return f"queue {name}" if name is not None else f"queue number {number} (deleted or unknown)"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -92,6 +31,7 @@ class _Counter(RecoverySink):
 
     def __init__(self, report: CheckReport) -> None:
         self.report = report
+        self.queues: dict[int, tuple[object, object]] = {}  # those there are: vhost and name
 
     def apply(self, change: dict[str, object]) -> None:
         """A definition: queues have names that tell an operator more than their numbers."""
@@ -100,6 +40,11 @@ class _Counter(RecoverySink):
         where = f"{name!r} in vhost {change.get('vhost', '/')!r}"
         if change.get("kind") == "queue" and isinstance(number, int):
             self.report.queue_names[number] = where
+            self.queues[number] = (change.get("vhost", "/"), name)
+        elif change.get("kind") == "queue.delete" and isinstance(number, int):
+            self.queues.pop(number, None)
+        elif change.get("kind") == "vhost.delete":
+            self.queues = {number: queue for number, queue in self.queues.items() if queue[0] != name}
         elif change.get("kind") == "exchange" and isinstance(number, int):
             self.report.queue_names[number] = f"of what exchange {where} keeps"
 
@@ -163,6 +108,10 @@ def repair(directory: str, disk: Disk) -> CheckReport:
         report, salvage = _report(log)
         if report.healthy:
             return report
+        _repair_streams(log, report)
+        if not report.damages:
+            report.repaired = True  # the next start finds the log as it was
+            return report
         for damage in report.damages:
             syncer.kept.add(segment_name(damage.segment))
         syncer.attach(directory, log, log.files.lock_fd)
@@ -192,9 +141,16 @@ def _report(log: Log) -> tuple[CheckReport, Salvage]:
     report = CheckReport()
     salvage = Salvage(log)
     salvage.run()
+    log.identity = salvage.identity
+    if salvage.tail_segment is not None and not salvage.damages and not salvage.is_whole():
+        cut = (int(salvage.tail_segment.number), int(salvage.tail_at))
+        salvage.forget()
+        salvage = Salvage(log, cut)
+        salvage.run()
     salvage.count_loss()
     report.segments = salvage.segments.count
-    salvage.deliver(_Counter(report))
+    counter = _Counter(report)
+    salvage.deliver(counter)
     found = salvage.report
     report.batches = found.batches
     report.messages = found.messages
@@ -203,7 +159,39 @@ def _report(log: Log) -> tuple[CheckReport, Salvage]:
         report.torn = f"{found.torn} at offset {found.torn_offset}, {found.torn_bytes} bytes"
     report.damages = salvage.damages
     report.loss = salvage.loss
+    _read_streams(log, salvage, report, counter.queues)
     return report, salvage
+
+
+def _read_streams(log: Log, salvage: Salvage, report: CheckReport, queues: Container[int]) -> None:
+    """Read all chunks of the streams of these queues."""
+    known = salvage.replay.streams
+    damaged = bool(salvage.damages)
+    for name in sorted(log.disk.names(log.files.directory)):
+        parsed = parse_stream_name(name)
+        if parsed is None:
+            continue
+        number = parsed[0]
+        if number not in queues:
+            if damaged:  # else the queue has been deleted
+                report.unowned.append(name)
+        elif damaged and number not in known:
+            known[number] = (parsed[1], parsed[1])  # the oldest file comes first
+    for number, (first, behind) in known.items():
+        if number in queues:
+            stream = StreamSalvage(log.streams.files_of(number), first, behind, damaged)
+            stream.run()
+            report.streams[number] = stream
+
+
+def _repair_streams(log: Log, report: CheckReport) -> None:
+    """Write damaged files anew, and have the log know how far the streams go."""
+    for stream in report.streams.values():
+        stream.repair()
+        log.streams.recovered[stream.files.number] = (int(stream.first), int(stream.next))
+    for name in report.unowned:
+        path = log.files.path(name)
+        log.disk.rename(path, path + KEPT_SUFFIX)
 
 
 def _copy_forward(log: Log, segment: Segment) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from broker.core.message import REMEMBERED
 from broker.store.format import CHECKPOINT, COUNT, DEFINITION, HEADER_BYTES, MESSAGE, SETTLE
-from broker.store.reading import Reading
+from broker.store.reading import NOWHERE, Reading
 from broker.store.records import Records
 from broker.store.replay import Replay
 from broker.store.scan import SegmentScanner
@@ -18,6 +18,8 @@ from broker.store.segment import Segment, SegmentTable, segment_name
 
 if TYPE_CHECKING:
     from broker.store.log import Log
+
+KEPT_SUFFIX: Final = ".damaged"  # added to the name of a file that a repair gives up
 
 
 @dataclass
@@ -46,8 +48,8 @@ class Loss:
 class Salvage(Reading):
     """A Reading that steps over damage and notes it."""
 
-    def __init__(self, log: Log) -> None:
-        super().__init__(log)
+    def __init__(self, log: Log, cut: tuple[int, int] = NOWHERE) -> None:
+        super().__init__(log, cut)
         self.damages: list[Damage] = []
         self.loss = Loss()
         self.lost: dict[int, list[int]] = {}  # by sequence: the queues, [] if not known
@@ -148,6 +150,9 @@ class Salvage(Reading):
                     self._damaged(scanner, scanner.position, length)
                 elif not scanner.rest_is_empty():
                     self._damaged(scanner, scanner.position, scanner.size)
+            elif number == self.cut[0]:
+                scanner.size = self.log.disk.size(scanner.fd)
+                self.torn(scanner)
             elif not scanner.at_blank():
                 self.torn(scanner)
         finally:

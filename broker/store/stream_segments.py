@@ -89,16 +89,19 @@ class StreamSegments:
         return header
 
     def find(self, offset: i64) -> Place | None:
-        """The chunk with this offset, or with the oldest one that is kept if that is later; None: not yet.
+        """The chunk with this offset, or with the next one that is kept if that is later; None: not yet.
 
         Raises OSError, LogDamaged.
         """
         offset = max(offset, self.first)
-        if offset >= self.next:
-            return None
-        index: i64 = bisect_right(self.segments, offset, key=_first) - 1
-        segment = self.segments[index]
-        return self._walk(segment, segment.before_offset(offset), offset, 0)
+        while offset < self.next:
+            index: i64 = bisect_right(self.segments, offset, key=_first) - 1
+            segment = self.segments[index]
+            place = self._walk(segment, segment.before_offset(offset), offset, 0)
+            if not place.header.lost:
+                return place
+            offset = place.header.behind
+        return None
 
     def at_time(self, time: i64) -> i64:
         """The offset of the first row from this time on, in microseconds since 1970; `next`: none yet.
@@ -108,6 +111,9 @@ class StreamSegments:
         for segment in self.segments:
             if segment.last_time >= time and segment.next > self.first:
                 place = self._walk(segment, segment.before_time(time), 0, time)
+                behind: i64 = place.header.behind
+                if place.header.lost:
+                    return max(self.first, behind)
                 chunk = self.load(place)
                 row = 0
                 while chunk.time(row) < time:

@@ -15,6 +15,9 @@ arrays are made of it without copying. The CRC is that of the chunk with zeros i
 what comes before the body, each section whole. `body` is all payloads of its body frames, or all sections
 from the first of the body on. `filter` is what a message says of itself (x-stream-filter-value), or empty.
 The incarnation tells a stream from an earlier one of its name.
+
+With flag 4 the chunk is a header only: these rows are lost, and a repair has put it in their place, so that
+all others keep their offsets. Both times are those of the row before, if that is known.
 """
 
 from struct import Struct
@@ -37,6 +40,7 @@ SECTIONS: Final = 1
 
 HAS_KINDS: Final = 1  # flags
 HAS_FILTERS: Final = 2
+LOST: Final = 4
 
 EXCHANGE: Final = 0  # the columns that have bytes of any length
 ROUTING_KEY: Final = 1
@@ -93,7 +97,8 @@ class Header:
         self.last_time: int = last_time
         self.crc: int = crc
         self.behind = self.first + self.rows
-        if not rows or size % 8 or size < HEADER_BYTES + 8 * rows:
+        self.lost = flags & LOST != 0
+        if not rows or size % 8 or size < HEADER_BYTES + (0 if self.lost else 8 * rows):
             raise ChunkDamagedError(f"chunk at {at} says that {rows} rows are {size} bytes")
 
 
@@ -121,7 +126,7 @@ class Chunk:
         self.times: i64 = at + HEADER_BYTES
         self._end = at + header.size
         self.kinds: i64 = 0  # where they are, 0: all are BASIC
-        self.columns = self._find()
+        self.columns = [] if header.lost else self._find()
 
     def _find(self) -> list[Column]:
         position = self.times + 8 * self.rows
@@ -147,6 +152,8 @@ class Chunk:
 
     def time(self, row: i64) -> int:
         """When a row was appended, in microseconds since 1970."""
+        if self.header.lost:
+            return self.header.first_time
         return int(read_i64_le(self.data, self.times + 8 * row))
 
     def kind(self, row: i64) -> int:
@@ -221,21 +228,7 @@ class ChunkWriter:
             parts += _filled(Struct(f"<{self.rows + 1}i").pack(*ends))
             parts += _filled(b"".join(values))
         data = bytearray(b"".join(parts))
-        _HEADER.pack_into(
-            data,
-            0,
-            MAGIC,
-            VERSION,
-            self._flags,
-            self.rows,
-            len(data),
-            first,
-            incarnation,
-            times[0],
-            times[-1],
-            0,
-        )
-        data[_CRC_AT : _CRC_AT + 4] = _checksum(data, 0, len(data)).to_bytes(4, "little")
+        _set_header(data, self._flags, self.rows, first, incarnation, times[0], times[-1])
         self.clear()
         return bytes(data)
 
@@ -247,6 +240,23 @@ class ChunkWriter:
         self._kinds = bytearray()
         self._columns = [[] for _ in range(FILTER + 1)]
         self._flags = 0
+
+
+def lost_rows(first: int, rows: int, incarnation: int, time: int) -> bytes:
+    """A chunk that says that these rows are lost; `time`: of the row before, 0 if that is not known."""
+    data = bytearray(HEADER_BYTES)
+    _set_header(data, LOST, rows, first, incarnation, time, time)
+    return bytes(data)
+
+
+def _set_header(
+    data: bytearray, flags: int, rows: int, first: int, incarnation: int, first_time: int, last_time: int
+) -> None:
+    size = len(data)
+    _HEADER.pack_into(
+        data, 0, MAGIC, VERSION, flags, rows, size, first, incarnation, first_time, last_time, 0
+    )
+    data[_CRC_AT : _CRC_AT + 4] = _checksum(data, 0, size).to_bytes(4, "little")
 
 
 def chain(before: int, crc: int) -> int:

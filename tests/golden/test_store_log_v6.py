@@ -70,3 +70,5 @@ def test_check_finds_it_healthy(tmp_path: Path) -> None:
     report = check(str(folder), RealDisk())
     assert report.healthy
     assert (report.messages, report.by_queue) == (1, {QUEUE: 1})
+    rows = {number: stream.rows for number, stream in report.streams.items()}
+    assert rows == {BOTH: 12, TRIMMED: 6, EMPTY: 0}

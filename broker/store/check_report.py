@@ -1,0 +1,101 @@
+"""What `amqpd check` tells an operator."""
+
+from dataclasses import dataclass, field
+
+from broker.store.salvage import Damage, Loss
+from broker.store.stream_salvage import StreamSalvage
+
+
+@dataclass
+class CheckReport:
+    """What a log holds, and what of it does not read back."""
+
+    segments: int = 0
+    batches: int = 0
+    messages: int = 0
+    by_queue: dict[int, int] = field(default_factory=dict)
+    queue_names: dict[int, str] = field(default_factory=dict)
+    definitions: int = 0
+    torn: str = ""  # "" or where an unsynced end is, which the next start cuts off
+    damages: list[Damage] = field(default_factory=list)
+    loss: Loss = field(default_factory=Loss)
+    streams: dict[int, StreamSalvage] = field(default_factory=dict)  # by the queue's number
+    unowned: list[str] = field(default_factory=list)  # files of streams, of which the queue is not known
+    repaired: bool = False
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the daemon starts with this log."""
+        return not self.damages and not any(stream.damages for stream in self.streams.values())
+
+    def lines(self) -> list[str]:
+        """The report for an operator."""
+        lines = [
+            f"{self.segments} segments, {self.batches} batches, {self.definitions} definitions, "
+            f"{self.messages} messages"
+        ]
+        lines += [f"  {self._queue(number)}: {count}" for number, count in sorted(self.by_queue.items())]
+        lines += self._stream_lines()
+        if self.torn:
+            lines.append(f"torn end, never confirmed, cut off by the next start: {self.torn}")
+        lines += [
+            f"damaged: {damage.path} at offset {damage.offset}, {damage.length} bytes"
+            if damage.length
+            else f"missing: {damage.path} from offset {damage.offset} on"
+            for damage in self.damages
+        ]
+        for number, stream in sorted(self.streams.items()):
+            lines += [damage.line(self._queue(number)) for damage in stream.damages]
+        if self.healthy:
+            lines.append("nothing is damaged")
+        else:
+            lines += self._loss_lines() if self.damages else []
+            lines += self._lost_row_lines()
+        return lines
+
+    def _stream_lines(self) -> list[str]:
+        """How much streams have."""
+        if not self.streams:
+            return []
+        rows = sum(stream.rows for stream in self.streams.values())
+        size = sum(stream.bytes for stream in self.streams.values())
+        lines = [f"{len(self.streams)} streams, {rows} rows, {size} bytes"]
+        for number, stream in sorted(self.streams.items()):
+            lost = f", {stream.lost} lost before" if stream.lost else ""
+            where = f"offsets {stream.first} to {stream.next - 1}: " if stream.next > stream.first else ""
+            lines.append(f"  {self._queue(number)}: {where}{stream.rows} rows{lost}, {stream.bytes} bytes")
+        return lines
+
+    def _verb(self) -> str:
+        return "lost" if self.repaired else "a repair would lose"
+
+    def _lost_row_lines(self) -> list[str]:
+        lines = [
+            f"{self._verb()}: {stream.damaged_rows} rows of {self._queue(number)}; others keep their offsets"
+            for number, stream in sorted(self.streams.items())
+            if stream.damages
+        ]
+        if self.unowned:
+            lines.append(f"kept aside: {len(self.unowned)} files of streams whose queues are not known")
+        return lines
+
+    def _loss_lines(self) -> list[str]:
+        loss = self.loss
+        verb = self._verb()
+        lines = [f"{verb}: {loss.messages} messages, {loss.definitions} definitions"]
+        lines += [f"  {self._queue(number)}: {count}" for number, count in sorted(loss.by_queue.items())]
+        if loss.unknown:
+            lines.append(f"  of an unknown queue: {loss.unknown}")
+        if loss.settles:
+            lines.append(f"messages that were already settled and may come back: at least {loss.settles}")
+        if loss.counts:
+            lines.append(
+                f"messages with too low a delivery count, or without what was added: at least {loss.counts}"
+            )
+        if loss.memories:
+            lines.append(f"messages whose duplicates queues may take for new: at most {loss.memories}")
+        return lines
+
+    def _queue(self, number: int) -> str:
+        name = self.queue_names.get(number)
+        return f"queue {name}" if name is not None else f"queue number {number} (deleted or unknown)"

@@ -1,0 +1,236 @@
+"""Reads all chunks of a damaged stream as far as they can be read, and writes its files without the damage.
+
+What a repair loses are the rows of chunks that are not whole. All other rows stay, with the offsets that they
+have, and so does `next`: no offset is given out twice. In the place of the lost rows there is a chunk that
+says so (`protocol.streams.chunk.LOST`), which readers step over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.store.disk import Disk
+from broker.store.salvage import KEPT_SUFFIX
+from broker.store.stream_files import StreamFiles
+from broker.store.stream_segment import StreamSegment, stream_segment_name
+from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header, lost_rows
+
+NEW_SUFFIX: Final = ".repaired"
+WINDOW: Final = 1024 * 1024
+ROWS_MAX: Final = (1 << 32) - 1
+NO_LIMIT: Final[i64] = (1 << 63) - 1
+
+
+@dataclass
+class StreamDamage:
+    """A stretch of a file, in bytes, without whole chunks; length 0: it is gone from there on.
+
+    The rows that were there have the offsets from `first` up to `behind`, exclusively.
+    """
+
+    path: str
+    offset: int
+    length: int
+    first: int
+    behind: int
+
+    def line(self, name: str) -> str:
+        """What is told of it."""
+        rows = f"rows {self.first} to {self.behind - 1} of {name}"
+        if self.length:
+            return f"damaged: {self.path} at offset {self.offset}, {self.length} bytes: {rows}"
+        return f"missing: {self.path} from offset {self.offset} on: {rows}"
+
+
+@dataclass
+class _Part:
+    """A chunk at a position of a file; or -1: rows that are lost. `time`: of the last row before them."""
+
+    position: int
+    length: int
+    first: int
+    rows: int
+    time: int
+
+
+@final
+class _File:
+    """What a segment's file is to have."""
+
+    def __init__(self, segment: StreamSegment) -> None:
+        self.segment = segment
+        self.parts: list[_Part] = []
+        self.damaged = False
+
+
+@final
+class StreamSalvage:
+    """One stream, which has the rows from `first` up to `committed` at least.
+
+    `all_rows`: the log has lost batches, and so the rows behind that which are whole count too. After `run`,
+    `next` is the offset behind the last row, `rows` how many are whole and `lost` how many are known to be
+    lost since an earlier repair; `damages` is empty if the daemon can read all of it.
+    """
+
+    def __init__(self, files: StreamFiles, first: i64, committed: i64, all_rows: bool) -> None:
+        self.files = files
+        self.first = first
+        self.committed = committed
+        self.all_rows = all_rows
+        self.next: i64 = first
+        self.rows: i64 = 0
+        self.lost: i64 = 0
+        self.bytes: i64 = 0
+        self.damages: list[StreamDamage] = []
+        self._files: list[_File] = []
+        self._time = 0  # of the last row so far
+
+    @property
+    def disk(self) -> Disk:
+        """Where it is."""
+        return self.files.disk
+
+    @property
+    def damaged_rows(self) -> int:
+        """How many rows a repair loses, or has lost."""
+        return sum(damage.behind - damage.first for damage in self.damages)
+
+    def run(self) -> None:
+        """Read everything. Raises OSError."""
+        found = self.files.found()
+        if self.all_rows and found:
+            self.next = self.first = max(self.first, found[0].first)
+        if not self.all_rows:
+            found = [segment for segment in found if segment.first < self.committed]
+        for index, segment in enumerate(found):
+            last = index + 1 == len(found)
+            following = found[index + 1].first if not last else self.committed
+            if following <= self.first and not last:
+                continue
+            if segment.first > self.next:
+                self._missing(segment.first)
+            self._read(segment, NO_LIMIT if last and self.all_rows else following, following)
+        if self.next < self.committed:
+            self._missing(self.committed)
+
+    def _missing(self, behind: i64) -> None:
+        """There is no file with the rows up to this one."""
+        segment = StreamSegment(stream_segment_name(self.files.number, int(self.next)), self.next, 0)
+        file = _File(segment)
+        self._files.append(file)
+        self._damage(file, 0, 0, behind)
+
+    def _damage(self, file: _File, offset: int, length: int, behind: i64) -> None:
+        """The rows up to this one are not in a file."""
+        path = self.files.path(file.segment)
+        self.damages.append(StreamDamage(path, offset, length, int(self.next), int(behind)))
+        file.parts.append(_Part(-1, 0, int(self.next), int(behind - self.next), self._time))
+        file.damaged = True
+        self.next = behind
+
+    def _read(self, segment: StreamSegment, limit: i64, needed: i64) -> None:
+        """Read a file for rows before `limit`, of which those before `needed` have been there."""
+        file = _File(segment)
+        self._files.append(file)
+        self.next = segment.first
+        fd = self.files.readable(segment)
+        size: i64 = self.disk.size(fd)
+        at: i64 = 0
+        while self.next < limit and at < size:
+            header = self._chunk(fd, at, size, limit)
+            start = at
+            if header is None or header.first != self.next:
+                at, header = self._search(fd, at, size, limit)
+            if header is None:
+                break
+            if header.first > self.next:
+                self._damage(file, int(start), int(at - start), header.first)
+            file.parts.append(_Part(int(at), header.size, header.first, header.rows, 0))
+            self._time = header.last_time
+            at += header.size
+            self.next = header.behind
+            if header.lost:
+                self.lost += header.rows
+            else:
+                self.rows += header.rows
+        if self.next < needed and at < size:  # else it is the next file that is gone, or as good as that
+            self._damage(file, int(at), int(size - at), needed)
+        self.bytes += at
+        self.files.open_files.shut(segment)
+
+    def _chunk(self, fd: int, at: i64, size: i64, limit: i64) -> Header | None:
+        """The header of the whole chunk at a position, if there is one that may be there."""
+        try:
+            header = Header(self.disk.read(fd, HEADER_BYTES, int(at)))
+            if header.incarnation != self.files.incarnation or header.size > size - at:
+                return None
+            if header.first < self.next or header.behind > limit:
+                return None
+            return Chunk(self.disk.read(fd, header.size, int(at))).header
+        except ChunkDamagedError:
+            return None
+
+    def _search(self, fd: int, at: i64, size: i64, limit: i64) -> tuple[i64, Header | None]:
+        """The position of the next whole chunk from `at` on, and its header."""
+        start = at
+        position = at
+        while position < size:
+            window = self.disk.read(fd, WINDOW + len(MAGIC), int(position))
+            found = window.find(MAGIC)
+            while found >= 0:
+                header = self._chunk(fd, position + found, size, limit)
+                if header is not None:
+                    return position + found, header
+                found = window.find(MAGIC, found + 1)
+            position += WINDOW
+        return start, None
+
+    # ---- repairing
+
+    def repair(self) -> None:
+        """Write damaged files anew; what they were is kept, with a name of its own. Raises OSError."""
+        files = self.files
+        disk = self.disk
+        for file in self._files:
+            if not file.damaged:
+                continue
+            path = files.path(file.segment)
+            source = -1
+            if file.segment.name in disk.names(files.directory):
+                source = files.readable(file.segment)
+                self._write(path + KEPT_SUFFIX, source, [_Part(0, disk.size(source), 0, 0, 0)])
+            self._write(path + NEW_SUFFIX, source, file.parts)
+            files.open_files.shut(file.segment)
+            disk.sync_directory(files.directory)  # the old one has its other name
+            disk.rename(path + NEW_SUFFIX, path)
+            disk.sync_directory(files.directory)
+
+    def _write(self, path: str, source: int, parts: list[_Part]) -> None:
+        """Write a file of parts of another one, and have it on the disk."""
+        disk = self.disk
+        disk.unlink(path)
+        fd = disk.create(path)
+        end = 0
+        try:
+            for part in parts:
+                pieces = self._lost(part) if part.position < 0 else self._read_part(source, part)
+                for data in pieces:
+                    disk.write(fd, [data], end)
+                    end += len(data)
+            disk.sync(fd)
+        finally:
+            disk.close(fd)
+
+    def _read_part(self, source: int, part: _Part) -> Iterator[bytes]:
+        end = part.position + part.length
+        for at in range(part.position, end, WINDOW):
+            yield self.disk.read(source, min(WINDOW, end - at), at)
+
+    def _lost(self, part: _Part) -> Iterator[bytes]:
+        end = part.first + part.rows
+        for first in range(part.first, end, ROWS_MAX):
+            yield lost_rows(first, min(ROWS_MAX, end - first), self.files.incarnation, part.time)
