@@ -102,7 +102,7 @@ class ListStore(RecordingStore):
         super().__init__()
         self.streams: dict[int, ListStream] = {}
 
-    def open_stream(self, number: int, segment_bytes: int) -> StoredStream:
+    def open_stream(self, number: int, segment_bytes: int, partition: int) -> StoredStream:
         return self.streams.setdefault(number, ListStream())
 
 

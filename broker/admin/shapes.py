@@ -88,15 +88,15 @@ def _feature_fields(queue: Queue) -> Shown:
 
 def shown_partitions(stream: QueueStream) -> list[Shown]:
     """What a stream has: offsets from `first` up to `next`, exclusively, can be read."""
-    stored = stream.stored
     return [
         {
-            "partition": 0,
+            "partition": number,
             "incarnation": int(stored.incarnation),
             "first": int(stored.first),
             "next": int(stored.behind),
             "bytes": int(stored.disk_bytes),
         }
+        for number, stored in enumerate(stream.partitions)
     ]
 
 

@@ -40,6 +40,8 @@ MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
 OVERFLOW: Final = "x-overflow"
 MAX_AGE: Final = "x-max-age"
 SEGMENT_BYTES: Final = "x-stream-max-segment-size-bytes"
+PARTITIONS: Final = "x-partitions"
+PARTITIONS_MAX: Final = 256
 DELAYED_TYPE: Final = "x-delayed-type"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
@@ -108,6 +110,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         "x-member-placement-tag": ArgumentRule("name"),
         MAX_AGE: ArgumentRule("age"),
         SEGMENT_BYTES: ArgumentRule("int", 1, ANY_SIZE),
+        PARTITIONS: ArgumentRule("int", 1, PARTITIONS_MAX),
         "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
         "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
         VOLATILE: ArgumentRule("bool"),
@@ -124,6 +127,7 @@ STREAM_ARGUMENTS: Final = (
     MAX_AGE,
     MAX_LENGTH_BYTES,
     SEGMENT_BYTES,
+    PARTITIONS,
     "x-stream-filter-size-bytes",
     "x-initial-cluster-size",
     "x-queue-leader-locator",
@@ -185,6 +189,8 @@ def check_queue_arguments(arguments: Arguments, queue: str) -> None:
 def _check_stream(arguments: Arguments, queue: str) -> None:
     """What a stream keeps it keeps for everybody, so that most of what queues can be told means nothing."""
     if not is_stream(arguments):
+        if PARTITIONS in arguments:
+            raise invalid(PARTITIONS, queue, arguments[PARTITIONS], f"needs {QUEUE_TYPE} '{STREAM}'")
         return
     for name in arguments:
         if name in QUEUE_RULES and name not in STREAM_ARGUMENTS:

@@ -170,7 +170,7 @@ class Declarations(Topology):
         check_quorum(arguments, durable, exclusive_owner is not None, auto_delete, where)
         if durable:
             self.store.require()
-        number = self.numbers.take() if durable else 0
+        number = self.numbers.take(arguments) if durable else 0
         queue = self.add_queue(name, durable, exclusive_owner, auto_delete, arguments, number)
         open_stream(queue, self)
         if durable:

@@ -15,6 +15,7 @@ from broker.core.exchange_kinds import new_exchange
 from broker.core.field_values import decode_table, encode_table
 from broker.core.policy import OPERATOR_POLICY, POLICY, checked_policy
 from broker.core.queue import Queue
+from broker.core.queue_numbers import last_number
 from broker.core.stopping import set_stopped, stopped
 from broker.core.stream_list import StreamEntryList
 from broker.core.stream_progress import OFFSETS
@@ -44,7 +45,7 @@ def queue_change(vhost: str, queue: Queue, stopping: bool = False) -> Change:
     if queue.volatile is not None:
         change[LOST] = queue.volatile.described(stopping)
     if queue.stream is not None and queue.stream.offsets.kept:
-        change[OFFSETS] = dict(queue.stream.offsets.kept)
+        change[OFFSETS] = {name: list(kept) for name, kept in queue.stream.offsets.kept.items()}
     return change
 
 
@@ -79,7 +80,14 @@ def binding_change(vhost: str, binding: Binding) -> Change:
 
 def queue_deleted(vhost: str, queue: Queue) -> Change:
     """A durable queue is gone."""
-    return {"kind": QUEUE + DELETED, "vhost": vhost, "name": queue.name, "number": int(queue.number)}
+    change: Change = {
+        "kind": QUEUE + DELETED,
+        "vhost": vhost,
+        "name": queue.name,
+        "number": int(queue.number),
+    }
+    last = last_number(queue.number, queue.arguments)
+    return change if last == queue.number else change | {"last": int(last)}
 
 
 def exchange_deleted(vhost: str, exchange: Exchange) -> Change:
@@ -110,7 +118,7 @@ def apply_change(topology: Topology, change: Change) -> None:
         _apply_queue(topology, change)
     elif kind == QUEUE + DELETED:
         queue = topology.queues.get(text_of(change, "name"))
-        topology.numbers.reserve(number_of(change, "number"))
+        topology.numbers.reserve(number_of(change, "last" if "last" in change else "number"))
         if queue is not None and queue.number == number_of(change, "number"):
             topology.remove_queue(queue)
     elif kind == EXCHANGE:
@@ -139,7 +147,7 @@ def _apply_queue(topology: Topology, change: Change) -> None:
     if number < 1:
         raise ValueError(f"the log knows no queue by the number {number}: {change}")
     arguments = decode_table(change.get("arguments"))
-    topology.numbers.reserve(number)
+    topology.numbers.reserve(last_number(number, arguments))
     queue = topology.queues.get(name)
     same = topology.numbers.queues.get(number)
     if same is not None and same.vhost == topology.name and same.name != name:

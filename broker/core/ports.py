@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -12,6 +12,9 @@ from broker.core.message import Body, Message
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+
+
+NO_PARTITION: Final[i64] = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -179,8 +182,10 @@ class MessageStore:
         """A large body without pieces yet. When nobody refers to it any more, its pieces are dropped."""
         return Body([])
 
-    def open_stream(self, number: i64, segment_bytes: i64) -> StoredStream:
-        """The stream of the queue with this number, found by recovery or new, in files of about that size.
+    def open_stream(self, number: i64, segment_bytes: i64, partition: i64) -> StoredStream:
+        """The stream with this number, found by recovery or new, in files of about that size.
+
+        `partition`: what consumers are told with each message; NO_PARTITION: nothing.
 
         Raises OSError or LogDamaged if it is not as the log says.
         """

@@ -6,7 +6,14 @@ from typing import final
 
 from mypy_extensions import i64
 
+from broker.core.argument_rule import Arguments
+from broker.core.arguments import PARTITIONS, number_argument
 from broker.core.queue import Queue
+
+
+def last_number(number: i64, arguments: Arguments) -> i64:
+    """The last number of a queue with this number and these arguments."""
+    return number + number_argument(arguments, PARTITIONS, 1) - 1
 
 
 @final
@@ -21,10 +28,10 @@ class QueueNumbers:
         self.next: i64 = 1
         self.queues: dict[int, Queue] = {}
 
-    def take(self) -> i64:
-        """A number that no queue has had."""
+    def take(self, arguments: Arguments | None = None) -> i64:
+        """A number that no queue has had. Further partitions of one with these arguments have the next."""
         number = self.next
-        self.next = number + 1
+        self.next = last_number(number, arguments or {}) + 1
         return number
 
     def reserve(self, number: i64) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from broker.core.argument_rule import ANY_SIZE, Arguments, age_milliseconds, invalid, is_age
+from broker.core.arguments import PARTITIONS_MAX
 from broker.core.consumer_arguments import BROWSE, BROWSE_FROM, browses, extent_argument
 from broker.core.extent import BEGINNINGS, NEXT, Extent
 from broker.core.names import is_short
@@ -14,6 +15,7 @@ from broker.core.view import milliseconds
 
 STREAM_OFFSET: Final = "x-stream-offset"
 STREAM_FILTER: Final = "x-stream-filter"
+PARTITION: Final = "x-stream-partition"
 CONSUMER_NAME: Final = "x-stream-consumer-name"
 MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
 
@@ -38,6 +40,12 @@ def stream_extent(arguments: Arguments, queue: str, date: int) -> Extent:
     if not isinstance(name, str) or not is_short(name):
         raise invalid(CONSUMER_NAME, queue, name, "is not a string of at most 255 bytes")
     found = StreamExtent(snapshot=snapshot, values=values, unfiltered=unfiltered, name=name)
+    if PARTITION in arguments:
+        partition = arguments[PARTITION]
+        number = partition if isinstance(partition, int) and not isinstance(partition, bool) else -1
+        if not 0 <= number < PARTITIONS_MAX:
+            raise invalid(PARTITION, queue, partition, "is not the number of a partition")
+        found.partition = number
     if isinstance(offset, datetime):
         found.since = max(milliseconds(offset), 0)
     elif isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < ANY_SIZE:

@@ -12,7 +12,9 @@ from mypy_extensions import i64
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
+from broker.core.errors import PreconditionFailed
 from broker.core.extent import LAST, NEXT, NO_TIME, Extent
+from broker.core.ports import NO_PARTITION, StoredStream
 from broker.core.stream_list import StreamEntry, StreamEntryList
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 NO_OFFSET: Final[i64] = -1
+NEVER_OFFSET: Final[i64] = 1 << 62  # that nothing comes to
 
 
 @final
@@ -29,6 +32,7 @@ class StreamExtent(Extent):
     `offset`: that of the first message it is to see; NO_OFFSET: where `beginning` or `since` say. `values`:
     it sees only messages whose filter value is one of these, with `unfiltered` also those that have none; no
     values: all. `name`: where it was when it was last there, if it was, counts instead of all that.
+    `partition`: it sees that only; NO_PARTITION: all.
     """
 
     def __init__(
@@ -40,25 +44,28 @@ class StreamExtent(Extent):
         values: tuple[bytes, ...] = (),
         unfiltered: bool = False,
         name: str = "",
+        partition: i64 = NO_PARTITION,
     ) -> None:
         super().__init__(beginning, 0, since, snapshot)
         self.offset = offset
         self.values = frozenset(values)
         self.unfiltered = unfiltered
         self.name = name
+        self.partition = partition
 
-    def first_offset(self, entries: StreamEntryList) -> i64:
-        """The offset that comes first, as far as can be said now."""
-        return self.offset if self.offset != NO_OFFSET else beginning_of(self, entries)
+    def first_offset(self, stored: StoredStream, partition: i64) -> i64:
+        """The offset that comes first in a partition, as far as can be said now."""
+        if self.partition not in (NO_PARTITION, partition):
+            return NEVER_OFFSET
+        return self.offset if self.offset != NO_OFFSET else beginning_of(self, stored)
 
     def sieve(self, entry_filter: EntryFilter | None) -> EntryFilter | None:
         """What lets pass only the filter values, and of that what another filter does."""
         return ValueFilter(self, entry_filter) if self.values else entry_filter
 
 
-def beginning_of(extent: Extent, entries: StreamEntryList) -> i64:
-    """The offset of the first message that an extent has."""
-    stored = entries.stored
+def beginning_of(extent: Extent, stored: StoredStream) -> i64:
+    """The offset of the first message that an extent has in a partition."""
     if extent.since != NO_TIME:
         return stored.since(extent.since * 1000)
     if extent.beginning == NEXT:
@@ -72,26 +79,36 @@ def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
     """A cursor for a consumer that is being attached to a queue with a stream.
 
     Raises:
-        PreconditionFailed: it has a name, of which there are too many.
+        PreconditionFailed: it has a name, of which there are too many, or its partition is not there.
     """
     entries = queue.entries
     extent = consumer.extent or Extent()
     entry_filter = consumer.filter
     assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
+    partitions = entries.partitions
     if isinstance(extent, StreamExtent):
-        offset = extent.first_offset(entries)
+        _check_partition(queue, extent, len(partitions))
+        offsets = [int(extent.first_offset(stored, n)) for n, stored in enumerate(partitions)]
         if extent.name and queue.stream is not None:
-            offset = queue.stream.offsets.kept.get(extent.name, offset)
+            offsets = queue.stream.offsets.kept.get(extent.name, offsets)
         entry_filter = extent.sieve(entry_filter)
     else:
-        offset = beginning_of(extent, entries)
+        offsets = [int(beginning_of(extent, stored)) for stored in partitions]
     if extent.snapshot:
-        entry_filter = EndFilter(entries.stored.next, entry_filter)
+        entry_filter = EndFilter([int(stored.next) for stored in partitions], entry_filter)
     context = QueueContext(entries, entry_filter)
-    context.last = entries.place(offset)
+    context.last = entries.place(list(offsets))
     if isinstance(extent, StreamExtent) and extent.name and queue.stream is not None:
         queue.stream.offsets.attach(extent.name, context)
     return context
+
+
+def _check_partition(queue: Queue, extent: StreamExtent, count: int) -> None:
+    if extent.partition >= count:
+        raise PreconditionFailed(
+            f"queue '{queue.name}' in vhost '{queue.vhost}' has no partition {int(extent.partition)}, "
+            f"it has {count}"
+        )
 
 
 @final
@@ -118,13 +135,14 @@ class ValueFilter(EntryFilter):
 class EndFilter(EntryFilter):
     """Lets messages pass that came before a consumer did."""
 
-    def __init__(self, end: i64, entry_filter: EntryFilter | None) -> None:
+    def __init__(self, ends: list[int], entry_filter: EntryFilter | None) -> None:
         super().__init__("")
-        self._end = end
+        self._ends = ends
         self._filter = entry_filter
 
     def passes(self, entry: QueueEntry) -> bool:
         """Whether it was there, and the other filter agrees (EntryFilter)."""
-        if entry.order > self._end:
+        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        if entry.order > self._ends[entry.partition]:
             return False
         return self._filter is None or self._filter.passes(entry)

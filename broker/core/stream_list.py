@@ -25,17 +25,31 @@ _NOTHING: Final = Message(NOWHERE, b"", 0, False, 0)
 class StreamEntry(QueueEntry):
     """The message with the offset `order - 1`, as one consumer sees it; others have entries of their own.
 
-    `page`: where its row and those around it are, as long as a cursor stands on the entry.
+    It is a row of one `partition`. `following`: the offsets that come next behind it, in all of them; None if
+    there is one only. `page`: where its row and those around it are, as long as a cursor stands on the entry.
     """
 
-    def __init__(self, message: Message, offset: i64, page: StreamPage | None) -> None:
+    def __init__(
+        self,
+        message: Message,
+        offset: i64,
+        page: StreamPage | None,
+        partition: i64 = 0,
+        following: list[int] | None = None,
+    ) -> None:
         super().__init__(message, offset + 1)
         self.page = page
+        self.partition = partition
+        self.following = following
 
     @property
     def offset(self) -> i64:
         """Its offset in the stream."""
         return self.order - 1
+
+    def next_offset(self, partition: i64) -> i64:
+        """The offset that comes next in a partition."""
+        return self.order if self.following is None else self.following[partition]
 
     def let_go(self) -> None:
         """No cursor stands on it any more (QueueEntry)."""
@@ -46,13 +60,16 @@ class StreamEntry(QueueEntry):
 class StreamEntryList(QueueEntryList):
     """The rows of a stream that are on disk. What is appended is there when that is so.
 
-    `sequence` is the offset behind the newest one; the order of an entry is its offset and 1.
+    A stream has one partition or several, `partitions`, each of which has offsets of its own. Within each
+    the order is that of the appends; beyond that whoever reads gets them by turns, as many as are in memory
+    together. `sequence` is the highest offset behind the newest row of any of them; the order of an entry is
+    its offset and 1.
     `offsets_found`: what its definition has said of consumers, until there is a stream to know that.
     """
 
     def __init__(self) -> None:
         super().__init__(True)
-        self.stored: StoredStream = StoredStream()
+        self.partitions: list[StoredStream] = [StoredStream()]
         self.offsets_found: object = None
 
     def append(self, message: Message) -> QueueEntry:
@@ -61,10 +78,12 @@ class StreamEntryList(QueueEntryList):
 
     def next(self, entry: QueueEntry) -> QueueEntry | None:
         """The entry of the row behind that of `entry`, or of the oldest one that is kept."""
+        if len(self.partitions) > 1:
+            return self._next_of_several(entry)
         offset = entry.order
         page = entry.page if isinstance(entry, StreamEntry) else None
         if page is None or not page.first <= offset < page.behind:
-            page = self.stored.at(offset)
+            page = self.partitions[0].at(offset)
             if page is None:
                 return None
             offset = max(offset, page.first)
@@ -72,13 +91,42 @@ class StreamEntryList(QueueEntryList):
                 entry.page = page  # it may be asked again
         return StreamEntry(page.message(offset), offset, page)
 
+    def _next_of_several(self, entry: QueueEntry) -> QueueEntry | None:
+        """The same: of its partition as long as the rows are in memory, or of the one whose turn it is."""
+        partitions = self.partitions
+        count: i64 = len(partitions)
+        following = [0] * count
+        partition: i64 = 0
+        page: StreamPage | None = None
+        if isinstance(entry, StreamEntry) and entry.following is not None:
+            following = list(entry.following)
+            partition = entry.partition
+            page = entry.page
+        offset: i64 = following[partition]
+        if page is None or not page.first <= offset < page.behind:
+            page = None
+            for _ in range(count):
+                partition = (partition + 1) % count
+                page = partitions[partition].at(following[partition])
+                if page is not None:
+                    break
+            if page is None:
+                return None
+            offset = max(i64(following[partition]), page.first)
+        following[partition] = offset + 1
+        return StreamEntry(page.message(offset), offset, page, partition, following)
+
     def before(self, entry: QueueEntry) -> QueueEntry:
         """The place before an entry."""
-        return self.place(entry.order - 1)
+        assert isinstance(entry, StreamEntry), "cursors stand on such"
+        offsets = [int(entry.next_offset(partition)) for partition in range(len(self.partitions))]
+        offsets[entry.partition] -= 1
+        return self.place(offsets)
 
-    def place(self, offset: i64) -> QueueEntry:
-        """Where a cursor stands that is to see the row with this offset next."""
-        entry = StreamEntry(_NOTHING, offset - 1, None)
+    def place(self, offsets: list[int]) -> QueueEntry:
+        """Where a cursor stands that is to see the rows with these offsets next, one of each partition."""
+        following = offsets if len(offsets) > 1 else None
+        entry = StreamEntry(_NOTHING, offsets[0] - 1, None, 0, following)
         entry.state = ACQUIRED
         return entry
 

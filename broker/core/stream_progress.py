@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.schedule import Alarm
+from broker.core.stream_list import StreamEntry, StreamEntryList
 
 if TYPE_CHECKING:
     from broker.core.context import QueueContext
@@ -33,7 +34,7 @@ class StreamOffsets(Alarm):
 
     def __init__(self, queue: Queue, topology: Topology) -> None:
         super().__init__()
-        self.kept: dict[str, int] = {}
+        self.kept: dict[str, list[int]] = {}
         self._queue = queue
         self._topology = topology
         self._attached: dict[str, StreamProgress] = {}  # by name, the one that came last
@@ -51,7 +52,9 @@ class StreamOffsets(Alarm):
                 f"queue '{queue.name}' in vhost '{queue.vhost}' keeps the offsets of {NAMES_MAX} consumers, "
                 f"and none of '{name}'"
             )
-        context.progress = StreamProgress(self, context, name)
+        entries = self._queue.entries
+        assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
+        context.progress = StreamProgress(self, context, name, len(entries.partitions))
         self._attached[name] = context.progress
 
     def settled(self) -> None:
@@ -81,9 +84,9 @@ class StreamOffsets(Alarm):
             return
         changed = False
         for name, progress in self._attached.items():
-            offset = progress.offset()
-            if self.kept.get(name) != offset:
-                self.kept[name] = offset
+            offsets = progress.offsets()
+            if self.kept.get(name) != offsets:
+                self.kept[name] = offsets
                 changed = True
         if changed:
             self._topology.note_queue(self._queue)
@@ -92,9 +95,9 @@ class StreamOffsets(Alarm):
         """What a definition has said. Raises ValueError if it makes no sense."""
         if found is None:
             return
-        if not isinstance(found, dict) or not all(isinstance(offset, int) for offset in found.values()):
-            raise ValueError(f"offsets of consumers are no table of numbers: {found!r}")
-        self.kept = {str(name): offset for name, offset in found.items()}
+        if not isinstance(found, dict) or not all(_are_offsets(offsets) for offsets in found.values()):
+            raise ValueError(f"offsets of consumers are no table of lists of numbers: {found!r}")
+        self.kept = {str(name): list(offsets) for name, offsets in found.items()}
 
     def stop(self) -> None:
         """The queue has been deleted."""
@@ -106,28 +109,38 @@ class StreamOffsets(Alarm):
 class StreamProgress:
     """What one named consumer has got and not settled: it is to begin with the first of that."""
 
-    def __init__(self, offsets: StreamOffsets, context: QueueContext, name: str) -> None:
+    def __init__(self, offsets: StreamOffsets, context: QueueContext, name: str, partitions: int) -> None:
         self.name = name
         self._offsets = offsets
         self._context = context
-        self._unsettled: dict[int, None] = {}  # orders of entries, in their order
+        # for each partition the orders of entries, in their order
+        self._unsettled: list[dict[int, None]] = [{} for _ in range(partitions)]
 
     def delivered(self, entry: QueueEntry) -> None:
         """The consumer has got an entry."""
-        self._unsettled[entry.order] = None
+        assert isinstance(entry, StreamEntry), "the entries of streams are such"
+        self._unsettled[entry.partition][entry.order] = None
 
     def settled(self, entries: list[QueueEntry]) -> None:
         """It is done with these."""
         for entry in entries:
-            self._unsettled.pop(entry.order, None)
+            assert isinstance(entry, StreamEntry), "the entries of streams are such"
+            self._unsettled[entry.partition].pop(entry.order, None)
         self._offsets.settled()
 
-    def offset(self) -> int:
-        """Where it is to go on."""
-        for order in self._unsettled:
-            return order - 1
-        return int(self._context.last.order)
+    def offsets(self) -> list[int]:
+        """Where it is to go on in each partition."""
+        last = self._context.last
+        assert isinstance(last, StreamEntry), "cursors stand on such"
+        return [
+            int(next(iter(unsettled)) - 1 if unsettled else last.next_offset(partition))
+            for partition, unsettled in enumerate(self._unsettled)
+        ]
 
     def end(self) -> None:
         """It has gone, and what it has not settled is not done."""
         self._offsets.detached(self)
+
+
+def _are_offsets(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(offset, int) for offset in found)

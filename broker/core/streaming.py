@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.argument_rule import age_milliseconds
-from broker.core.arguments import MAX_AGE, MAX_LENGTH_BYTES, SEGMENT_BYTES, number_argument, text_argument
+from broker.core.arguments import (
+    MAX_AGE,
+    MAX_LENGTH_BYTES,
+    PARTITIONS,
+    SEGMENT_BYTES,
+    number_argument,
+    text_argument,
+)
+from broker.core.hashing import hash_of
 from broker.core.message import IN_STREAM, Message
 from broker.core.notifying import notify_browsers
-from broker.core.ports import StoredStream, StreamWatcher
+from broker.core.ports import NO_PARTITION, StoredStream, StreamWatcher
 from broker.core.schedule import Alarm
 from broker.core.stream_list import StreamEntryList
 from broker.core.stream_progress import StreamOffsets
@@ -23,17 +31,18 @@ if TYPE_CHECKING:
     from broker.core.topology import Topology
 
 FILTER_VALUE: Final = "x-stream-filter-value"
+PARTITION_KEY: Final = "x-partition-key"
 TRIM_MS: Final[i64] = 10_000  # so often it is looked whether what is kept has become too old
 
 
 @final
 class QueueStream(StreamWatcher):
-    """What `queue` has `stored`, and what of it is kept: `bytes_max` of files, for `age_max` ms; 0: all."""
+    """What `queue` has in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all."""
 
-    def __init__(self, queue: Queue, topology: Topology, stored: StoredStream) -> None:
+    def __init__(self, queue: Queue, topology: Topology, partitions: list[StoredStream]) -> None:
         self.queue = queue
         self.topology = topology
-        self.stored = stored
+        self.partitions = partitions
         self.bytes_max: i64 = 0
         self.age_max: i64 = 0
         self.offsets = StreamOffsets(queue, topology)
@@ -43,9 +52,10 @@ class QueueStream(StreamWatcher):
         self._entries = entries
         self.offsets.restore(entries.offsets_found)
         entries.offsets_found = None
-        entries.stored = stored
-        stored.watch(self)
-        self.rows_durable(stored.behind)
+        entries.partitions = partitions
+        for stored in partitions:
+            stored.watch(self)
+            self.rows_durable(stored.behind)
         self.apply(queue.effective)
 
     def apply(self, held: dict[str, object]) -> None:
@@ -57,44 +67,62 @@ class QueueStream(StreamWatcher):
 
     def append(self, message: Message) -> None:
         """Append a message; the store accepts appends."""
-        self.stored.append(message, self.topology.schedule.date(), self._filter_value)
+        stored = self.partitions[self._partition(message)]
+        stored.append(message, self.topology.schedule.date(), self._filter_value)
         message.marks |= IN_STREAM
 
     def rows_durable(self, behind: i64) -> None:
         """Show what has become durable to those who wait for it (StreamWatcher)."""
         queue = self.queue
-        stored = self.stored
-        self._entries.sequence = behind
-        queue.ready = stored.next - stored.first
-        queue.ready_bytes = stored.disk_bytes
+        self._entries.sequence = max(self._entries.sequence, behind)
+        self._count()
         if queue.manager.non_acquiring.head is not None:
             notify_browsers(queue)
-        if self.bytes_max > 0 and stored.disk_bytes > self.bytes_max:
+        if self.bytes_max > 0 and queue.ready_bytes > self.bytes_max:
             self.trim()
 
     def trim(self) -> None:
         """Let go of what is not to be kept."""
-        stored = self.stored
         oldest: i64 = 0
         if self.age_max > 0:
             oldest = max((self.topology.schedule.date() - self.age_max) * 1000, 0)
-        stored.trim(self.bytes_max, oldest)
-        self.queue.ready = stored.next - stored.first
-        self.queue.ready_bytes = stored.disk_bytes
+        for stored in self.partitions:
+            stored.trim(self.bytes_max, oldest)
+        self._count()
+
+    def _count(self) -> None:
+        """Have the queue say what there is."""
+        rows: i64 = 0
+        size: i64 = 0
+        for stored in self.partitions:
+            rows += stored.next - stored.first
+            size += stored.disk_bytes
+        self.queue.ready = rows
+        self.queue.ready_bytes = size
 
     def drop(self) -> None:
         """The queue has been deleted."""
         self.topology.schedule.cancel(self._retention)
         self.offsets.stop()
-        self._entries.stored = StoredStream()
-        self.stored.watch(None)
-        self.stored.drop()
+        self._entries.partitions = [StoredStream()]
+        for stored in self.partitions:
+            stored.watch(None)
+            stored.drop()
+
+    def _partition(self, message: Message) -> i64:
+        """The partition of a message: that of its key, or else of its routing key."""
+        count: i64 = len(self.partitions)
+        if count == 1:
+            return 0
+        content = message.content
+        key: object = None
+        if content is None or PARTITION_KEY.encode() in content:
+            key = self.topology.headers.value(message, PARTITION_KEY)
+        return hash_of(_octets(message.address.routing_key if key is None else key)) % count
 
     def _filter_value(self, message: Message) -> bytes:
         value = self.topology.headers.value(message, FILTER_VALUE)
-        if isinstance(value, str):
-            return value.encode("utf-8", "surrogateescape")
-        return bytes(value) if isinstance(value, (bytes, bytearray)) else b""
+        return _octets(value) if isinstance(value, (str, bytes, bytearray)) else b""
 
 
 @final
@@ -120,5 +148,17 @@ class Retention(Alarm):
 def open_stream(queue: Queue, topology: Topology) -> None:
     """Have a queue of that kind keep its stream. Raises what `MessageStore.open_stream` raises."""
     if isinstance(queue.entries, StreamEntryList) and queue.stream is None:
-        stored = topology.store.open_stream(queue.number, number_argument(queue.effective, SEGMENT_BYTES, 0))
-        queue.stream = QueueStream(queue, topology, stored)
+        size = number_argument(queue.effective, SEGMENT_BYTES, 0)
+        count = number_argument(queue.arguments, PARTITIONS, 1)
+        partitions = [
+            topology.store.open_stream(queue.number + n, size, n if count > 1 else NO_PARTITION)
+            for n in range(count)
+        ]
+        queue.stream = QueueStream(queue, topology, partitions)
+
+
+def _octets(value: object) -> bytes:
+    """What a header says, as octets."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    return str(value).encode("utf-8", "surrogateescape")

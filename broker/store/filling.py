@@ -106,9 +106,9 @@ class Filling(GroupCommit):
             self.filling.add_definition(text)
             self.files.checkpoint_bytes += len(text)
 
-    def open_stream(self, number: i64, segment_bytes: i64) -> StoredStream:
-        """The stream of the queue with this number, in files of about this size; 0: of the usual one."""
-        return self.streams.open(int(number), segment_bytes)
+    def open_stream(self, number: i64, segment_bytes: i64, partition: i64) -> StoredStream:
+        """The stream with this number, in files of about this size; 0: of the usual one."""
+        return self.streams.open(int(number), segment_bytes, partition)
 
     def _touch(self) -> None:
         """Something that is not a message is about to be appended."""

@@ -29,8 +29,9 @@ class Stream(StoredStream):
     `waiting`: rows that have come since a batch was sealed. `checksum`: of the chunks made since then.
     """
 
-    def __init__(self, streams: Streams, files: StreamFiles) -> None:
+    def __init__(self, streams: Streams, files: StreamFiles, partition: i64) -> None:
         self.streams = streams
+        self.partition = partition
         self.files = files
         self.writer = ChunkWriter()
         self.watcher: StreamWatcher | None = None
@@ -115,7 +116,7 @@ class Stream(StoredStream):
         place = self.files.find(offset)
         if place is None:
             return None
-        page = ChunkPage(self.files.load(place))
+        page = ChunkPage(self.files.load(place), self.partition)
         self.streams.remember(self, page)
         return page
 

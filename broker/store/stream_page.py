@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 @final
 class ChunkPage(StreamPage):
-    """The rows of one chunk."""
+    """The rows of one chunk, of a partition; NO_PARTITION: that is not told."""
 
-    def __init__(self, chunk: Chunk) -> None:
+    def __init__(self, chunk: Chunk, partition: i64) -> None:
         self.chunk = chunk
+        self.partition = partition
         self.first = chunk.header.first
         self.behind = chunk.header.behind
         self._address = Address("", "")
@@ -40,7 +41,9 @@ class ChunkPage(StreamPage):
             self._address = Address(named[0].decode(), named[1].decode())
             self._named = named
         body = chunk.value(BODY, row)
-        content = content_at(int(offset), chunk.kind(row), chunk.value(PROPERTIES, row), body)
+        content = content_at(
+            int(offset), int(self.partition), chunk.kind(row), chunk.value(PROPERTIES, row), body
+        )
         return Message(self._address, content, len(body), True, 0)
 
     def time(self, offset: i64) -> i64:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.ports import NO_PARTITION
 from broker.store.open_files import OpenFiles
 from broker.store.stream import Stream
 from broker.store.stream_files import StreamFiles
@@ -46,8 +47,8 @@ class Streams:
         self.open_files = OpenFiles(log.disk)
         self._paged: dict[Stream, None] = {}  # those with a page in memory, the one used last at the end
 
-    def open(self, number: int, segment_bytes: i64 = 0) -> Stream:
-        """The stream of the queue with this number, a new one unless recovery has found it.
+    def open(self, number: int, segment_bytes: i64 = 0, partition: i64 = NO_PARTITION) -> Stream:
+        """The stream with this number, a new one unless recovery has found it.
 
         Raises OSError, LogDamaged.
         """
@@ -59,7 +60,7 @@ class Streams:
             files.recover(found[0], found[1])
         if number in self.last:
             files.write_again(self.last[number])
-        stream = Stream(self, files)
+        stream = Stream(self, files, partition)
         self.all[number] = stream
         return stream
 

@@ -1,6 +1,6 @@
-"""The offset of a message in its stream, as consumers are told it: a header, or an annotation.
+"""Where a message is in its stream, as consumers are told it: headers, or annotations.
 
-[RabbitMQ streams]
+x-stream-offset, and x-stream-partition where there are several [RabbitMQ streams]
 """
 
 from typing import Final
@@ -13,27 +13,41 @@ from protocol.streams.chunk import SECTIONS
 from protocol.streams.rows import content_of
 
 OFFSET: Final = b"x-stream-offset"
-_FIELD: Final = bytes([len(OFFSET)]) + OFFSET + b"l"
+PARTITION: Final = b"x-stream-partition"
 _CONTENT_TYPE: Final = 1 << 15
 _CONTENT_ENCODING: Final = 1 << 14
 _HEADERS: Final = 1 << 13
 
 
-def content_at(offset: int, kind: int, properties: bytes, payload: bytes) -> bytes:
-    """The content of a row (`content_of`) that says its offset. What said so before is replaced."""
+def content_at(offset: int, partition: int, kind: int, properties: bytes, payload: bytes) -> bytes:
+    """The content of a row (`content_of`) that says where it is. What said so before is replaced.
+
+    `partition`: below 0 for none.
+    """
     if kind == SECTIONS:
         content = content_of(kind, properties, payload)
-        return with_annotations(content, scan_front(content), [], [OFFSET], [_ulong(offset)])
-    if OFFSET in properties:
+        keys, values = [OFFSET], [_ulong(offset)]
+        if partition >= 0:
+            keys.append(PARTITION)
+            values.append(_ulong(partition))
+        return with_annotations(content, scan_front(content), [], keys, values)
+    if OFFSET in properties or PARTITION in properties:
         changed = Properties(content_of(kind, properties, b""))
-        changed.set_fields([field for field in changed.fields() if field[0] != OFFSET])
+        changed.set_fields([field for field in changed.fields() if field[0] not in (OFFSET, PARTITION)])
         content = changed.content()
         properties = content[HEADER_PREFIX_BYTES : len(content) - 1]
-    return content_of(kind, _with_field(properties, _FIELD + offset.to_bytes(8, "big")), payload)
+    fields = _field(OFFSET, offset)
+    if partition >= 0:
+        fields += _field(PARTITION, partition)
+    return content_of(kind, _with_fields(properties, fields), payload)
 
 
-def _with_field(properties: bytes, field: bytes) -> bytes:
-    """A property list with one field more at the end of its headers. [amqp-0-9-1 4.2.6.1]"""
+def _field(name: bytes, value: int) -> bytes:
+    return bytes([len(name)]) + name + b"l" + value.to_bytes(8, "big")
+
+
+def _with_fields(properties: bytes, fields: bytes) -> bytes:
+    """A property list with more fields at the end of its headers. [amqp-0-9-1 4.2.6.1]"""
     flags = int.from_bytes(properties[:2], "big")
     position = 2
     for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):
@@ -42,12 +56,12 @@ def _with_field(properties: bytes, field: bytes) -> bytes:
     if not flags & _HEADERS:
         flags |= _HEADERS
         before = flags.to_bytes(2, "big") + properties[2:position]
-        return before + len(field).to_bytes(4, "big") + field + properties[position:]
+        return before + len(fields).to_bytes(4, "big") + fields + properties[position:]
     length = int.from_bytes(properties[position : position + 4], "big")
     start = position + 4
     end = start + length
-    size = (length + len(field)).to_bytes(4, "big")
-    return properties[:position] + size + properties[start:end] + field + properties[end:]
+    size = (length + len(fields)).to_bytes(4, "big")
+    return properties[:position] + size + properties[start:end] + fields + properties[end:]
 
 
 def _ulong(offset: int) -> bytes:

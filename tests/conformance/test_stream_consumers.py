@@ -93,9 +93,9 @@ def test_an_operator_has_a_consumer_begin_anew(connect: Connector, api: Api, str
     channel.ack(channel.deliveries(5)[-1].tag, multiple=True)
     channel.peer.drop()
     wait_for_leave(api, stream)
-    api.delete("streams", "/", stream, "0", "consumers", "mine")
+    api.delete("streams", "/", stream, "consumers", "mine")
     assert next_offset(connect, stream) == 0
-    said = api.refused(404, "DELETE", "streams", "/", stream, "0", "consumers", "nobody")
+    said = api.refused(404, "DELETE", "streams", "/", stream, "consumers", "nobody")
     assert "knows no consumer 'nobody'" in said["reason"]
 
 

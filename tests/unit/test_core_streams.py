@@ -126,12 +126,12 @@ def test_how_far_consumers_are_is_told_the_log_once_a_second() -> None:
     assert len(yard.lists.changes) == before
     yard.run()
     yard.clock.advance(501)
-    assert yard.lists.changes[before:][0]["offsets"] == {"mine": 4}
+    assert yard.lists.changes[before:][0]["offsets"] == {"mine": [4]}
     yard.clock.advance(5_000)
     assert len(yard.lists.changes) == before + 1
     reader.settle(4)
     yard.q.remove_consumer(reader.consumer, [])
-    assert yard.lists.changes[-1]["offsets"] == {"mine": 5}
+    assert yard.lists.changes[-1]["offsets"] == {"mine": [5]}
 
 
 def test_of_two_consumers_with_one_name_the_later_one_counts() -> None:
@@ -144,12 +144,12 @@ def test_of_two_consumers_with_one_name_the_later_one_counts() -> None:
     second.settle(0)
     yard.q.remove_consumer(first.consumer, [])
     yard.q.remove_consumer(second.consumer, [])
-    assert yard.stream.offsets.kept == {"mine": 1}
+    assert yard.stream.offsets.kept == {"mine": [1]}
 
 
 def test_a_stream_keeps_a_thousand_names() -> None:
     yard = StreamYard()
-    yard.stream.offsets.restore({f"c{number}": 0 for number in range(NAMES_MAX)})
+    yard.stream.offsets.restore({f"c{number}": [0] for number in range(NAMES_MAX)})
     Reader(yard, yard.q, StreamExtent(name="c7"))
     with pytest.raises(PreconditionFailed, match="keeps the offsets of 1000 consumers, and none of 'new'"):
         Reader(yard, yard.q, StreamExtent(name="new"))
@@ -157,16 +157,16 @@ def test_a_stream_keeps_a_thousand_names() -> None:
 
 def test_offsets_that_are_none_are_damage() -> None:
     yard = StreamYard()
-    wrong: tuple[object, ...] = ([], {"mine": "5"})
+    wrong: tuple[object, ...] = ([], {"mine": 5}, {"mine": ["5"]})
     for found in wrong:
-        with pytest.raises(ValueError, match="no table of numbers"):
+        with pytest.raises(ValueError, match="no table of lists"):
             yard.stream.offsets.restore(found)
 
 
 def test_definitions_bring_back_the_stream_and_the_names() -> None:
     yard = StreamYard()
     yard.append(3)
-    yard.stream.offsets.kept = {"mine": 2}
+    yard.stream.offsets.kept = {"mine": [2]}
     yard.vhost.note_queue(yard.q)
     again = Yard(yard.lists)
     for change in yard.lists.changes:
@@ -175,8 +175,8 @@ def test_definitions_bring_back_the_stream_and_the_names() -> None:
     assert streams_of(queue) == []  # which of the definitions holds is not known yet
     again.broker.open_streams()
     (stream,) = streams_of(queue)
-    assert stream.stored is yard.disk
-    assert stream.offsets.kept == {"mine": 2}
+    assert stream.partitions == [yard.disk]
+    assert stream.offsets.kept == {"mine": [2]}
     assert queue.ready == 3
     open_stream(queue, again.vhost)
     assert streams_of(queue) == [stream]

@@ -60,6 +60,7 @@ _KINDS: Final[dict[int | str, str]] = {
     "rabbitmq:stream-filter": _STREAM,
     "rabbitmq:stream-match-unfiltered": _STREAM,
     "amqpd:stream-consumer-name": _STREAM,
+    "amqpd:stream-partition": _STREAM,
 }
 """By the descriptors of the filters that are known."""
 

@@ -1,6 +1,6 @@
 """Streams as programs read them in bulk: what there is, and chunks as they are stored. [amqpd]
 
-A stream has one partition, 0. Offsets are dense: whoever asks for those from a to b gets b - a messages.
+A stream has partitions, one or several, from 0 on. Offsets are dense: from a to b there are b - a messages.
 """
 
 from collections.abc import AsyncIterator
@@ -32,16 +32,19 @@ async def get_stream(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
     And what it keeps for named consumers: the offsets with which they go on.
     """
     stream = _stream(visitor, vhost, name)
-    partitions = [{**each, "consumers": stream.offsets.kept} for each in shown_partitions(stream)]
+    kept = stream.offsets.kept.items()
+    partitions = [
+        {**each, "consumers": {consumer: offsets[number] for consumer, offsets in kept}}
+        for number, each in enumerate(shown_partitions(stream))
+    ]
     return JSONResponse({"name": name, "vhost": vhost, "partitions": partitions})
 
 
-@router.delete("/streams/{vhost}/{name}/{partition}/consumers/{consumer}", status_code=204)
+@router.delete("/streams/{vhost}/{name}/consumers/{consumer}", status_code=204)
 async def forget_consumer(
-    management: Managed, visitor: Asker, vhost: Name, name: Name, partition: int, consumer: Name
+    management: Managed, visitor: Asker, vhost: Name, name: Name, consumer: Name
 ) -> Response:
     """Have a named consumer begin anew when it comes again."""
-    _partition(visitor, vhost, name, partition)
     if not _stream(visitor, vhost, name).offsets.forget(consumer):
         raise not_found(f"stream '{name}' in vhost '{vhost}' knows no consumer '{consumer}'")
     await durable(management.store)
@@ -106,6 +109,6 @@ def _stream(visitor: Visitor, vhost: str, name: str) -> QueueStream:
 
 def _partition(visitor: Visitor, vhost: str, name: str, partition: int) -> StoredStream:
     stream = _stream(visitor, vhost, name)
-    if partition != 0:
+    if not 0 <= partition < len(stream.partitions):
         raise not_found(f"stream '{name}' in vhost '{vhost}' has no partition {partition}")
-    return stream.stored
+    return stream.partitions[partition]
