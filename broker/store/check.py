@@ -7,7 +7,9 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from broker.core.field_values import decode_table
 from broker.core.message import REMEMBERED, Message
+from broker.core.queue_numbers import last_number
 from broker.store.check_report import CheckReport
 from broker.store.counts import Count
 from broker.store.definition_text import DefinitionText
@@ -39,10 +41,14 @@ class _Counter(RecoverySink):
         name = change.get("name")
         where = f"{name!r} in vhost {change.get('vhost', '/')!r}"
         if change.get("kind") == "queue" and isinstance(number, int):
-            self.report.queue_names[number] = where
-            self.queues[number] = (change.get("vhost", "/"), name)
+            last = last_number(number, decode_table(change.get("arguments", {})))
+            for each in range(number, int(last) + 1):  # all its partitions
+                partition = f", partition {each - number}" if last > number else ""
+                self.report.queue_names[each] = where + partition
+                self.queues[each] = (change.get("vhost", "/"), name)
         elif change.get("kind") == "queue.delete" and isinstance(number, int):
-            self.queues.pop(number, None)
+            deleted = self.queues.get(number)
+            self.queues = {each: queue for each, queue in self.queues.items() if queue != deleted}
         elif change.get("kind") == "vhost.delete":
             self.queues = {number: queue for number, queue in self.queues.items() if queue[0] != name}
         elif change.get("kind") == "exchange" and isinstance(number, int):

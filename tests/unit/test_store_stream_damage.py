@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.core.field_values import encode_table
 from broker.store.check import check, repair
 from broker.store.check_report import CheckReport
 from broker.store.disk import RealDisk
@@ -13,7 +14,7 @@ from broker.store.segment import segment_name
 from broker.store.stream import Stream
 from protocol.streams.chunk import HEADER_BYTES, Header
 from tests.logged_streams import add, open_streams, rows
-from tests.storing import content_of, logged_queue, publish
+from tests.storing import content_of, logged_queue, open_log, publish
 
 DISK = RealDisk()
 QUEUES = (1, 2)
@@ -235,3 +236,29 @@ def test_files_of_streams_whose_queues_are_lost_are_kept_aside(tmp_path: Path) -
     assert report.unowned == sorted(before)
     assert f"kept aside: {len(before)} files of streams whose queues are not known" in report.lines()
     assert {name: (tmp_path / (name + ".damaged")).read_bytes() for name in before} == before
+
+
+def test_a_check_knows_the_partitions_of_a_stream(tmp_path: Path) -> None:
+    log, _ = open_log(str(tmp_path), DISK)
+    arguments = encode_table({"x-queue-type": "stream", "x-partitions": 2})
+    log.append_definition({"kind": "queue", "number": 7, "name": "p", "vhost": "v", "arguments": arguments})
+    log.append_definition({"kind": "queue", "number": 9, "name": "q", "vhost": "v", "arguments": {}})
+    partitions = [log.streams.open(number) for number in (7, 8)]
+    for number, stream in enumerate(partitions):
+        for body in BODIES[: number + 1]:
+            add(stream, body)
+    log.commit()
+    log.close()
+    report = check(str(tmp_path), DISK)
+    assert {number: stream.rows for number, stream in report.streams.items()} == {7: 1, 8: 2}
+    assert any(
+        "queue 'p' in vhost 'v', partition 1: offsets 0 to 1: 2 rows" in line for line in report.lines()
+    )
+    spoil(files(tmp_path, 8)[0], HEADER_BYTES)
+    assert any("queue 'p' in vhost 'v', partition 1" in line for line in check(str(tmp_path), DISK).lines())
+    log, _ = open_log(str(tmp_path), DISK)
+    log.append_definition({"kind": "queue.delete", "number": 7, "last": 8, "name": "p", "vhost": "v"})
+    log.commit()
+    log.close()
+    report = check(str(tmp_path), DISK)
+    assert (report.healthy, report.streams, report.unowned) == (True, {}, [])

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from broker.core.message import Address, Message
-from broker.core.ports import StreamWatcher
+from broker.core.ports import NO_PARTITION, StreamWatcher
 from broker.store import streams
 from broker.store.stream import Stream
 from protocol.amqp091.properties import Properties
@@ -180,7 +180,7 @@ def test_the_file_that_is_written_to_stays_however_little_is_to_be_kept() -> Non
 )
 def test_files_have_sizes_that_make_sense(asked: int, size: int) -> None:
     log, _, _ = open_streams(FOLDER, SimDisk(random.Random(1)))
-    stream = log.open_stream(1, asked)
+    stream = log.open_stream(1, asked, NO_PARTITION)
     assert isinstance(stream, Stream)
     assert stream.files.segment_bytes == size
     log.close()
