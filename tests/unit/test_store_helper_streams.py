@@ -40,7 +40,7 @@ class Served:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.synced: list[int] = []
         self.broken = -1
-        monkeypatch.setattr("broker.store.sync_helper.os.fdatasync", self.sync)
+        monkeypatch.setattr(os, "fdatasync", self.sync)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         folder_fd = os.open(folder, os.O_RDONLY)

@@ -1,0 +1,86 @@
+"""The offset that consumers of a stream are told: it is added, and everything else is as it was."""
+
+import struct
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from protocol.amqp091 import properties as basic
+from protocol.amqp091.properties import Properties
+from protocol.amqp10.types import Symbol
+from protocol.streams.chunk import SECTIONS
+from protocol.streams.offsets import OFFSET, content_at
+from protocol.streams.rows import columns_of
+from tests.contents10 import content10
+from tests.conversion import ANNOTATIONS, content, opened, sections, short
+from tests.field_bytes import FIELDS, field, long_string
+
+OFFSETS = st.integers(0, 2**63 - 1)
+SHORT = st.binary(max_size=255).map(short)
+PROPERTIES: dict[int, st.SearchStrategy[bytes]] = {
+    index: SHORT for index in range(14) if index != basic.HEADERS
+}
+PROPERTIES |= {
+    basic.DELIVERY_MODE: st.sampled_from([b"\x01", b"\x02"]),
+    basic.PRIORITY: st.binary(min_size=1, max_size=1),
+    basic.TIMESTAMP: st.binary(min_size=8, max_size=8),
+}
+NAMES = st.one_of(
+    st.just(OFFSET), st.text(max_size=60).map(str.encode), st.just(b"x" + OFFSET), st.just(OFFSET + b"s")
+)
+TABLES = st.dictionaries(NAMES, st.sampled_from(sorted(FIELDS.values())), max_size=4)
+
+
+@given(st.fixed_dictionaries({}, optional=PROPERTIES), st.none() | TABLES, st.binary(max_size=40), OFFSETS)
+@example({}, None, b"", 0)
+@example({basic.CONTENT_TYPE: short(OFFSET)}, {OFFSET: FIELDS["S-long"]}, OFFSET, 2**63 - 1)
+@example({basic.APP_ID: short(OFFSET)}, {}, b"x", 1)
+def test_a_message_of_amqp_0_9_1_has_a_header_more(
+    values: dict[int, bytes], table: dict[bytes, bytes] | None, payload: bytes, offset: int
+) -> None:
+    inside = None if table is None else b"".join(field(name, value) for name, value in table.items())
+    sent = content(values, inside, payload)
+    told, fields, body = opened(content_at(offset, *columns_of(sent)))
+    wanted = {name: value for name, value in (table or {}).items() if name != OFFSET}
+    assert fields == wanted | {OFFSET: b"l" + struct.pack(">Q", offset)}
+    assert list(fields)[-1] == OFFSET
+    assert body == payload
+    before = Properties(sent)
+    for index in range(14):
+        if index not in (basic.HEADERS, basic.DELIVERY_MODE, basic.PRIORITY, basic.TIMESTAMP):
+            assert told.octets(index) == before.octets(index)
+        elif index != basic.HEADERS:
+            assert told.number(index) == before.number(index)
+
+
+SCALARS = st.one_of(st.booleans(), st.integers(-(2**31), 2**31 - 1), st.text(max_size=20))
+PAIRS = st.dictionaries(st.sampled_from(["x-stream-offset", "x-opt-n", "x-stream-offsets", "x-y"]), SCALARS)
+
+
+@given(
+    st.none() | PAIRS,
+    st.none() | st.dictionaries(st.text(max_size=20), SCALARS, max_size=3),
+    st.booleans(),
+    st.binary(max_size=40),
+    OFFSETS,
+)
+def test_a_message_of_amqp_1_0_has_an_annotation_more(
+    annotations: dict[str, object] | None,
+    application: dict[str, object] | None,
+    durable: bool,
+    payload: bytes,
+    offset: int,
+) -> None:
+    body = b"\x00\x53\x75\xb0" + long_string(payload)
+    sent = content10(annotations, application, durable=durable, body=body, subject="s")
+    kind, properties, kept = columns_of(sent)
+    assert kind == SECTIONS
+    before, told = sections(sent), sections(content_at(offset, kind, properties, kept))
+    found = told.pop(ANNOTATIONS)
+    had = before.pop(ANNOTATIONS, {})
+    assert isinstance(found, dict)
+    assert isinstance(had, dict)
+    had.pop(Symbol("x-stream-offset"), None)
+    assert found.pop(Symbol("x-stream-offset")) == offset
+    assert found == had
+    assert told == before
