@@ -187,9 +187,9 @@ class StreamFiles(StreamSegments):
                 if segment.first > expected:
                     return False
                 self.scan(segment, max(first, segment.first))
-                fd = self.readable(segment)
-                while segment.next < behind and segment.end < self.disk.size(fd):
-                    header = self.header(fd, segment.end, segment)
+                headers = self.headers(segment)
+                while segment.next < behind and segment.end < headers.size:
+                    header = self.header(headers, segment)
                     self.load(Place(segment, segment.end, header))
                     segment.add(header)
                     chained = chain(chained, header.crc)

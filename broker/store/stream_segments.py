@@ -8,12 +8,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.store.disk import Disk
 from broker.store.errors import LogDamaged
 from broker.store.open_files import OpenFiles
 from broker.store.stream_segment import StreamSegment, parse_stream_name
 from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
 
-WINDOW: Final = 65536  # bytes that are read at once to walk over chunks
+WINDOW: Final = 65536  # bytes that are read at once to walk over chunks,
+SHORT: Final[i64] = 16384  # if they are no longer than this
 MARK_BYTES: Final[i64] = 65536  # from one chunk that is found without walking to the next
 
 
@@ -25,6 +27,33 @@ class Place:
         self.segment = segment
         self.position = position
         self.header = header
+
+
+@final
+class Headers:
+    """Reads the headers of a file's chunks one after the other: many at once where chunks are short.
+
+    `size`: bytes of the file when it was opened for this.
+    """
+
+    def __init__(self, disk: Disk, fd: int) -> None:
+        self.disk = disk
+        self.fd = fd
+        self.size: i64 = disk.size(fd)
+        self._window = b""
+        self._start: i64 = 0  # of the window in the file
+        self._last: i64 = -1
+
+    def at(self, position: i64) -> Header:
+        """The header of the chunk at a position. Raises OSError, ChunkDamagedError."""
+        at = position - self._start
+        if at < 0 or at + HEADER_BYTES > len(self._window):
+            short = self._last < 0 or position - self._last <= SHORT
+            self._window = self.disk.read(self.fd, WINDOW if short else HEADER_BYTES, int(position))
+            self._start = position
+            at = 0
+        self._last = position
+        return Header(self._window, int(at))
 
 
 class StreamSegments:
@@ -69,21 +98,25 @@ class StreamSegments:
 
     def scan(self, segment: StreamSegment, behind: i64) -> None:
         """Learn what is in a file up to the offset `behind`. Raises OSError, LogDamaged."""
-        fd = self.readable(segment)
+        headers = self.headers(segment)
         while segment.next < behind:
-            segment.add(self.header(fd, segment.end, segment))
+            segment.add(self.header(headers, segment))
         if segment.next > behind:
             raise LogDamaged(self.path(segment), int(segment.end), f"a chunk goes beyond row {behind}")
 
-    def header(self, fd: int, position: i64, segment: StreamSegment) -> Header:
+    def headers(self, segment: StreamSegment) -> Headers:
+        """To read the headers in its file, before another one is asked for. Raises OSError."""
+        return Headers(self.disk, self.readable(segment))
+
+    def header(self, headers: Headers, segment: StreamSegment) -> Header:
         """The header of the chunk that is to be next in a segment. Raises OSError, LogDamaged."""
-        data = self.disk.read(fd, HEADER_BYTES, int(position))
+        position = segment.end
         try:
-            header = Header(data)
+            header = headers.at(position)
         except ChunkDamagedError as error:
             raise LogDamaged(self.path(segment), int(position), str(error)) from error
         wrong = header.incarnation != self.incarnation or header.first != segment.next
-        if wrong or position + header.size > self.disk.size(fd):
+        if wrong or position + header.size > headers.size:
             problem = f"no chunk of this stream with row {segment.next} is here"
             raise LogDamaged(self.path(segment), int(position), problem)
         return header
@@ -136,15 +169,10 @@ class StreamSegments:
 
     def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> Place:
         """From the chunk at `position` on to the one that has `offset`, and rows from `time` on."""
-        fd = self.readable(segment)
-        window = b""
-        start = position
+        headers = self.headers(segment)
         while True:
-            if position + HEADER_BYTES > start + len(window):
-                start = position
-                window = self.disk.read(fd, WINDOW, int(start))
             try:
-                header = Header(window, int(position - start))
+                header = headers.at(position)
             except ChunkDamagedError as error:
                 raise LogDamaged(self.path(segment), int(position), str(error)) from error
             if header.behind > offset and header.last_time >= time:
