@@ -1,4 +1,4 @@
-"""The offset that consumers of a stream are told: it is added, and everything else is as it was."""
+"""Where in a stream a message is: consumers are told that, and everything else is as it was."""
 
 import struct
 
@@ -6,16 +6,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.amqp091 import properties as basic
+from protocol.amqp091.content import header_frame_bytes
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.types import Symbol
 from protocol.streams.chunk import SECTIONS
-from protocol.streams.offsets import OFFSET, content_at
+from protocol.streams.offsets import OFFSET, PARTITION, content_at
 from protocol.streams.rows import columns_of
 from tests.contents10 import content10
 from tests.conversion import ANNOTATIONS, content, opened, sections, short
 from tests.field_bytes import FIELDS, field, long_string
 
 OFFSETS = st.integers(0, 2**63 - 1)
+NUMBERS = st.sampled_from([-1, 0, 255])  # of partitions
 SHORT = st.binary(max_size=255).map(short)
 PROPERTIES: dict[int, st.SearchStrategy[bytes]] = {
     index: SHORT for index in range(14) if index != basic.HEADERS
@@ -26,24 +28,43 @@ PROPERTIES |= {
     basic.TIMESTAMP: st.binary(min_size=8, max_size=8),
 }
 NAMES = st.one_of(
-    st.just(OFFSET), st.text(max_size=60).map(str.encode), st.just(b"x" + OFFSET), st.just(OFFSET + b"s")
+    st.sampled_from([OFFSET, PARTITION]),
+    st.text(max_size=60).map(str.encode),
+    st.just(b"x" + OFFSET),
+    st.just(OFFSET + b"s"),
 )
 TABLES = st.dictionaries(NAMES, st.sampled_from(sorted(FIELDS.values())), max_size=4)
 
 
-@given(st.fixed_dictionaries({}, optional=PROPERTIES), st.none() | TABLES, st.binary(max_size=40), OFFSETS)
-@example({}, None, b"", 0)
-@example({basic.CONTENT_TYPE: short(OFFSET)}, {OFFSET: FIELDS["S-long"]}, OFFSET, 2**63 - 1)
-@example({basic.APP_ID: short(OFFSET)}, {}, b"x", 1)
+def on_channel_0(made: bytes) -> bytes:
+    """A content of a header frame and at most one body frame, as the channel 0 has it."""
+    head = header_frame_bytes(made)
+    body = made[head : head + 1] + b"\0\0" + made[head + 3 :] if len(made) > head else b""
+    return made[:1] + b"\0\0" + made[3:head] + body
+
+
+@given(
+    st.fixed_dictionaries({}, optional=PROPERTIES),
+    st.none() | TABLES,
+    st.binary(max_size=40),
+    OFFSETS,
+    NUMBERS,
+)
+@example({}, None, b"", 0, -1)
+@example({basic.CONTENT_TYPE: short(OFFSET)}, {OFFSET: FIELDS["S-long"]}, OFFSET, 2**63 - 1, 0)
+@example({basic.APP_ID: short(OFFSET)}, {}, b"x", 1, 7)
 def test_a_message_of_amqp_0_9_1_has_a_header_more(
-    values: dict[int, bytes], table: dict[bytes, bytes] | None, payload: bytes, offset: int
+    values: dict[int, bytes], table: dict[bytes, bytes] | None, payload: bytes, offset: int, partition: int
 ) -> None:
     inside = None if table is None else b"".join(field(name, value) for name, value in table.items())
     sent = content(values, inside, payload)
-    told, fields, body = opened(content_at(offset, *columns_of(sent)))
-    wanted = {name: value for name, value in (table or {}).items() if name != OFFSET}
-    assert fields == wanted | {OFFSET: b"l" + struct.pack(">Q", offset)}
-    assert list(fields)[-1] == OFFSET
+    told, fields, body = opened(on_channel_0(content_at(offset, partition, *columns_of(sent))))
+    added = {OFFSET: b"l" + struct.pack(">Q", offset)}
+    if partition >= 0:
+        added[PARTITION] = b"l" + struct.pack(">Q", partition)
+    wanted = {name: value for name, value in (table or {}).items() if name not in (OFFSET, PARTITION)}
+    assert fields == wanted | added
+    assert list(fields)[-len(added) :] == list(added)
     assert body == payload
     before = Properties(sent)
     for index in range(14):
@@ -54,7 +75,9 @@ def test_a_message_of_amqp_0_9_1_has_a_header_more(
 
 
 SCALARS = st.one_of(st.booleans(), st.integers(-(2**31), 2**31 - 1), st.text(max_size=20))
-PAIRS = st.dictionaries(st.sampled_from(["x-stream-offset", "x-opt-n", "x-stream-offsets", "x-y"]), SCALARS)
+PAIRS = st.dictionaries(
+    st.sampled_from(["x-stream-offset", "x-stream-partition", "x-opt-n", "x-stream-offsets", "x-y"]), SCALARS
+)
 
 
 @given(
@@ -63,6 +86,7 @@ PAIRS = st.dictionaries(st.sampled_from(["x-stream-offset", "x-opt-n", "x-stream
     st.booleans(),
     st.binary(max_size=40),
     OFFSETS,
+    NUMBERS,
 )
 def test_a_message_of_amqp_1_0_has_an_annotation_more(
     annotations: dict[str, object] | None,
@@ -70,17 +94,22 @@ def test_a_message_of_amqp_1_0_has_an_annotation_more(
     durable: bool,
     payload: bytes,
     offset: int,
+    partition: int,
 ) -> None:
     body = b"\x00\x53\x75\xb0" + long_string(payload)
     sent = content10(annotations, application, durable=durable, body=body, subject="s")
     kind, properties, kept = columns_of(sent)
     assert kind == SECTIONS
-    before, told = sections(sent), sections(content_at(offset, kind, properties, kept))
+    before, told = sections(sent), sections(content_at(offset, partition, kind, properties, kept))
     found = told.pop(ANNOTATIONS)
     had = before.pop(ANNOTATIONS, {})
     assert isinstance(found, dict)
     assert isinstance(had, dict)
     had.pop(Symbol("x-stream-offset"), None)
+    if partition >= 0:
+        had.pop(Symbol("x-stream-partition"), None)
     assert found.pop(Symbol("x-stream-offset")) == offset
+    if partition >= 0:
+        assert found.pop(Symbol("x-stream-partition")) == partition
     assert found == had
     assert told == before

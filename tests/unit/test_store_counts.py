@@ -8,8 +8,8 @@ from broker.store.counts import COUNT_BYTES, Counts
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.segment import Segment, SegmentTable
+from tests.small_log import batch_ends
 from tests.storing import Sink, content_of, logged_queue, new_message, open_log, publish
-from tests.unit.test_store_damage import batch_ends
 
 DISK = RealDisk()
 Q1 = logged_queue(1)
