@@ -17,6 +17,7 @@ from tests.topology import RecordingStore
 from tests.yard import Yard
 
 PAGE = 10
+ROW_BYTES = 1000
 
 
 class ListPage(StreamPage):
@@ -26,6 +27,10 @@ class ListPage(StreamPage):
         self.rows = rows
         self.first = first
         self.behind = behind
+
+    @property
+    def data(self) -> bytes:
+        return bytes(ROW_BYTES * len(self.rows[self.first : self.behind]))
 
     def message(self, offset: int) -> Message:
         assert self.first <= offset < self.behind

@@ -162,7 +162,8 @@ class QueueContext:
                 break
             passed = following
             following = self.entries.next(following)
-            self.effort += 1
+            self.effort += 1 + self.entries.reads
+            self.entries.reads = 0
             if self.effort >= limit and following is not None:
                 self.more = True
                 following = None
@@ -175,6 +176,8 @@ class QueueContext:
         self.last = entry
         if self.browsers is not None:
             self.browsers.moved(self, before)
+            self.effort += self.entries.reads
+            self.entries.reads = 0
 
 
 def _is_heap_from(entries: list[QueueEntry], known: i64) -> bool:

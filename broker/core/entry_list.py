@@ -31,6 +31,8 @@ class QueueEntryList:
     `order >> RANK_SHIFT`, and 0 is the most urgent.
     `latest`: what entries are replaced by, if they are. `lifespan`: who is to hear that none is left.
     `annotations`: what consumers have added to the messages of some entries.
+    `reads`: what `next` has cost that had to read from disk, as `QueueContext.effort` counts, until a cursor
+    counts that as its own.
     """
 
     def __init__(self, in_order: bool, ranks: i64 = 1) -> None:
@@ -44,6 +46,7 @@ class QueueEntryList:
         self.latest: Latest | None = None
         self.lifespan: Lifespan | None = None
         self.annotations: dict[QueueEntry, bytes] | None = None
+        self.reads: i64 = 0
 
     def append(self, message: Message) -> QueueEntry:
         """Make `message`'s entry and link it at its place."""

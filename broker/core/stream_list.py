@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.context import LOAD_COST, LOAD_SHIFT
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.entry_list import QueueEntryList
 from broker.core.errors import Unsupported
@@ -87,6 +88,7 @@ class StreamEntryList(QueueEntryList):
             if page is None:
                 return None
             offset = max(offset, page.first)
+            self.reads += LOAD_COST + (len(page.data) >> LOAD_SHIFT)
             if isinstance(entry, StreamEntry):
                 entry.page = page  # it may be asked again
         return StreamEntry(page.message(offset), offset, page)

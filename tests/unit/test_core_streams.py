@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.context import LOAD_COST, LOAD_SHIFT, SCAN_BUDGET
 from broker.core.errors import PreconditionFailed, StoreFailed, Unsupported
 from broker.core.extent import LAST, Extent
 from broker.core.queue import Queue
@@ -10,7 +11,7 @@ from broker.core.stream_extent import StreamExtent
 from broker.core.stream_list import StreamEntry
 from broker.core.stream_progress import NAMES_MAX
 from broker.core.streaming import QueueStream, open_stream
-from tests.stream_yard import Reader, StreamYard
+from tests.stream_yard import PAGE, ROW_BYTES, Reader, StreamYard
 from tests.yard import Yard
 
 DAY_MS = 86_400_000
@@ -145,6 +146,20 @@ def test_of_two_consumers_with_one_name_the_later_one_counts() -> None:
     yard.q.remove_consumer(first.consumer, [])
     yard.q.remove_consumer(second.consumer, [])
     assert yard.stream.offsets.kept == {"mine": [1]}
+
+
+def test_reading_pages_costs_a_turn_what_it_takes() -> None:
+    yard = StreamYard()
+    yard.append(2_000)
+    context = Reader(yard, yard.q, StreamExtent(offset=0, values=(b"none",))).consumer.context
+    assert context.get_next_available_entry() is None
+    assert context.more
+    page_cost = LOAD_COST + (PAGE * ROW_BYTES >> LOAD_SHIFT)
+    assert context.last.order <= (SCAN_BUDGET // page_cost + 1) * PAGE
+    plain = Reader(yard, yard.q, StreamExtent(offset=0), prefetch=2_000)
+    while not plain.deliveries:
+        assert yard.scheduler.step(10_000)
+    assert len(plain.deliveries) <= (SCAN_BUDGET // page_cost + 1) * PAGE
 
 
 def test_a_stream_keeps_a_thousand_names() -> None:
