@@ -90,7 +90,7 @@ def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
         _check_partition(queue, extent, len(partitions))
         offsets = [int(extent.first_offset(stored, n)) for n, stored in enumerate(partitions)]
         if extent.name and queue.stream is not None:
-            offsets = queue.stream.offsets.kept.get(extent.name, offsets)
+            offsets = queue.stream.offsets.start(extent.name, offsets)
         entry_filter = extent.sieve(entry_filter)
     else:
         offsets = [int(beginning_of(extent, stored)) for stored in partitions]

@@ -57,6 +57,14 @@ class StreamOffsets(Alarm):
         context.progress = StreamProgress(self, context, name, len(entries.partitions))
         self._attached[name] = context.progress
 
+    def start(self, name: str, offsets: list[int]) -> list[int]:
+        """Where a consumer that calls itself so begins: behind what it had settled, or else at `offsets`.
+
+        What it had settled when it was here last, or as one that is here still, counts.
+        """
+        attached = self._attached.get(name)
+        return self.kept.get(name, offsets) if attached is None else attached.offsets()
+
     def settled(self) -> None:
         """A consumer has got further."""
         if self.due == 0:
@@ -70,12 +78,12 @@ class StreamOffsets(Alarm):
             del self._attached[progress.name]
 
     def forget(self, name: str) -> bool:
-        """Whoever calls itself so begins anew; whether there was such an offset."""
-        known = self.kept.pop(name, None) is not None
-        self._attached.pop(name, None)  # what it still settles counts no longer
-        if known:
-            self._topology.note_queue(self._queue)
-        return known
+        """Whoever calls itself so begins anew; whether anybody did, or does."""
+        attached = self._attached.pop(name, None)  # what it still settles counts no longer
+        if self.kept.pop(name, None) is None:
+            return attached is not None
+        self._topology.note_queue(self._queue)
+        return True
 
     def ring(self) -> None:
         """Have the log know how far all have got (Alarm)."""

@@ -148,6 +148,31 @@ def test_of_two_consumers_with_one_name_the_later_one_counts() -> None:
     assert yard.stream.offsets.kept == {"mine": [1]}
 
 
+def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> None:
+    yard = StreamYard()
+    yard.append(10)
+    lost = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=5)
+    yard.run()
+    lost.settle(0, 1, 2)
+    back = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=3)
+    yard.q.remove_consumer(lost.consumer, [])
+    yard.run()
+    assert back.offsets == [3, 4, 5]
+
+
+def test_who_is_there_can_be_forgotten_before_the_log_knows_it() -> None:
+    yard = StreamYard()
+    yard.append(10)
+    reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
+    yard.run()
+    reader.settle(*range(10))
+    assert yard.stream.offsets.forget("mine")
+    assert not yard.stream.offsets.forget("mine")
+    yard.clock.advance(1_001)
+    yard.q.remove_consumer(reader.consumer, [])
+    assert yard.stream.offsets.kept == {}
+
+
 def test_reading_pages_costs_a_turn_what_it_takes() -> None:
     yard = StreamYard()
     yard.append(2_000)
