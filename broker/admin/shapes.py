@@ -13,7 +13,7 @@ from broker.core.effect import Claim, Effect, Effective
 from broker.core.exchange import Exchange
 from broker.core.field_values import fingerprint
 from broker.core.policy import Policy
-from broker.core.policy_keys import WITHOUT_EFFECT, type_of
+from broker.core.policy_keys import type_of
 from broker.core.queue import Queue
 from broker.core.stopping import stopped
 from broker.core.streaming import QueueStream
@@ -229,14 +229,14 @@ def described_policy(policy: Policy) -> Shown:
     }
 
 
-def shown_effective(found: dict[str, Effective]) -> Shown:
-    """What holds for an object: each value, whose it is, what it won over; and if it changes nothing."""
+def shown_effective(found: dict[str, Effective], idle: frozenset[str] = frozenset()) -> Shown:
+    """What holds for an object: each value, whose it is, what it won over; `idle` change nothing."""
     return {
         key: {
             "value": shown(effective.value),
             "source": _shown_claim(effective.source),
             "overrides": _shown_claims(effective.others),
-            **({"no_effect": True} if key in WITHOUT_EFFECT else {}),
+            **({"no_effect": True} if key in idle else {}),
         }
         for key, effective in found.items()
     }

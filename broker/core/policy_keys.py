@@ -14,7 +14,7 @@ from broker.core.arguments import (
     QUORUM,
     queue_argument_objection,
 )
-from broker.core.queue_kinds import QUEUE_TYPE
+from broker.core.queue_kinds import QUEUE_TYPE, is_stream
 
 STREAM: Final = "stream"
 
@@ -70,6 +70,17 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "stream-max-segment-size-bytes",
 }
 """What a policy can set on queues."""
+
+_OF_STREAMS: Final = frozenset({"max-age", "stream-max-segment-size-bytes"})
+_OF_STREAMS_TOO: Final = frozenset({"max-length-bytes"})
+
+
+def without_effect(arguments: dict[str, object]) -> frozenset[str]:
+    """What changes nothing of a queue with these arguments, whoever sets it."""
+    if is_stream(arguments):
+        return QUEUE_KEYS - _OF_STREAMS - _OF_STREAMS_TOO
+    return WITHOUT_EFFECT | _OF_STREAMS
+
 
 OPERATOR_KEYS: Final = frozenset(
     {

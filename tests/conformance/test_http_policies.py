@@ -81,6 +81,16 @@ def test_values_that_change_nothing_are_marked(api: Api, vhost: str) -> None:
     assert marked == set(effective) - {"max-length"} == set(idle) | {"queue-mode"}
 
 
+def test_what_only_streams_or_only_others_heed_is_marked(api: Api, vhost: str) -> None:
+    definition = {"max-length-bytes": 5000, "max-age": "7D", "message-ttl": 5, "dead-letter-exchange": "x"}
+    api.put("policies", vhost, "p", pattern="", definition=definition)
+    for kind, idle in (("stream", {"message-ttl", "dead-letter-exchange"}), ("classic", {"max-age"})):
+        api.put("queues", vhost, kind, durable=True, arguments={"x-queue-type": kind})
+        effective = api.get("queues", vhost, kind, "effective")
+        assert set(effective) == set(definition)
+        assert {key for key, each in effective.items() if "no_effect" in each} == idle
+
+
 def test_an_alternate_exchange_comes_and_goes_with_its_policy(api: Api, vhost: str, address: Address) -> None:
     with amqp(address, vhost) as channel:
         channel.exchange_declare("x", "direct")

@@ -29,6 +29,7 @@ from broker.auth.terms import CONFIGURE, READ
 from broker.core.altering import alter_queue, altered_arguments, stop_queue
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
 from broker.core.binding import Binding
+from broker.core.policy_keys import without_effect
 from broker.core.purging import Purge, PurgeWaiter
 from broker.core.queue import Queue
 from broker.core.stopping import DEQUEUE, ENQUEUE, OPERATIONS, stopped
@@ -202,7 +203,9 @@ async def list_queue_bindings(visitor: Asker, options: Options, vhost: Name, nam
 async def explain_queue(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
     """What policies and arguments come to for a queue, each value with whose it is. [amqpd]"""
     found = visitor.vhost(vhost)
-    return JSONResponse(shown_effective(found.policies.explain_queue(existing_queue(found, name))))
+    queue = existing_queue(found, name)
+    idle = without_effect(queue.arguments)
+    return JSONResponse(shown_effective(found.policies.explain_queue(queue), idle))
 
 
 @router.post("/queues/{vhost}/{name}/actions", status_code=CHANGED)
