@@ -244,7 +244,9 @@ def is_quorum(arguments: Arguments) -> bool:
     return arguments.get(QUEUE_TYPE) == QUORUM
 
 
-def check_quorum(arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str) -> None:
+def check_lasting(
+    arguments: Arguments, durable: bool, exclusive: bool, auto_delete: bool, queue: str
+) -> None:
     """Refuse a quorum queue, or a stream, that would not outlive its connection, its consumers or the broker.
 
     Raises:

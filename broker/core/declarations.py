@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.core.arguments import check_exchange_arguments, check_queue_arguments, check_quorum
+from broker.core.arguments import check_exchange_arguments, check_lasting, check_queue_arguments
 from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
@@ -167,7 +167,7 @@ class Declarations(Topology):
                 f"cannot declare queue '{name}': "
                 f"queue limit in vhost '{self.name}' ({self.queues_max}) is reached"
             )
-        check_quorum(arguments, durable, exclusive_owner is not None, auto_delete, where)
+        check_lasting(arguments, durable, exclusive_owner is not None, auto_delete, where)
         if durable:
             self.store.require()
         number = self.numbers.take(arguments) if durable else 0

@@ -14,9 +14,7 @@ from broker.core.arguments import (
     QUORUM,
     queue_argument_objection,
 )
-from broker.core.queue_kinds import QUEUE_TYPE, is_stream
-
-STREAM: Final = "stream"
+from broker.core.queue_kinds import QUEUE_TYPE, STREAM, is_stream
 
 ARGUMENT_PREFIX: Final = "x-"
 DELIVERY_LIMIT: Final = "delivery-limit"

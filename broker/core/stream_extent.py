@@ -95,7 +95,7 @@ def stream_context(queue: Queue, consumer: QueueConsumer) -> QueueContext:
     else:
         offsets = [int(beginning_of(extent, stored)) for stored in partitions]
     if extent.snapshot:
-        entry_filter = EndFilter([int(stored.next) for stored in partitions], entry_filter)
+        entry_filter = EndFilter([int(stored.behind) for stored in partitions], entry_filter)
     context = QueueContext(entries, entry_filter)
     context.last = entries.place(list(offsets))
     if isinstance(extent, StreamExtent) and extent.name and queue.stream is not None:

@@ -38,6 +38,7 @@ class StreamOffsets(Alarm):
         self._queue = queue
         self._topology = topology
         self._attached: dict[str, StreamProgress] = {}  # by name, the one that came last
+        self._changed = False  # there is something that the log has not been told
 
     def attach(self, name: str, context: QueueContext) -> None:
         """A consumer with this cursor comes that calls itself so; another one of that name counts no longer.
@@ -74,8 +75,9 @@ class StreamOffsets(Alarm):
     def detached(self, progress: StreamProgress) -> None:
         """A consumer has gone: the log is to know how far it had got."""
         if self._attached.get(progress.name) is progress:
-            self.ring()
+            self._look()
             del self._attached[progress.name]
+            self._note()
 
     def forget(self, name: str) -> bool:
         """Whoever calls itself so begins anew; whether anybody did, or does."""
@@ -87,17 +89,26 @@ class StreamOffsets(Alarm):
 
     def ring(self) -> None:
         """Have the log know how far all have got (Alarm)."""
-        if self._topology.store.failure:
-            self.settled()
-            return
-        changed = False
+        self._look()
+        self._note()
+
+    def _look(self) -> None:
+        """See how far all have got."""
         for name, progress in self._attached.items():
             offsets = progress.offsets()
             if self.kept.get(name) != offsets:
                 self.kept[name] = offsets
-                changed = True
-        if changed:
-            self._topology.note_queue(self._queue)
+                self._changed = True
+
+    def _note(self) -> None:
+        """Have the log know it, now or when it accepts something again."""
+        if not self._changed:
+            return
+        if self._topology.store.failure:
+            self.settled()
+            return
+        self._changed = False
+        self._topology.note_queue(self._queue)
 
     def restore(self, found: object) -> None:
         """What a definition has said. Raises ValueError if it makes no sense."""

@@ -76,13 +76,13 @@ def test_what_was_let_go_of_is_passed_over() -> None:
     assert reader.offsets[10:15] == list(range(20, 25))
 
 
-def test_a_snapshot_ends_with_what_was_published_before() -> None:
+def test_a_snapshot_ends_with_what_was_there_before() -> None:
     yard = StreamYard()
     yard.append(5)
-    yard.publish(count=2)
+    yard.publish(count=2)  # not on disk yet
     reader = Reader(yard, yard.q, Extent(snapshot=True))
     yard.append(3)
-    assert reader.offsets == list(range(7))
+    assert reader.offsets == list(range(5))
     assert reader.ended
 
 
@@ -158,6 +158,22 @@ def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> 
     yard.q.remove_consumer(lost.consumer, [])
     yard.run()
     assert back.offsets == [3, 4, 5]
+
+
+def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() -> None:
+    yard = StreamYard()
+    yard.append(10)
+    reader = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"))
+    yard.run()
+    reader.settle(0, 1)
+    yard.store.failure = "the disk is full"
+    yard.q.remove_consumer(reader.consumer, [])
+    before = len(yard.lists.changes)
+    yard.clock.advance(5_000)
+    yard.store.failure = ""
+    yard.clock.advance(1_001)
+    (change,) = yard.lists.changes[before:]
+    assert change["offsets"] == {"mine": [2]}
 
 
 def test_who_is_there_can_be_forgotten_before_the_log_knows_it() -> None:
