@@ -130,7 +130,9 @@ MUTANTS: dict[str, Mutant] = {
         "core/queue.py", "        if self.awaited:\n            wake_waiters(self, entry)\n", ""
     ),
     "those who lacked room are forgotten when the window has room": Mutant(
-        "core/queue.py", "            stop_waiting(self, consumer)\n", "            pass\n"
+        "core/credit.py",
+        "                    stop_waiting(consumer.queue, consumer)\n",
+        "                    pass\n",
     ),
     "a time goes on with the client": Mutant(
         "core/expiry.py", "        queue.rules.timers.stop(timer)\n", "        pass\n", profile="ttl"

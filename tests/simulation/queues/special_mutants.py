@@ -5,7 +5,7 @@ from tests.simulation.queues.mutant import Mutant
 SPECIAL_MUTANTS: dict[str, Mutant] = {
     "a duplicate is confirmed before it is durable": Mutant(
         "core/transaction.py",
-        "if publish.passage.append(self.virtual_host) or publish.message.marks & KNOWN:",
+        "if publish.passage.append(self.virtual_host) or publish.message.marks & ON_ITS_WAY:",
         "if publish.passage.append(self.virtual_host):",
         seeds=600,
         profile="ids",
@@ -173,7 +173,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "what is redriven is not in the log": Mutant(
         "core/transaction.py",
-        "            if publish.passage.append(self.virtual_host) or publish.message.marks & KNOWN:",
+        "            if publish.passage.append(self.virtual_host) or publish.message.marks & ON_ITS_WAY:",
         "            if not publish.own and publish.passage.append(self.virtual_host):",
         seeds=600,
         profile="redriven, in the log",
