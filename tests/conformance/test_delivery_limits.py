@@ -159,7 +159,7 @@ def test_arguments_that_mean_nothing_on_one_machine_are_taken(channel: PeerChann
         ("x-delayed-retry-min", -1),
         ("x-member-placement-tag", ""),
         ("x-stream-filter-size-bytes", 15),
-        ("x-queue-type", "stream"),
+        ("x-queue-type", "heap"),
     ],
 )
 @pytest.mark.amqpd_only("which argument RabbitMQ checks depends on the queue's type, and its words differ")

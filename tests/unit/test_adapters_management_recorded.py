@@ -38,7 +38,7 @@ FIRST: Requests = [
         ),
     ),
     (  # PUT /queues/s
-        400,
+        201,
         (
             "00537045005373c03d05a12430623163326433652d346635302d343631372d383239332d61346235633664376538"
             "663940a1092f7175657565732f73a103505554a103246d65005377d10000002e00000002a109617267756d656e74"
@@ -220,7 +220,7 @@ def desk() -> Desk:
 def test_each_request_has_the_response_that_the_client_waits_for(desk: Desk, requests: Requests) -> None:
     for status, request in requests:
         assert desk.send(bytes.fromhex(request)).status == status
-    assert list(desk.vhost.queues) == ["c"]
+    assert list(desk.vhost.queues) == (["c", "s"] if requests is FIRST else ["c"])
     assert "orders" not in desk.vhost.exchanges
 
 
