@@ -84,19 +84,17 @@ class StreamEntryList(QueueEntryList):
         offset = entry.order
         page = entry.page if isinstance(entry, StreamEntry) else None
         if page is None or not page.first <= offset < page.behind:
-            page = self.partitions[0].at(offset)
+            page = self._read(0, offset)
             if page is None:
                 return None
             offset = max(offset, page.first)
-            self.reads += LOAD_COST + (len(page.data) >> LOAD_SHIFT)
             if isinstance(entry, StreamEntry):
                 entry.page = page  # it may be asked again
         return StreamEntry(page.message(offset), offset, page)
 
     def _next_of_several(self, entry: QueueEntry) -> QueueEntry | None:
         """The same: of its partition as long as the rows are in memory, or of the one whose turn it is."""
-        partitions = self.partitions
-        count: i64 = len(partitions)
+        count: i64 = len(self.partitions)
         following = [0] * count
         partition: i64 = 0
         page: StreamPage | None = None
@@ -109,7 +107,7 @@ class StreamEntryList(QueueEntryList):
             page = None
             for _ in range(count):
                 partition = (partition + 1) % count
-                page = partitions[partition].at(following[partition])
+                page = self._read(partition, following[partition])
                 if page is not None:
                     break
             if page is None:
@@ -117,6 +115,13 @@ class StreamEntryList(QueueEntryList):
             offset = max(i64(following[partition]), page.first)
         following[partition] = offset + 1
         return StreamEntry(page.message(offset), offset, page, partition, following)
+
+    def _read(self, partition: i64, offset: i64) -> StreamPage | None:
+        """The rows around an offset of a partition, None if it is not there yet; what that costs is noted."""
+        page = self.partitions[partition].at(offset)
+        if page is not None:
+            self.reads += LOAD_COST + (len(page.data) >> LOAD_SHIFT)
+        return page
 
     def before(self, entry: QueueEntry) -> QueueEntry:
         """The place before an entry."""
