@@ -11,27 +11,14 @@ import pytest
 
 from broker.store import sync_helper
 from broker.store.disk import RealDisk
-from broker.store.group_commit import GroupCommit
 from broker.store.helper import HelperSyncer
 from broker.store.log import Log
 from broker.store.sync_helper import ATTACHED_MAX
 from broker.store.syncer import run_inline
 from tests.logged_streams import StreamSink, add, rows
-from tests.storing import Waiter
+from tests.storing import Waiter, open_log
 
 MANY = 2 * ATTACHED_MAX + 50
-
-
-class Target(GroupCommit):
-    """Remembers how syncs ended."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: 0.0)
-        self.reasons: list[str] = []
-
-    def completed(self, reason: str) -> None:
-        """Remember."""
-        self.reasons.append(reason)
 
 
 class Served:
@@ -47,7 +34,7 @@ class Served:
         self.thread = threading.Thread(target=sync_helper.serve_syncs, args=(folder_fd, theirs))
         self.thread.start()
         self.theirs = theirs
-        self.target = Target()
+        self.target, _ = open_log(str(folder / "log"), RealDisk())
         self.syncer = HelperSyncer(RealDisk(), run_inline)
         self.syncer.target = self.target
         self.syncer.socket = ours
@@ -60,6 +47,7 @@ class Served:
 
     def close(self) -> None:
         """End it."""
+        self.target.let_go()
         self.syncer.close()
         self.thread.join()
         self.theirs.close()
@@ -90,8 +78,7 @@ def test_all_of_them_are_synced_before_the_log(served: Served, tmp_path: Path, c
         served.syncer.start_sync(log, directory, others)
         served.syncer.finish()
         assert served.synced == inodes([*others, log])
-        assert served.target.reasons == [""]
-        served.target.reasons.clear()
+        assert served.target.failure == ""
         assert len(os.listdir("/proc/self/fd")) <= before + 1, "the helper keeps the log's file only"
     for fd in (log, *others):
         os.close(fd)
@@ -100,11 +87,13 @@ def test_all_of_them_are_synced_before_the_log(served: Served, tmp_path: Path, c
 def test_one_that_fails_is_told_of_and_forgotten(served: Served, tmp_path: Path) -> None:
     log, *others = files(tmp_path, MANY + 1)
     served.broken = inodes(others)[3]
-    for reason in ("sync failed: Input/output error", ""):
+    for broken in (served.broken, -1):
+        served.broken = broken
+        served.synced.clear()
         served.syncer.start_sync(log, False, others)
         served.syncer.finish()
-        assert served.target.reasons.pop() == reason
-        served.broken = -1
+        assert served.target.failure == "sync failed: Input/output error"
+    assert served.synced == inodes([*others, log]), "what comes after it is synced"
     for fd in (log, *others):
         os.close(fd)
 
