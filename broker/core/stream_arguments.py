@@ -42,6 +42,8 @@ def stream_extent(arguments: Arguments, queue: str, date: int) -> Extent:
     found = StreamExtent(snapshot=snapshot, values=values, unfiltered=unfiltered, name=name)
     if PARTITION in arguments:
         partition = arguments[PARTITION]
+        if name:
+            raise invalid(PARTITION, queue, partition, f"does not go with {CONSUMER_NAME}")
         number = partition if isinstance(partition, int) and not isinstance(partition, bool) else -1
         if not 0 <= number < PARTITIONS_MAX:
             raise invalid(PARTITION, queue, partition, "is not the number of a partition")

@@ -85,7 +85,7 @@ class QueueStream(StreamWatcher):
         """Let go of what is not to be kept."""
         oldest: i64 = 0
         if self.age_max > 0:
-            oldest = max((self.topology.schedule.date() - self.age_max) * 1000, 0)
+            oldest = max(self.topology.schedule.date() - self.age_max, 0) * 1000
         for stored in self.partitions:
             stored.trim(self.bytes_max, oldest)
         self._count()
@@ -111,7 +111,7 @@ class QueueStream(StreamWatcher):
 
     def _partition(self, message: Message) -> i64:
         """The partition of a message: that of its key, or else of its routing key."""
-        count: i64 = len(self.partitions)
+        count: int = len(self.partitions)  # no i64, as a hash is more than one holds
         if count == 1:
             return 0
         content = message.content

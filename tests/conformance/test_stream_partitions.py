@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from pamqp.commands import Basic, Queue
-from pamqp.common import FieldValue
+from pamqp.common import FieldTable, FieldValue
 
 from protocol.streams.chunk import BODY, Chunk
 from tests.api import Api
@@ -163,6 +163,13 @@ def test_a_partition_that_is_not_there_is_refused(channel: PeerChannel, stream: 
     channel.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
     text = channel.refused(Basic.Consume(queue=stream, arguments={"x-stream-partition": 4}), 406)
     assert f"queue '{stream}' in vhost '/' has no partition 4, it has 4" in text
+
+
+def test_a_consumer_of_one_partition_has_no_name(channel: PeerChannel, stream: str) -> None:
+    channel.call(Basic.Qos(prefetch_count=1), Basic.QosOk)
+    arguments: FieldTable = {"x-stream-partition": 1, "x-stream-consumer-name": "mine"}
+    text = channel.refused(Basic.Consume(queue=stream, arguments=arguments), 406)
+    assert "does not go with x-stream-consumer-name" in text
 
 
 @pytest.mark.parametrize("count", [0, 257, "4"])

@@ -107,6 +107,13 @@ def test_what_is_too_old_is_looked_for_every_ten_seconds() -> None:
     assert len(yard.disk.trims) == count + 2
 
 
+def test_an_age_may_be_longer_than_time() -> None:
+    yard = StreamYard(max_age="99999999999999999999Y")
+    yard.append(3)
+    yard.clock.advance(60_000)
+    assert {oldest for _, oldest in yard.disk.trims} == {0}
+
+
 def test_what_is_too_much_is_let_go_of_as_it_comes() -> None:
     yard = StreamYard(max_length_bytes=1000)
     yard.append(10)
