@@ -23,7 +23,7 @@ def listed_files() -> list[str]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 0 and done.stdout:
         return sorted(name for name in set(done.stdout.split("\0")) - {""} if (ROOT / name).is_file())
-    places = ("broker", "protocol", "config", "tests", "docker")
+    places = ("broker", "protocol", "config", "pipeline", "tests", "docker")
     found = [path for place in places for path in (ROOT / place).rglob("*") if path.is_file()]
     found += [path for path in ROOT.iterdir() if path.is_file()]
     unwanted = ("__pycache__", ".so", ".pyc")
