@@ -26,6 +26,8 @@ HOT = [
     "broker/core/*.py",
     "broker/core/selector/*.py",
     "broker/store/*.py",
+    "broker/journal/queue_recorder.py",
+    "broker/journal/recording.py",
     "broker/adapters/*.py",
     "broker/adapters/amqp10/*.py",
     "broker/adapters/amqp10/management/*.py",
@@ -57,6 +59,9 @@ HOT = [
     "protocol/amqp10/windows.py",
     "protocol/amqp10/writing.py",
     "protocol/conversion/*.py",
+    "protocol/journal/encoder.py",
+    "protocol/journal/names.py",
+    "protocol/journal/records.py",
     "protocol/streams/*.py",
 ]
 COLD = {"__init__.py", "sync_helper.py"}

@@ -34,6 +34,7 @@ from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
 from broker.core.schedule import Schedule
 from broker.flavour import FLAVOUR
+from broker.journal.opening import journal_of
 from broker.net.alarm_clock import AlarmClock
 from broker.net.descriptors import for_connections, raise_limit
 from broker.net.doormen import Doormen
@@ -96,6 +97,8 @@ class Daemon:
         )
         self.log.wants_commit = self._wants_commit
         self.broker = self._new_broker(AlarmClock(loop).schedule)
+        soon, later = loop.call_soon, loop.call_later
+        self.journal = journal_of(settings, self.broker, view_of, soon, later, self._off_loop)
         self.users = Users(self.log)
         self.broker.appliers["user"] = self.users.apply
         self.broker.definers.append(self.users.describe)
@@ -168,6 +171,7 @@ class Daemon:
             if self.admin is not None:
                 await self.admin.stop()
         finally:
+            self.journal.stop()
             status = self._close_log()
             _log.info("stopped", status=status)
             self.writers.shutdown(wait=False)
@@ -178,6 +182,7 @@ class Daemon:
         self.settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         began = time.monotonic()
         report = self.log.recover(Recovered(self.broker))
+        self.journal.start()
         self.broker.resume()
         self.syncer.unwatch = self._unwatch
         self.loop.add_reader(self.syncer.fileno(), self.syncer.on_readable)
@@ -260,7 +265,8 @@ class Daemon:
         """Look for room after a full disk, tell when the log fails or comes back, watch memory and space."""
         self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # first: whatever goes wrong now
         self.log.tick()
-        self.resources.check(self.log.full)
+        self.journal.tick()
+        self.resources.check(self.log.full or self.journal.holds_publishers)
         failure = self.log.failure
         if failure and not self.failure:
             _log.error("publishes are refused: the log has failed", reason=failure)

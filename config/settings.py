@@ -239,6 +239,46 @@ class Settings(BaseModel):
             json_schema_extra={"allowed": f'{SIZE}, at least 1MiB, or per cent of the memory such as "40%"'},
         )
     )
+    node_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}$")] = Field(
+        default="amqpd",
+        description="What this broker is called in journals.",
+        json_schema_extra={"allowed": "1 to 64 letters, digits and any of _ . -, the last one not first"},
+    )
+    journal: Annotated[Literal["off", "lifecycle", "full"], BeforeValidator(values.lower)] = Field(
+        default="off",
+        description="What is journaled of queues that do not say it themselves (x-journal).",
+        json_schema_extra={"allowed": "off, lifecycle or full"},
+    )
+    journal_dir: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="Folder for the journal; none: journal in data_dir.",
+        json_schema_extra={"allowed": "the path of a folder, or none"},
+    )
+    journal_sync: Annotated[Literal["off", "second"], BeforeValidator(values.lower)] = Field(
+        default="off",
+        description="Whether the journal is synced to the disk each second; off: when the system does so.",
+        json_schema_extra={"allowed": "off or second"},
+    )
+    journal_file_bytes: Annotated[int, BeforeValidator(values.size), Field(ge=64 * KIB, le=GIB)] = Field(
+        default=64 * MIB,
+        description="Size of one file of the journal, in bytes.",
+        json_schema_extra={"allowed": f"{SIZE}, from 64KiB to 1GiB"},
+    )
+    journal_file_s: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=86400)] = Field(
+        default=60,
+        description="Seconds after which a file of the journal is ended.",
+        json_schema_extra={"allowed": "1 to 86400"},
+    )
+    journal_free_min: Annotated[int, BeforeValidator(values.size), Field(ge=0)] = Field(
+        default=GIB,
+        description="Free space below which less is journaled, and below half of it nothing.",
+        json_schema_extra={"allowed": f"{SIZE}, at least 0"},
+    )
+    journal_mandatory: Annotated[bool, BeforeValidator(values.switch)] = Field(
+        default=False,
+        description="Hold publishers back while the journal cannot be written as it should be.",
+        json_schema_extra={"allowed": "true or false"},
+    )
 
 
 def allowed(name: str) -> str:

@@ -10,6 +10,7 @@ from broker.auth.terms import WRITE
 from broker.core.admission import is_refused
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import PreconditionFailed
+from broker.core.journal import OWN
 from broker.core.message import Address, Message
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.passage import Passage
@@ -78,7 +79,7 @@ def _publish(change: _Change) -> None:
     content = compose(change.told, body, "application/json")
     message = Message(Address(DEFAULT_EXCHANGE, change.to), content, len(body), False, 0)
     if not is_refused(virtual_host, message, [queue]):
-        Passage(message, [queue], []).put(virtual_host)
+        Passage(message, [queue], []).put(virtual_host, OWN)
 
 
 def check_notified(channel: Channel, name: str, consumed: str) -> None:

@@ -66,7 +66,7 @@ class Channel(IncomingChannel):
         self.number = number
         self.virtual_host = virtual_host
         self.state = CHANNEL_OPEN
-        self.session = Session(connection)
+        self.session = Session(connection, number)
         self.window: Credit | None = None  # of the whole channel, basic.qos global=true
         self.prefetch_count: i64 = 0  # of each consumer, basic.qos global=false
         self.prefetch_bytes: i64 = 0
@@ -86,8 +86,6 @@ class Channel(IncomingChannel):
         """Whether the client would understand an answer."""
         return self.state == CHANNEL_OPEN and self.connection.is_open()
 
-    # -- publishing
-
     def on_publish(self, arguments: bytes, content: bytes, size: i64, traits: i64) -> None:
         """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
         publication = self._publications.get(arguments)
@@ -100,6 +98,7 @@ class Channel(IncomingChannel):
         if size > WHOLE_BYTES_MAX:
             message.body = self._body
             self._body = None
+        self.virtual_host.journal.publisher = self.session
         try:
             if publication.special or traits & SPECIAL != 0:
                 taken = publish_special(self, publication, message, traits)

@@ -130,6 +130,7 @@ class Confirms(DurableWaiter):
                 methods.settle(channel.number, BASIC_ACK, upto, 1 if count > 1 else 0)
             )
             channel.server.counters.confirmed += count
+            channel.virtual_host.journal.confirmed(channel.session, count)
             self.answered = upto
 
     def _nack(self) -> None:

@@ -21,9 +21,9 @@ class ServedConnection(Connection):
         self.server = server
         self.edge = edge
         self.origin = origin
+        self.name = origin.name
         self.peer = origin.peer
         self.mechanism = ""
-        self.user = ""
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0
         self.container: str | None = None  # the peer's container-id; clients of AMQP 0-9-1 have none

@@ -63,7 +63,7 @@ class Transaction091(Transaction):
     """What a channel that was told tx.select holds until the next tx.commit or tx.rollback."""
 
     def __init__(self, channel: Channel) -> None:
-        super().__init__(channel.virtual_host)
+        super().__init__(channel.virtual_host, channel.session)
         self.channel = channel
         self.bytes: i64 = 0
         self._tags: set[int] = set()

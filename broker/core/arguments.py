@@ -21,6 +21,7 @@ from broker.core.discipline_arguments import (
 )
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.journal import JOURNAL, LEVELS
 from broker.core.queue_kinds import (
     NON_DESTRUCTIVE,
     QUEUE_TYPE,
@@ -114,6 +115,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         "x-stream-filter-size-bytes": ArgumentRule("int", 16, 255),
         "x-initial-cluster-size": ArgumentRule("int", 1, ANY_SIZE),
         VOLATILE: ArgumentRule("bool"),
+        JOURNAL: ArgumentRule("str", choices=LEVELS),
         DEDUP_WINDOW: ArgumentRule("int", 1, MILLISECONDS_MAX),
         DEDUP_LIMIT: ArgumentRule("int", 1, ANY_SIZE),
         DEDUP_PRODUCERS: ArgumentRule("int", 1, ANY_SIZE),

@@ -14,6 +14,7 @@ from broker.core.definitions import DELETED, Change, apply_change, number_of, te
 from broker.core.delivery_limit import give_up_exhausted
 from broker.core.description import described
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
+from broker.core.journal import SILENT, Journal
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
 from broker.core.parameters import PARAMETER, Parameters
@@ -72,6 +73,7 @@ class Broker:
         self.vhosts: dict[str, VirtualHost] = {}
         self.appliers: dict[str, Callable[[Change], None]] = {}
         self.definers: list[Callable[[], Iterable[list[Change]]]] = []
+        self.journal: Journal = SILENT
         self.leaving: list[Callable[[str], None]] = []
         self.left: list[Callable[[str], None]] = []
         self.parameters = Parameters(self._append)
@@ -276,6 +278,7 @@ class Broker:
             self._trouble,
         )
         vhost.write_receipt = self._write_receipt
+        vhost.journal = self.journal
         self.vhosts[name] = vhost
         return vhost
 

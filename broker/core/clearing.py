@@ -46,6 +46,9 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     they learn through `acquisition_removed`.
     """
     cut_off(queue, schedule)
+    if queue.journal is not None:
+        queue.journal.deleted()
+        queue.journal = None
     remains = Remains(queue, schedule)
     queue.rules = None
     queue.memory = None

@@ -26,6 +26,7 @@ class Scheduler:
 class Connection:
     """The sessions of one peer and which of them have work. The adapters' connections extend it.
 
+    `name`: what it is called, by the endpoints of its socket. `user`: who has logged in.
     `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
     `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
     `gives_way`: this turn ends, because others want the next message of the same queue as much, or because
@@ -36,6 +37,8 @@ class Connection:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
+        self.name = ""
+        self.user = ""
         self.scheduled: bool = False
         self.blocked: bool = False
         self.full: bool = False

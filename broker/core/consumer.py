@@ -62,6 +62,7 @@ class QueueConsumer:
     `candidate`: it is to be the only one that is served, in its turn. [ActiveMQ exclusive consumer]
     `getting`: it is a basic.get that waits for one message, which does not count as a consumer.
     `tag`: the client's name for it; the core does not read it.
+    `name`: what the journal calls it, once it has been asked.
     `lease`: how long each of its deliveries may be kept, None: for ever; its target begins it.
     `no_ack`: the queue settles each entry as soon as `target.deliver` has returned.
     `filter`: which entries it sees, None: all.
@@ -87,6 +88,7 @@ class QueueConsumer:
         self.priority = priority
         self.exclusive = exclusive
         self.tag = tag
+        self.name: object | None = None
         self.no_ack = no_ack
         self.filter = entry_filter
         self.extent: Extent | None = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.entry import HELD, QueueEntry
+from broker.core.journal import uid_of
 from broker.core.leaving import drop, take_out
 from broker.core.letter import Past
 from broker.core.message import Message
@@ -25,6 +26,7 @@ REJECTED: Final = 0
 EXPIRED: Final = 1
 MAXLEN: Final = 2
 DELIVERY_LIMIT: Final = 3
+NO_PLACE: Final[i64] = -1
 REASONS: Final[tuple[str, str, str, str]] = ("rejected", "expired", "maxlen", "delivery_limit")
 
 
@@ -33,6 +35,8 @@ def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
     rules = queue.rules
     if rules is None or not rules.moves(reason):
         queue.counters.discarded[reason] += 1
+        if queue.journal is not None:
+            queue.journal.discarded(entry, reason)
         drop(queue, entry)
         return
     message = entry.message
@@ -41,6 +45,7 @@ def dead_letter(queue: Queue, entry: QueueEntry, reason: i64) -> None:
     held = message if queue.logged and message.sequence != 0 else None
     death = Death(queue, rules, message, reason, held, queue)
     death.past = past
+    death.order = entry.order
     rules.topology.dead_letters.add(death)
 
 
@@ -63,7 +68,8 @@ class Death:
 
     `held`: what the log still has instead, of `holder`: until it is settled, the message is there again after
     a crash. None if it has nothing. `passage`: the way of the dead letter, once it is planned; None also if
-    its exchange is not there. `past`: what its letter tells of its time in the queue, if anything.
+    its exchange is not there. `past`: what its letter tells of its time in the queue, if anything. `order`:
+    its place there; NO_PLACE: the queue did not take it. `uid`: what the journal knew it by.
     """
 
     def __init__(
@@ -77,3 +83,5 @@ class Death:
         self.holder = holder
         self.passage: Passage | None = None
         self.past: Past | None = None
+        self.order: i64 = NO_PLACE
+        self.uid: i64 = uid_of(message)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.allowance import LETTER
-from broker.core.dead_letter import MAXLEN, REASONS, REJECTED, Death
+from broker.core.dead_letter import MAXLEN, NO_PLACE, REASONS, REJECTED, Death
 from broker.core.errors import StoreFailed
+from broker.core.journal import DEAD_LETTERED, DELAYED, descends
 from broker.core.letter import Notice
 from broker.core.message import Address, Message
 from broker.core.passage import Passage
@@ -52,7 +53,7 @@ class DeadLetters:
         """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
         passage.leave_out_full()
         self._append(passage, held, holder)
-        passage.put(self._topology)
+        passage.put(self._topology, DELAYED)
         self._run()
 
     def _run(self) -> None:
@@ -70,6 +71,8 @@ class DeadLetters:
     def _failed(self, death: Death, error: Exception) -> None:
         topology = self._topology
         topology.counters.dead_letters_failed += 1
+        death.passage = None
+        _note(death)
         self._untold += 1
         now = topology.schedule.now()
         if now < self._silent_until:
@@ -118,6 +121,7 @@ class DeadLetters:
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date
         copy.died = True
+        descends(copy, old)
         copy.body = old.body
         found.delay_message(copy, topology.schedule)
         passage = Passage(copy, queues, found.keepers)
@@ -128,11 +132,12 @@ class DeadLetters:
         """Put a dead letter where it goes: it is planned, and appended."""
         counters = self._topology.counters
         passage = death.passage
+        _note(death)
         if passage is None:
             counters.discarded[death.reason] += 1
         else:
             counters.dead_lettered[death.reason] += 1
-            passage.put(self._topology)
+            passage.put(self._topology, DEAD_LETTERED)
 
     def _send(self, death: Death) -> None:
         self._topology.schedule.allowance.use(LETTER)
@@ -172,3 +177,13 @@ class DeadLetters:
             self._waiting.append(death)
         if held is not None:
             store.append_settle(held, holder)
+
+
+def _note(death: Death) -> None:
+    """Have the journal know of it, if the queue had the message."""
+    journal = death.queue.journal
+    if journal is not None and death.order != NO_PLACE:
+        passage = death.passage
+        to = passage.queues[0] if passage is not None and passage.queues else None
+        journal.died(death.message, death.uid, death.order, death.reason, to)
+        death.order = NO_PLACE

@@ -66,6 +66,7 @@ class HeldSettlement:
                 continue
             own = Death(consumer.queue, rules, entry.message, REJECTED, None, consumer.queue)
             own.past = past_of(consumer.queue, entry, REJECTED)
+            own.order = entry.order
             try:
                 self._bury(own, store)
             except Exception as error:  # refused, or the disk does not give the message back
@@ -110,7 +111,12 @@ class HeldSettlement:
         progress = self.consumer.context.progress
         if progress is not None:
             progress.settled(self.entries)
+        journal = queue.journal
         for entry in self.valid():
+            if journal is not None and self.outcome == REMOVE:
+                journal.removed(entry)
+            elif journal is not None and not self.deaths:
+                journal.discarded(entry, REJECTED)
             drop(queue, entry)
             if self.outcome == DISCARD and not self.deaths:
                 queue.counters.discarded[REJECTED] += 1

@@ -41,6 +41,8 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
             queue.store.append_settle(message, queue)
         return False
     entry = queue.link(message)
+    if queue.journal is not None:
+        queue.journal.enqueued(entry)
     _wake_for(queue, entry)
     if _deliver_now(queue, entry):
         if queue.rules is not None:
@@ -48,6 +50,8 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
         queue.published += 1
         queue.counters.made_ready += 1
         return True
+    if queue.journal is not None:
+        queue.journal.unwanted(entry)
     drop(queue, entry)
     return False
 

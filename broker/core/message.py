@@ -29,6 +29,8 @@ class Address:
     AMQP 0-9-1 sends them. Messages of one route share one Address, so identity is the fast comparison.
     """
 
+    name: object | None = None  # what the journal calls it, once it has been asked
+
     def __init__(self, exchange: str, routing_key: str) -> None:
         self.exchange = exchange
         self.routing_key = routing_key
@@ -60,6 +62,7 @@ class Message:
     segment: i64 = 0  # where its content lies: segment number,
     offset: i64 = 0  # offset of the content in the segment's file,
     length: i64 = 0  # and length of the content in bytes
+    uid: i64 = 0  # the journal's number of it (`journal.py`); negative: that of what it was made of
     log_previous: Message | None = None  # live messages of one segment are linked, oldest first
     log_next: Message | None = None
     date: i64 = 0

@@ -18,6 +18,7 @@ from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.expiry import stop_timer
 from broker.core.held_settlement import REMOVE
+from broker.core.journal import COPIED, MOVED, PUBLISHED
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.offering import offer_again
 from broker.core.replacing import replace_outdated
@@ -103,6 +104,7 @@ class OperatorPublish(HeldPublish):
     def __init__(self, route: Route, message: Message, copied: bool) -> None:
         super().__init__(route, message, [], False)
         self.own = True
+        self.way: i64 = COPIED if copied else MOVED
         message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
     def resolve(self, virtual_host: VirtualHost) -> str:
@@ -112,6 +114,14 @@ class OperatorPublish(HeldPublish):
             return refusal
         address = self.route.address
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
+
+    def put(self, virtual_host: VirtualHost) -> i64:
+        """Put it there (HeldPublish)."""
+        journal = virtual_host.journal
+        journal.way = self.way
+        count = super().put(virtual_host)
+        journal.way = PUBLISHED
+        return count
 
     def taken(self, count: i64) -> None:
         """Nobody waits for it (HeldPublish)."""

@@ -144,8 +144,11 @@ class Passage:
 
     # ---- at last
 
-    def put(self, topology: Topology) -> None:
-        """Put the message, which has been appended, where it goes."""
+    def put(self, topology: Topology, way: i64) -> None:
+        """Put the message, which has been appended, where it goes; `way`: that of `broker.core.journal`."""
+        journal = topology.journal
+        before = journal.way
+        journal.way = way
         topology.counters.discarded[MAXLEN] += self.dropped
         message = self.message
         twin = unlogged_twin(message, self.queues, self.keepers)
@@ -153,6 +156,7 @@ class Passage:
             keeper.add(message if keeper.queue.logged else twin)
         for queue in self.queues:
             queue.enqueue(message if queue.logged else twin)
+        journal.way = before
         if self.identity is not None:
             self.identity.keep(self.queues)
         if message.marks & TELLS_ARRIVAL:

@@ -122,6 +122,7 @@ class Policies:
         apply_rules(queue, self._topology)
         apply_memory(queue, self._topology)
         apply_serving(queue, self._topology.schedule)
+        queue.journal = self._topology.journal.of(queue)
 
     def cover_exchange(self, exchange: Exchange) -> None:
         """Have the policies that match hold for an exchange that is new, or that other ones matched before.

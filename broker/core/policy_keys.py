@@ -56,6 +56,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "exclusive-takeover",
     "expires",
     "get-wait",
+    "journal",
     "max-age",
     "max-length",
     "max-length-bytes",
@@ -126,6 +127,7 @@ POLICY_HOLDS: Final = frozenset(
     {
         "delayed-retry-type",
         "initial-cluster-size",
+        "journal",
         "max-age",
         "stream-filter-size-bytes",
         "stream-max-segment-size-bytes",

@@ -89,14 +89,14 @@ class Publishing(Declarations):
         if immediate:
             taken = len(self._deliver_now(queues, message, message))
             if taken == 0:
-                self.counters.unroutable += 1
+                self._unroutable(message)
                 return NOT_NOW if queues else taken
             return taken
         for queue in queues:
             queue.enqueue(message)
         taken = len(queues)
         if taken == 0:
-            self.counters.unroutable += 1
+            self._unroutable(message)
         elif taken > FAN_OUT:
             self.schedule.allowance.use(taken // QUEUES)
         return taken
@@ -113,10 +113,7 @@ class Publishing(Declarations):
 
         Like `publish` otherwise. `keys` are the route's own and those that the publisher has added.
 
-        Raises:
-            NotFound, AccessRefused, ExchangeReplaced: the route was stale, as for `refresh`.
-            QueueStopped: a queue takes nothing, and none has got the message.
-            StoreFailed: the message is persistent, a queue is logged and the log has stopped.
+        Raises what `publish` raises.
         """
         found = self.resolve(route, message, keys, view)
         return self._publish(Passage(message, list(found.queues), found.keepers), immediate)
@@ -182,7 +179,7 @@ class Publishing(Declarations):
         if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL:  # else it is yet to arrive
             self.receipts.arrived(message, takers)
         if kept == 0 and not takers:
-            self.counters.unroutable += 1
+            self._unroutable(message)
             return NOT_NOW if queues else kept
         return kept + len(takers if kept == 0 else queues)
 
@@ -197,7 +194,7 @@ class Publishing(Declarations):
             if queue.stream is not None and self.store.failure:
                 return False
         if not passage.queues:
-            self.counters.unroutable += 1
+            self._unroutable(message)
         passage.identify_again(self)
         set_date(self, message, passage.queues)
         self.dead_letters.pass_on(passage, held if held.sequence != 0 else None, holder)
@@ -260,6 +257,11 @@ class Publishing(Declarations):
     def _deliver_now(self, queues: list[Queue], message: Message, twin: Message) -> list[Queue]:
         """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
         return [queue for queue in queues if enqueue_immediate(queue, message if queue.logged else twin)]
+
+    def _unroutable(self, message: Message) -> None:
+        self.counters.unroutable += 1
+        if self.journal.on:
+            self.journal.unroutable(message)
 
     def _publish_to(self, name: str) -> Exchange:
         exchange = self.existing_exchange(name)

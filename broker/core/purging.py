@@ -95,20 +95,24 @@ class Purge(Alarm):
         queue = self.queue
         entries = queue.entries
         room = self._most
+        noted = _Noted(queue)
         entry = entries.next(last)
         while entry is not None and room > 0:
             following = entries.next(entry)
             if entries.arrival(entry) > self._newest:
                 if entries.in_order:
+                    noted.end()
                     return None
                 last = entry
             elif entry.state == AVAILABLE or entry.state == HELD:
+                noted.add(entry)
                 drop(queue, entry)
                 self.dropped += 1
             else:
                 last = entry
             room -= 1
             entry = following
+        noted.end()
         return None if entry is None else last
 
     def _stand_on(self, last: QueueEntry) -> None:
@@ -134,6 +138,41 @@ class Purge(Alarm):
             clear_blocker(queue, queue.manager.takers(), BLOCKED_BY_PURGE)
         if self._waiter is not None:
             self._waiter.on_purged(self)
+
+
+@final
+class _Noted:
+    """What the journal is told of a purge: from which place to which all leave, and how many those are.
+
+    In a slice nothing comes between, so that there was nothing else in that part of the queue but what is
+    with consumers, which ends a run.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._first: i64 = 0
+        self._last: i64 = 0
+        self._count: i64 = 0
+
+    def add(self, entry: QueueEntry) -> None:
+        """`entry` leaves."""
+        if self._queue.journal is None:
+            return
+        before = entry.prev
+        if self._count > 0 and (
+            entry.order <= self._last or (before is not None and before.owner is not None)
+        ):
+            self.end()
+        if self._count == 0:
+            self._first = entry.order
+        self._last = entry.order
+        self._count += 1
+
+    def end(self) -> None:
+        """Tell what has left and has not been told."""
+        if self._count > 0 and self._queue.journal is not None:
+            self._queue.journal.purged(self._first, self._last, self._count)
+        self._count = 0
 
 
 def purge(queue: Queue, schedule: Schedule, most: i64 = SLICE) -> Purge:

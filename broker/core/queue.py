@@ -31,6 +31,7 @@ from broker.core.waiting import set_blocker, wait_for_size, wake_for_earlier, wa
 if TYPE_CHECKING:
     from broker.core.browsers import Browsers
     from broker.core.index import Index
+    from broker.core.journal import QueueJournal
     from broker.core.memory import Memory
     from broker.core.retry import Retry
     from broker.core.rules import Rules
@@ -59,7 +60,7 @@ class Queue:
     not whoever sees it; set before there are entries. `rules`: what limits it in time and space. `retry`:
     what becomes of what comes back. `memory`: what it knows duplicates by. `topology`: where it is. `stops`:
     what is switched off. `volatile`: what it loses. `stream`: what it keeps for good. `sample`: what showed
-    its counters last.
+    its counters last. `journal`: who is told of every step, if anybody.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Queue:
         self.stops: Stops | None = None
         self.discipline: Discipline | None = None
         self.sample: object | None = None
+        self.journal: QueueJournal | None = None
 
     @property
     def consumer_count(self) -> int:
@@ -129,13 +131,13 @@ class Queue:
         """How many entries are linked."""
         return self.ready + self.unacked + self.held
 
-    # ---- publishing
-
     def enqueue(self, message: Message) -> QueueEntry:
         """Link `message` at its place and notify. Appending it to the log was the caller's business."""
         entry = self.link(message)
         self.published += 1
         self.counters.made_ready += 1
+        if self.journal is not None:
+            self.journal.enqueued(entry)
         if self.rules is not None and not self.rules.admit(entry):
             return entry
         if self.manager.interested != 0 or self.manager.non_acquiring.head is not None or self.waiting:
@@ -150,8 +152,6 @@ class Queue:
             wake_for_earlier(self, entry)
         if self.manager.interested != 0:
             notify_one(self, entry)
-
-    # ---- consumers
 
     def add_consumer(self, consumer: QueueConsumer) -> None:
         """Attach `consumer`, made for this queue.
@@ -171,8 +171,6 @@ class Queue:
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer's target wants work, or wants none. Called by targets only."""
         set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
-
-    # ---- delivering and settling
 
     def deliver_single_message(self, consumer: QueueConsumer) -> bool:
         """Give `consumer` its next entry through `consumer.target.deliver`, if it may have one now.
@@ -238,6 +236,8 @@ class Queue:
         if entry.redelivered:
             self.redelivered += 1
             self.counters.redelivered += 1
+        if self.journal is not None:
+            self.journal.delivered(entry, consumer)
         if self.counts:
             note_delivery(self, entry, consumer)
         if self.discipline is not None:
@@ -259,6 +259,8 @@ class Queue:
         if not owner.no_ack:
             self.acked += 1
             self.counters.acked += 1
+        if self.journal is not None:
+            self.journal.settled(entry, owner)
         if self.logged and message.sequence != 0:
             self.store.append_settle(message, self)
         if self.context.last is entry or concerns_cursors(self, entry):

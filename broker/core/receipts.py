@@ -18,6 +18,7 @@ from broker.core.admission import set_date
 from broker.core.allowance import RECEIPT
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.journal import OWN
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Address, Message
 from broker.core.names import DEFAULT_EXCHANGE, is_short
 from broker.core.passage import Passage
@@ -213,7 +214,7 @@ class Receipts(Alarm):
             passage.leave_out_deleted(topology.store)
             if passage.queues:
                 topology.counters.receipts_sent += 1
-                passage.put(topology)
+                passage.put(topology, OWN)
             else:
                 topology.counters.receipts_dropped += 1
         if self._due:

@@ -41,6 +41,9 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         back = [entry for entry in entries if entry.is_with(consumer)]
         back = _sort_out(queue, back, outcome, outdated, exhausted)
     back = _make_available(queue, back, consumer)
+    if queue.journal is not None:
+        for entry in back:
+            queue.journal.returned(entry, consumer, outcome)
     if retry is not None and delayed:
         retry.hold_all(back)
     discipline = queue.discipline
@@ -150,6 +153,8 @@ def deliver_again(queue: Queue, entry: QueueEntry) -> bool:
         return False
     entry.redelivered = True
     entry.delivery_count += 1
+    if queue.journal is not None:
+        queue.journal.delivered(entry, owner)
     if queue.counts:
         note_delivery(queue, entry, owner)
     return True

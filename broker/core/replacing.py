@@ -38,6 +38,8 @@ def replace(queue: Queue, latest: Latest, old: QueueEntry, new: Message | None) 
     latest.replaced += 1
     queue.counters.replaced += 1
     message = old.message
+    if queue.journal is not None:
+        queue.journal.replaced(old)
     if queue.logged and message.sequence != 0:
         if new is None:
             queue.store.append_settle(message, queue)

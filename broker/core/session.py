@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 class Session:
     """The consumer targets of one session and which of them have work, in the order in which they asked.
 
+    `number`: its channel. `name`: what the journal calls it, once it has been asked.
     `flow`: the peer lets the broker deliver [AMQP 0-9-1 channel.flow]. `pending`: it waits in its connection.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, number: i64 = 0) -> None:
         self.connection = connection
+        self.number = number
+        self.name: object | None = None
         self.flow: bool = True
         self.targets: dict[ConsumerTarget, None] = {}
         self.first_pending: ConsumerTarget | None = None

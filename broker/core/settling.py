@@ -91,8 +91,11 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
     discipline = queue.discipline
     plain = discipline is None and not context.behind and not queue.filtered
     plain = plain and queue.index is None and queue.browsers is None
+    journal = queue.journal
     for entry in settled:
         message = entry.message
+        if journal is not None:
+            journal.settled(entry, consumer)
         if told and message.sequence != 0:
             queue.store.append_settle(message, queue)
         if context.last is entry or (not plain and concerns_cursors(queue, entry)):

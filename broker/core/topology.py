@@ -23,6 +23,7 @@ from broker.core.exclusive import declared_election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
 from broker.core.index import new_index
+from broker.core.journal import SILENT, Journal
 from broker.core.later import Later
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.message import Message
@@ -81,6 +82,7 @@ class Topology:
         self.store = store
         self.headers = Headers(views, store)
         self.counters = counters
+        self.journal: Journal = SILENT
         self.numbers = numbers
         self.epoch: i64 = 1
         self.connections_max: int | None = None  # limits of the virtual host; None: there is none
@@ -173,6 +175,8 @@ class Topology:
         queue.name = name
         self.queues[name] = queue
         self.bindings.renamed(queue)
+        if queue.journal is not None:
+            queue.journal.renamed()
         self.epoch += 1
 
     def share_queue(self, queue: Queue) -> None:

@@ -34,6 +34,7 @@ from broker.core.route import Route
 from broker.core.stopping import stop_refusal
 
 if TYPE_CHECKING:
+    from broker.core.session import Session
     from broker.core.vhost import VirtualHost
 
 
@@ -98,10 +99,14 @@ class HeldPublish:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Transaction(DurableWaiter):
-    """Made for one commit. A subclass implements `committed` and `failed`: one of them is called, once."""
+    """Made for one commit. A subclass implements `committed` and `failed`: one of them is called, once.
 
-    def __init__(self, virtual_host: VirtualHost) -> None:
+    `publisher`: whose publishes these are, if anybody's.
+    """
+
+    def __init__(self, virtual_host: VirtualHost, publisher: Session | None = None) -> None:
         self.virtual_host = virtual_host
+        self.publisher = publisher
         self.publishes: list[HeldPublish] = []
         self.settlements: list[HeldSettlement] = []
         self.receipts = Foretelling(virtual_host.receipts)
@@ -199,6 +204,7 @@ class Transaction(DurableWaiter):
 
     def on_durable(self, batch: i64) -> None:
         """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
+        self.virtual_host.journal.publisher = self.publisher
         try:
             for publish in self.publishes:
                 publish.taken(publish.put(self.virtual_host))

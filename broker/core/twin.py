@@ -5,6 +5,7 @@ Not the message itself: the log may take its content out of memory, and lets go 
 
 from __future__ import annotations
 
+from broker.core.journal import uid_of
 from broker.core.keeper import Keeper
 from broker.core.message import Message, copy_of
 from broker.core.queue import Queue
@@ -25,4 +26,5 @@ def unlogged_twin(message: Message, queues: list[Queue], keepers: list[Keeper]) 
 def _twin(message: Message) -> Message:
     twin = copy_of(message, message.content)
     twin.date = message.date
+    twin.uid = uid_of(message)
     return twin

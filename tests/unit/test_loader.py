@@ -91,6 +91,14 @@ NEEDED: dict[str, dict[str, object]] = {
         ("memory_max", "1MiB", "1048576"),
         ("disk_free_min", "1MiB", "1048576"),
         ("memory_budget", "10%", '"10%"'),
+        ("node_name", "a-1", '"a-1"'),
+        ("journal", "FULL", '"full"'),
+        ("journal_dir", "/j", '"/j"'),
+        ("journal_sync", "second", '"second"'),
+        ("journal_file_bytes", "1MiB", "1048576"),
+        ("journal_file_s", "7", "7"),
+        ("journal_free_min", "1MiB", "1048576"),
+        ("journal_mandatory", "true", "true"),
     ],
 )
 def test_every_setting_by_flag_environment_and_file(name: str, text: str, toml: str, file: Path) -> None:

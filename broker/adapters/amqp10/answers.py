@@ -157,6 +157,7 @@ class Answers(DurableWaiter):
             return
         if run.state == ACCEPTED_VALUE:
             session.peer.server.counters.confirmed += run.count
+            session.vhost.journal.confirmed(session, run.count)
         if settled:
             link.answered(run.count)
         elif not link.leaving:

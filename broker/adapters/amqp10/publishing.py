@@ -100,6 +100,7 @@ def _route(link: IncomingLink, arrived: Arrival) -> Route:
 def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arrival) -> i64:
     """Put the message where it goes; returns what VirtualHost.publish does, and raises what that raises."""
     virtual_host = link.session.vhost
+    virtual_host.journal.publisher = link.session
     layout = arrived.layout
     transaction = link.transaction
     if layout.properties != NONE:

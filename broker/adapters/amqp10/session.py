@@ -63,7 +63,7 @@ class Session10(Session):
     """
 
     def __init__(self, connection: Connection10, vhost: VirtualHost, channel: i64, begin: Begin) -> None:
-        super().__init__(connection)
+        super().__init__(connection, channel)
         self.peer = connection
         self.vhost = vhost
         self.channel = channel

@@ -52,7 +52,7 @@ class Transaction10(Transaction):
     """
 
     def __init__(self, link: CoordinatorLink, txn_id: bytes, vhost: VirtualHost) -> None:
-        super().__init__(vhost)
+        super().__init__(vhost, link.session)
         self.link = link
         self.txn_id = txn_id
         self.doomed = ""

@@ -28,6 +28,7 @@ from broker.admin.api.showing import loaded
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text
 from broker.auth.terms import WRITE
+from broker.core.journal import descends
 from broker.core.message import Message, copy_of, held_bytes
 from broker.core.operation import Operation
 from broker.core.queue import Queue
@@ -259,6 +260,7 @@ async def _gather(
                 if placed is None:
                     continue
                 route, message = placed
+                descends(message, entry.message)
                 operation.publish(route, message, not removes)
                 size += int(held_bytes(message)) if message.body is None else 0
             if ids is not None:

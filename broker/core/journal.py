@@ -1,0 +1,128 @@
+"""What the journal is told: each way of a message into a queue and out of it. [Bernstein and Newcomer 4.5]
+
+A queue that is journaled has a `QueueJournal`, which it tells of each step as it takes it, in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from broker.core.message import Message
+
+if TYPE_CHECKING:
+    from broker.core.consumer import QueueConsumer
+    from broker.core.entry import QueueEntry
+    from broker.core.queue import Queue
+    from broker.core.session import Session
+
+JOURNAL: Final = "x-journal"
+OFF: Final = "off"
+LIFECYCLE: Final = "lifecycle"
+FULL: Final = "full"
+LEVELS: Final[tuple[str, ...]] = (OFF, LIFECYCLE, FULL)
+
+# in which way a message comes into queues
+PUBLISHED: Final = 0
+DEAD_LETTERED: Final = 1
+MOVED: Final = 2
+COPIED: Final = 3
+DELAYED: Final = 4  # it has been held until now
+OWN: Final = 5  # the broker's own: a receipt, say
+
+
+def uid_of(message: Message) -> i64:
+    """The number that the journal knows `message` by, the same in all its queues; 0: it has had none yet."""
+    return message.uid if message.uid > 0 else message.sequence
+
+
+def descends(message: Message, origin: Message) -> None:
+    """Have the journal know that `message`, which is new, was made of `origin`."""
+    message.uid = -uid_of(origin)
+
+
+class QueueJournal:
+    """What becomes of the messages of one queue. Each step is told once, when it has been decided.
+
+    The base class is of no use by itself: a queue that is not journaled has none at all.
+    """
+
+    def enqueued(self, entry: QueueEntry) -> None:
+        """`entry` is new, and came in the journal's `way`."""
+        raise NotImplementedError
+
+    def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """`entry` was acquired for `consumer`, or goes to it once more."""
+        raise NotImplementedError
+
+    def settled(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """`consumer` is done with `entry`."""
+        raise NotImplementedError
+
+    def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
+        """`consumer` gives `entry` back, one of `broker.core.outcome`."""
+        raise NotImplementedError
+
+    def discarded(self, entry: QueueEntry, reason: i64) -> None:
+        """`entry` leaves for one of the reasons of `broker.core.dead_letter`, and nothing comes of it."""
+        raise NotImplementedError
+
+    def died(self, message: Message, uid: i64, order: i64, reason: i64, to: Queue | None) -> None:
+        """A message with this number and place becomes a dead letter, in `to` and others; None: nowhere."""
+        raise NotImplementedError
+
+    def replaced(self, entry: QueueEntry) -> None:
+        """A later message has taken the place of `entry`."""
+        raise NotImplementedError
+
+    def removed(self, entry: QueueEntry) -> None:
+        """An operator takes `entry` away."""
+        raise NotImplementedError
+
+    def unwanted(self, entry: QueueEntry) -> None:
+        """`entry` came to be delivered at once or not at all, and nobody could have it."""
+        raise NotImplementedError
+
+    def purged(self, first: i64, last: i64, count: i64) -> None:
+        """All entries from the place `first` to the place `last` leave, which are `count`."""
+        raise NotImplementedError
+
+    def renamed(self) -> None:
+        """The queue is called otherwise from here on."""
+        raise NotImplementedError
+
+    def deleted(self) -> None:
+        """The queue is deleted, with all that is in it now."""
+        raise NotImplementedError
+
+
+class Journal:
+    """The journal of a broker, as the core knows it: this one is switched off.
+
+    `on`: something may be journaled. `way`: how what is enqueued now comes into its queue; `publisher`: who
+    publishes it, if it is published.
+    """
+
+    def __init__(self) -> None:
+        self.on: bool = False
+        self.way: i64 = PUBLISHED
+        self.publisher: Session | None = None
+
+    def level_of(self, queue: Queue) -> str:
+        """Out of LEVELS, what holds for `queue`."""
+        return OFF
+
+    def of(self, queue: Queue) -> QueueJournal | None:
+        """What is to be told of `queue`, whose arguments or policies are new; None: nothing."""
+        return None
+
+    def unroutable(self, message: Message) -> None:
+        """A message was published to no queue."""
+
+    def confirmed(self, session: Session, count: i64) -> None:
+        """A client has been told that `count` messages, which came by `session`, are safe."""
+
+
+SILENT: Final = Journal()
+"""That of a broker which journals nothing."""

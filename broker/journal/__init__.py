@@ -1,0 +1,1 @@
+"""The journal: what became of every message, on disk, and what reads it."""

@@ -1,0 +1,163 @@
+"""The journal of a running broker: opened, written, looked after and ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final, final
+
+import structlog
+
+from broker.core.broker import Broker
+from broker.core.queue import Queue
+from broker.core.view import Views
+from broker.journal.queue_recorder import QueueRecorder
+from broker.journal.recording import Recorder
+from broker.journal.writer import FULL, JournalWriter
+
+FLUSH_SECONDS: Final = 0.05
+CHECKPOINT_TICKS: Final = 60
+SLICE: Final = 5000  # queues that are described in one turn
+
+OffLoop = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+
+_log = structlog.get_logger("amqpd")
+
+
+@final
+class Journaling:
+    """What the daemon does for its journal. It must be made before recovery: queues ask for it.
+
+    `soon` calls something at the end of this turn of the loop, `later` after so many seconds. `mandatory`:
+    publishers wait while it cannot be written; `synced`: it is synced each second, by `off_loop`.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        writer: JournalWriter,
+        level: str,
+        clock: Callable[[], int],
+        views: Views,
+        soon: Callable[[Callable[[], None]], object],
+        later: Callable[[float, Callable[[], None]], object],
+        off_loop: OffLoop,
+        mandatory: bool,
+        synced: bool,
+    ) -> None:
+        self.writer = writer
+        self.recorder = Recorder(level, writer.encoder, clock, broker.store, views, writer.flush, self._wait)
+        self._broker = broker
+        self._soon = soon
+        self._later = later
+        self._off_loop = off_loop
+        self._mandatory = mandatory
+        self._synced = synced
+        self._flushes = False
+        self._syncs = False
+        self._ticks = 0
+        self._failure = ""
+        self._limit = FULL
+        broker.journal = self.recorder
+
+    @property
+    def holds_publishers(self) -> bool:
+        """Whether publishers are to wait for it."""
+        return self._mandatory and self.recorder.on and bool(self.writer.failure or self.writer.limit < FULL)
+
+    def start(self) -> None:
+        """Recovery is over: say what each queue holds."""
+        self.recorder.started = True
+        for recorder in self._recorders():
+            recorder.recovered()
+
+    def tick(self) -> None:
+        """Look after it, once a second."""
+        if not self.recorder.on:
+            return
+        writer = self.writer
+        writer.tick(writer.free_bytes())
+        self.recorder.limit = writer.limit
+        self._tell()
+        self._ticks += 1
+        if self._ticks % CHECKPOINT_TICKS == 0:
+            self._checkpoint(self._recorders())
+        if self._synced:
+            self._sync()
+
+    def stop(self) -> None:
+        """The broker stops: say what there is, and end the file."""
+        if self.recorder.on:
+            for recorder in self._recorders():
+                recorder.checkpoint("shutdown")
+            self.writer.close()
+
+    def _recorders(self) -> Iterator[QueueRecorder]:
+        for vhost in list(self._broker.vhosts.values()):
+            for queue in list(vhost.queues.values()):
+                recorder = _recorder_of(queue)
+                if recorder is not None:
+                    yield recorder
+
+    def _checkpoint(self, recorders: Iterator[QueueRecorder]) -> None:
+        """Say how much is in each queue, in slices."""
+        described = 0
+        for recorder in islice(recorders, SLICE):
+            described += 1
+            recorder.checkpoint("time")
+        if described == SLICE:
+            self._soon(lambda: self._checkpoint(recorders))
+
+    def _wait(self) -> None:
+        """The first record of a turn."""
+        self._soon(self._turn_over)
+        if not self._flushes:
+            self._flushes = True
+            self._later(FLUSH_SECONDS, self._flush)
+
+    def _turn_over(self) -> None:
+        self.recorder.stale = True
+
+    def _flush(self) -> None:
+        self._flushes = False
+        self.writer.flush()
+
+    def _sync(self) -> None:
+        fd = self.writer.to_sync()
+        if fd < 0 or self._syncs:
+            return
+        self._syncs = True
+        copy = os.dup(fd)  # the file may be ended meanwhile
+        self._off_loop(lambda: _sync_and_close(copy), self._after_sync)
+
+    def _after_sync(self, error: BaseException | None) -> None:
+        self._syncs = False
+        if error is not None:
+            _log.error("the journal cannot be synced", reason=str(error))
+
+    def _tell(self) -> None:
+        """Say what has changed for the worse, or for the better."""
+        writer = self.writer
+        if writer.failure != self._failure:
+            self._failure = writer.failure
+            if writer.failure:
+                _log.error("events are not journaled", reason=writer.failure, lost=int(writer.lost))
+            else:
+                _log.warning("events are journaled again", lost=int(writer.lost))
+        if writer.limit != self._limit:
+            self._limit = writer.limit
+            level = ("off", "lifecycle", "full")[writer.limit]
+            _log.warning("the space for journals has changed", most=level)
+
+
+def _recorder_of(queue: Queue) -> QueueRecorder | None:
+    journal = queue.journal
+    return journal if isinstance(journal, QueueRecorder) else None
+
+
+def _sync_and_close(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,220 @@
+"""What the journal records of one queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.consumer import QueueConsumer
+from broker.core.dead_letter import EXPIRED, MAXLEN
+from broker.core.entry import QueueEntry
+from broker.core.journal import LEVELS, QueueJournal
+from broker.core.message import Message
+from broker.core.outcome import OUTCOMES
+from broker.core.queue import Queue
+from protocol.journal import records as r
+
+if TYPE_CHECKING:
+    from broker.journal.recording import Recorder
+
+FULL_LEVEL: Final[i64] = 2
+NO_PLACE: Final[i64] = -1
+
+# reasons, in the order of the numbers that the core has for them
+_WAYS: Final = [r.reason_number(name) for name in ("", "dead_letter", "moved", "copied", "delayed", "own")]
+_DEATHS: Final = [r.reason_number(name) for name in ("rejected", "expired", "maxlen", "delivery_limit")]
+_RETURNS: Final = [r.reason_number(name) for name in OUTCOMES]
+_LEVELS: Final = [r.reason_number(name) for name in LEVELS]
+_REPLACED: Final = r.reason_number("replaced")
+_IMMEDIATE: Final = r.reason_number("immediate")
+
+
+@final
+class QueueRecorder(QueueJournal):
+    """Made for one queue that is journaled, which it calls `name`; `level`: how much, its place in LEVELS."""
+
+    def __init__(self, recorder: Recorder, queue: Queue, level: i64) -> None:
+        self.recorder = recorder
+        self.level = level
+        self._queue = queue
+        self.name = recorder.queue(queue)
+
+    # ---- the queue itself
+
+    def begin(self) -> None:
+        """The queue is journaled from here on: it is new, or there already."""
+        queue = self._queue
+        if queue.published == 0 and queue.depth == 0:
+            self._fact(r.DECLARE, 0, 0, NO_PLACE, 0)
+        else:
+            self.checkpoint("level")
+
+    def set_level(self, level: i64) -> None:
+        """Record more or less of it from here on."""
+        if level != self.level:
+            self.level = level
+            self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[level])
+
+    def stop(self) -> None:
+        """The queue is journaled no longer."""
+        self.checkpoint("level")
+        self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[0])
+
+    def checkpoint(self, why: str) -> None:
+        """Say how much is in the queue now."""
+        queue = self._queue
+        order = queue.entries.tail.order if queue.entries.tail is not queue.entries.head else NO_PLACE
+        self._fact(r.CHECKPOINT, queue.depth, queue.unacked, order, r.reason_number(why))
+
+    def recovered(self) -> None:
+        """Say what is in the queue after a restart, entry by entry."""
+        recorder = self.recorder
+        count: i64 = 0
+        for entry in self._queue.entries:
+            message = entry.message
+            flags = r.PERSISTENT if message.persistent else 0
+            recorder.write(
+                r.RECOVER,
+                recorder.identify(message),
+                entry.order,
+                0,
+                self.name,
+                recorder.route(message.address),
+                None,
+                message.size,
+                flags,
+                0,
+                entry.delivery_count,
+                b"",
+            )
+            count += 1
+        self._fact(r.RECOVER, count, 0, NO_PLACE, 0)
+
+    def renamed(self) -> None:
+        """The queue is called otherwise from here on (QueueJournal)."""
+        self.name = self.recorder.renamed(self.name, self._queue)
+
+    def deleted(self) -> None:
+        """The queue is deleted, with all that is in it now (QueueJournal)."""
+        self._fact(r.QUEUE_DELETE, self._queue.depth, 0, NO_PLACE, 0)
+
+    def purged(self, first: i64, last: i64, count: i64) -> None:
+        """All entries from one place to another leave (QueueJournal)."""
+        self._fact(r.PURGE, count, first, last, 0)
+
+    # ---- ways in
+
+    def enqueued(self, entry: QueueEntry) -> None:
+        """`entry` is new (QueueJournal)."""
+        recorder = self.recorder
+        if recorder.limit == 0:
+            return
+        message = entry.message
+        way = recorder.way
+        recorder.write(
+            r.ENQUEUE,
+            recorder.identify(message),
+            entry.order,
+            recorder.origin,
+            self.name,
+            recorder.route(message.address),
+            recorder.connection(recorder.publisher) if way == 0 else None,
+            message.size,
+            r.PERSISTENT if message.persistent else 0,
+            _WAYS[way],
+            0,
+            recorder.message_id(message),
+        )
+
+    # ---- in between
+
+    def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """`entry` goes to `consumer` (QueueJournal)."""
+        if self.level == FULL_LEVEL and self.recorder.limit == FULL_LEVEL:
+            flags: i64 = r.REDELIVERED if entry.redelivered else 0
+            if consumer.no_ack:
+                flags |= r.AUTO_ACK
+            self._step(r.DELIVER, entry, consumer, flags, 0)
+
+    def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
+        """`consumer` gives `entry` back (QueueJournal)."""
+        if self.recorder.limit > 0:
+            bit = 0
+            while outcome > 1:
+                outcome >>= 1
+                bit += 1
+            self._step(r.REQUEUE, entry, consumer, 0, _RETURNS[bit])
+
+    # ---- ways out
+
+    def settled(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """`consumer` is done with `entry` (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.ACK, entry, consumer, r.AUTO_ACK if consumer.no_ack else 0, 0)
+
+    def discarded(self, entry: QueueEntry, reason: i64) -> None:
+        """`entry` leaves, and nothing comes of it (QueueJournal)."""
+        if self.recorder.limit > 0:
+            op: i64 = r.REJECT
+            if reason == EXPIRED:
+                op = r.EXPIRE
+            elif reason == MAXLEN:
+                op = r.DROP_OVERFLOW
+            self._step(op, entry, entry.owner, 0, _DEATHS[reason])
+
+    def died(self, message: Message, uid: i64, order: i64, reason: i64, to: Queue | None) -> None:
+        """A message becomes a dead letter (QueueJournal)."""
+        recorder = self.recorder
+        if recorder.limit > 0:
+            if uid == 0:
+                uid = recorder.identify(message)
+            peer = None if to is None else recorder.peer(to)
+            recorder.write(
+                r.DEAD_LETTER, uid, order, 0, self.name, peer, None, message.size, 0, _DEATHS[reason], 0, b""
+            )
+
+    def replaced(self, entry: QueueEntry) -> None:
+        """A later message has taken the place of `entry` (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.REPLACE, entry, None, 0, _REPLACED)
+
+    def removed(self, entry: QueueEntry) -> None:
+        """An operator takes `entry` away (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.REMOVE, entry, None, 0, 0)
+
+    def unwanted(self, entry: QueueEntry) -> None:
+        """`entry` was for consumers that wait, and none could have it (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.EXPIRE, entry, None, 0, _IMMEDIATE)
+
+    # ---- records
+
+    def _step(
+        self, op: i64, entry: QueueEntry, consumer: QueueConsumer | None, flags: i64, reason: i64
+    ) -> None:
+        recorder = self.recorder
+        message = entry.message
+        uid = message.uid
+        if uid <= 0:
+            uid = recorder.identify(message)
+        recorder.write(
+            op,
+            uid,
+            entry.order,
+            0,
+            self.name,
+            None,
+            None if consumer is None else recorder.consumer(consumer),
+            message.size,
+            flags,
+            reason,
+            entry.delivery_count,
+            b"",
+        )
+
+    def _fact(self, op: i64, count: i64, other: i64, place: i64, reason: i64) -> None:
+        recorder = self.recorder
+        if recorder.limit > 0 and recorder.started:
+            recorder.write(op, 0, place, other, self.name, None, None, count, 0, reason, 0, b"")

@@ -1,0 +1,255 @@
+"""The journal that the queue core tells of its steps: it makes records of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.core.consumer import QueueConsumer
+from broker.core.journal import JOURNAL, LEVELS, OFF, Journal, QueueJournal
+from broker.core.message import Address, Message
+from broker.core.ports import MessageStore
+from broker.core.queue import Queue
+from broker.core.session import Session
+from broker.core.view import Views
+from broker.journal.queue_recorder import QueueRecorder
+from protocol.amqp091.lookup import property_at, short_string
+from protocol.amqp091.properties import MESSAGE_ID
+from protocol.journal import records as r
+from protocol.journal.encoder import Encoder
+from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE, Name
+
+FLUSH_COUNT: Final[i64] = 512  # records; so many are written at once
+NAMES_MAX: Final = 65_536  # of routes; then all are forgotten
+GIVEN_BITS: Final = 11  # of the numbers that are given to messages in one microsecond
+NO_PLACE: Final[i64] = -1
+FULL_LEVEL: Final[i64] = 2
+_SECTIONS: Final = 0x00  # AMQP 1.0's messages begin with it, those of 0-9-1 with the type of a frame
+
+
+def level_number(level: str) -> i64:
+    """How much is journaled: the place of a level in LEVELS."""
+    return LEVELS.index(level)
+
+
+@final
+class Recorder(Journal):
+    """Makes records, which `encoder` holds until they are written.
+
+    `level`: what holds for queues without a level of their own, and for what concerns no queue. `limit`: what
+    the disk bears, at most. `flush` writes what there is. `clock`: microseconds since 1970; it is read once
+    in a turn, whose first record calls `wait`: who sets `stale` when the turn is over, and flushes soon. The
+    numbers of messages and queues for which the log has none are made of the time of the start, so that they
+    are not given twice.
+    """
+
+    def __init__(
+        self,
+        level: str,
+        encoder: Encoder,
+        clock: Callable[[], int],
+        store: MessageStore,
+        views: Views,
+        flush: Callable[[], None],
+        wait: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self.on = level != OFF
+        self.level = level
+        self.level_number: i64 = level_number(level)
+        self.limit: i64 = FULL_LEVEL
+        self.encoder = encoder
+        self.started = False
+        self.views = views
+        self.store = store
+        self.clock = clock
+        self.flush = flush
+        self.wait = wait
+        self.time: i64 = 0
+        self.stale = True
+        self.origin: i64 = 0
+        self._names: i64 = 0
+        self._given: i64 = clock() << GIVEN_BITS
+        self._routes: dict[tuple[str, str], Name] = {}
+        self._peers: dict[tuple[str, str], Name] = {}  # queues that are not journaled
+        self._descendant: Message | None = None  # the last message that was made of another,
+        self._descendant_of: i64 = 0  # and the number of that
+
+    # ---- what the core asks and tells (Journal)
+
+    def level_of(self, queue: Queue) -> str:
+        """Out of LEVELS, what holds for `queue` (Journal)."""
+        level = queue.effective.get(JOURNAL, self.level)
+        assert isinstance(level, str), "arguments are checked before a queue is made"
+        return level
+
+    def of(self, queue: Queue) -> QueueJournal | None:
+        """What is to be told of `queue`, whose arguments or policies are new (Journal)."""
+        number = level_number(self.level_of(queue))
+        before = queue.journal
+        if number == 0:
+            if isinstance(before, QueueRecorder):
+                before.stop()
+            return None
+        self.on = True
+        if isinstance(before, QueueRecorder):
+            before.set_level(number)
+            return before
+        recorder = QueueRecorder(self, queue, number)
+        if self.started:
+            recorder.begin()
+        return recorder
+
+    def unroutable(self, message: Message) -> None:
+        """A message was published to no queue (Journal)."""
+        if self.level_number > 0 and self.limit > 0:
+            uid = self.identify(message)
+            self.write(
+                r.UNROUTABLE,
+                uid,
+                NO_PLACE,
+                0,
+                None,
+                self.route(message.address),
+                self.connection(self.publisher),
+                message.size,
+                r.PERSISTENT if message.persistent else 0,
+                0,
+                0,
+                self.message_id(message),
+            )
+
+    def confirmed(self, session: Session, count: i64) -> None:
+        """A client has been told that `count` messages are safe (Journal)."""
+        if self.level_number == FULL_LEVEL and self.limit == FULL_LEVEL:
+            self.write(r.CONFIRM, 0, NO_PLACE, 0, None, None, self.connection(session), count, 0, 0, 0, b"")
+
+    # ---- records
+
+    def write(
+        self,
+        op: i64,
+        uid: i64,
+        qpos: i64,
+        other: i64,
+        queue: Name | None,
+        place: Name | None,
+        actor: Name | None,
+        size: i64,
+        flags: i64,
+        reason: i64,
+        deliveries: i64,
+        text: bytes,
+    ) -> None:
+        """Make a record; see `protocol.journal.encoder`."""
+        encoder = self.encoder
+        if self.stale:
+            self.stale = False
+            self.time = self.clock()
+            self.wait()
+        encoder.record(
+            self.time, op, uid, qpos, other, queue, place, actor, size, flags, reason, deliveries, text
+        )
+        if encoder.count >= FLUSH_COUNT:
+            self.flush()
+
+    def identify(self, message: Message) -> i64:
+        """The number of a message, which it has from now on. `origin`: that of what it was made of, or 0."""
+        uid = message.uid
+        self.origin = 0
+        if uid > 0:
+            if message is self._descendant:
+                self.origin = self._descendant_of
+            return uid
+        if uid < 0:
+            self._descendant = message
+            self._descendant_of = self.origin = -uid
+        uid = message.sequence
+        if uid <= 0:
+            self._given += 1
+            uid = self._given
+        message.uid = uid
+        return uid
+
+    def message_id(self, message: Message) -> bytes:
+        """What the publisher calls a message, of which memory has the content; empty: nothing."""
+        content = message.content
+        if content is None:
+            return b""
+        if content[0] != _SECTIONS:
+            at = property_at(content, MESSAGE_ID)
+            return b"" if at < 0 else short_string(content, at)
+        value = self.views(message, self.store).property("message_id")
+        return value.encode() if isinstance(value, str) else b""
+
+    # ---- names
+
+    def new_name(self, kind: i64, fields: tuple[str, ...]) -> Name:
+        """A name that the records to come can use."""
+        self._names += 1
+        return Name(self._names, kind, fields)
+
+    def queue(self, queue: Queue) -> Name:
+        """A name for a queue. One that the log has no number for gets one of those that it will not give."""
+        number = queue.number
+        if number == 0:
+            self._given += 1
+            number = self._given
+        return self.new_name(QUEUE, (queue.vhost, queue.name, str(int(number))))
+
+    def renamed(self, name: Name, queue: Queue) -> Name:
+        """The name for a queue that is the same and has another one from now on."""
+        return self.new_name(QUEUE, (queue.vhost, queue.name, name.fields[2]))
+
+    def peer(self, queue: Queue) -> Name:
+        """The name for a queue that something went to."""
+        journal = queue.journal
+        if isinstance(journal, QueueRecorder):
+            return journal.name
+        key = (queue.vhost, queue.name)
+        found = self._peers.get(key)
+        if found is None:
+            if len(self._peers) >= NAMES_MAX:
+                self._peers.clear()
+            found = self._peers[key] = self.new_name(QUEUE, (*key, "0"))
+        return found
+
+    def route(self, address: Address) -> Name:
+        """The name of an exchange and a routing key."""
+        name = address.name
+        if isinstance(name, Name):
+            return name
+        key = (address.exchange, address.routing_key)
+        found = self._routes.get(key)
+        if found is None:
+            if len(self._routes) >= NAMES_MAX:
+                self._routes.clear()
+            found = self._routes[key] = self.new_name(ROUTE, key)
+        address.name = found
+        return found
+
+    def connection(self, session: Session | None) -> Name | None:
+        """The name of a connection and its channel."""
+        if session is None:
+            return None
+        name = session.name
+        if isinstance(name, Name):
+            return name
+        connection = session.connection
+        found = self.new_name(CONNECTION, (connection.name, str(int(session.number)), connection.user))
+        session.name = found
+        return found
+
+    def consumer(self, consumer: QueueConsumer) -> Name:
+        """The name of a consumer."""
+        name = consumer.name
+        if isinstance(name, Name):
+            return name
+        session = consumer.target.session
+        connection = session.connection
+        fields = (consumer.tag, connection.name, str(int(session.number)), connection.user)
+        found = self.new_name(CONSUMER, fields)
+        consumer.name = found
+        return found

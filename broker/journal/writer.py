@@ -1,0 +1,193 @@
+"""Journal files as they are written: one after the other, each for a while or up to a size.
+
+<folder>/live/<node>-<first seq>.ajl.open    the one that is written
+<folder>/live/<node>-<first seq>.ajl         the others, until they are sealed and old enough
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from broker.journal.leftovers import LIVE, OPEN, Found, file_name, find
+from protocol.journal import records as r
+from protocol.journal.encoder import Encoder
+
+MICROSECONDS: Final = 1_000_000
+CRASHED: Final = b"the broker ended without a clean stop"
+FAILED: Final = b"the journal could not be written: "
+RESUMED: Final = b"the disk was too full for a journal"
+OFF: Final[i64] = 0
+LIFECYCLE: Final[i64] = 1
+FULL: Final[i64] = 2
+
+
+@final
+class JournalWriter:
+    """Writes what `encoder` holds into the journal of `node` in `folder`, which is made when it is needed.
+
+    `clock`: microseconds since 1970. A file is closed at `bytes_max` bytes, or when it is `seconds_max` old.
+    With less than `free_min` bytes of free space the `limit` goes down: no deliveries, with less than half
+    of that nothing. Nothing here raises for what the disk does: what is not written is counted in `lost`,
+    `failure` says why, and the journal says where it happened when it goes on.
+
+    Raises OSError: the folder cannot be read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        node: str,
+        clock: Callable[[], int],
+        bytes_max: int,
+        seconds_max: int,
+        free_min: int,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        self._live = folder.absolute() / LIVE
+        found: Found = find(folder, node)
+        self.encoder = Encoder(node, found.next_seq)
+        self.crashed = found.crashed
+        self.failure = ""
+        self.limit: i64 = FULL
+        self.lost: i64 = 0
+        self.written: i64 = 0  # bytes
+        self._node = node
+        self._clock = clock
+        self._bytes_max = bytes_max
+        self._seconds_max = seconds_max
+        self._free_min = free_min
+        self._write = write
+        self._fd = -1
+        self._path = ""
+        self._size: i64 = 0
+        self._began: i64 = 0
+        if found.crashed:
+            self._say(r.GAP, 0, CRASHED)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        encoder = self.encoder
+        if encoder.count == 0:
+            return
+        count = encoder.count
+        first = encoder.seq - count
+        try:
+            if self._fd < 0:
+                self._begin(first)
+            data = encoder.take()
+            self._write_all(data)
+        except OSError as error:
+            if encoder.count > 0:
+                encoder.take()
+            self._failed(count, error)
+            return
+        if self.failure:
+            self.failure = ""
+        if self._size >= self._bytes_max:
+            self._finish()
+
+    def tick(self, free: int) -> None:
+        """Look after it, once a second or so; `free`: bytes of free space, negative: nobody knows."""
+        self._guard(free)
+        if self.failure:
+            self._say(r.GAP, 0, FAILED + self.failure.encode())
+        self.flush()
+        if self._fd >= 0 and self._clock() - self._began >= self._seconds_max * MICROSECONDS:
+            self._finish()
+
+    def free_bytes(self) -> int:
+        """Free space where the journal is, or is to be; -1: the system does not tell."""
+        folder = self._live
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            return -1
+        return found.f_bavail * found.f_frsize
+
+    def to_sync(self) -> int:
+        """The file that is written, to be synced by the caller; -1: there is none."""
+        return self._fd
+
+    def close(self) -> None:
+        """Write what waits, and end the file."""
+        self.flush()
+        if self._fd >= 0:
+            self._finish()
+
+    def _begin(self, first: i64) -> None:
+        """A new file, of which nobody knows before it has a header."""
+        self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = str(self._live / (file_name(self._node, int(first)) + OPEN))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._fd = fd
+        self._path = path
+        self._size = 0
+        self._began = self._clock()
+        self._write_all(self.encoder.header(self._began))
+
+    def _write_all(self, data: bytes) -> None:
+        view = memoryview(data)
+        done = 0
+        while done < len(data):
+            done += self._write(self._fd, view[done:])  # type: ignore[arg-type]
+        self._size += len(data)
+        self.written += len(data)
+
+    def _finish(self) -> None:
+        """The file is whole: it has its name from now on."""
+        fd, self._fd = self._fd, -1
+        self.encoder.end_file()
+        try:
+            os.close(fd)
+            os.rename(self._path, self._path.removesuffix(OPEN))
+        except OSError as error:
+            self.failure = str(error)
+
+    def _failed(self, count: i64, error: OSError) -> None:
+        """These records are lost; what of them has been written is cut off, else a reader finds the hole."""
+        self.lost += count
+        self.failure = error.strerror or str(error)
+        if self._fd < 0:
+            self.encoder.end_file()
+            return
+        try:
+            os.ftruncate(self._fd, int(self._size))
+            os.lseek(self._fd, int(self._size), os.SEEK_SET)
+        except OSError:
+            pass
+        if self._size == 0:
+            self._abandon()
+        else:
+            self._finish()
+
+    def _abandon(self) -> None:
+        fd, self._fd = self._fd, -1
+        self.encoder.end_file()
+        try:
+            os.close(fd)
+            os.unlink(self._path)
+        except OSError:
+            pass
+
+    def _guard(self, free: int) -> None:
+        """Have the limit be what the free space bears."""
+        limit = FULL
+        if 0 <= free < self._free_min:
+            limit = LIFECYCLE if free >= self._free_min // 2 else OFF
+        if limit == self.limit:
+            return
+        if self.limit == OFF:
+            self._say(r.GAP, 0, RESUMED)
+        self.limit = limit
+        self._say(r.LEVEL, r.reason_number(("off", "lifecycle", "full")[limit]), b"")
+
+    def _say(self, op: i64, reason: i64, text: bytes) -> None:
+        """Record a fact about the journal itself."""
+        self.encoder.record(self._clock(), op, 0, -1, 0, None, None, None, 0, 0, reason, 0, text)

@@ -1,0 +1,1 @@
+"""The journal's files: what stands in them, and how it is written and read."""

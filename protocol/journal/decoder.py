@@ -1,0 +1,179 @@
+"""Journal files as they are read: block after block, and around what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import error as struct_error
+from struct import iter_unpack
+from typing import Final, NamedTuple
+
+from protocol.journal.encoder import (
+    BLOCK_HEADER,
+    FILE_HEADER,
+    FILE_MAGIC,
+    NAME_HEADER,
+    NAMES_MAGIC,
+    RECORDS_MAGIC,
+    VERSION,
+    checked,
+)
+from protocol.journal.names import FIELDS
+from protocol.journal.records import FORMAT, RECORD_BYTES
+
+
+class JournalDamagedError(ValueError):
+    """Bytes that are no journal."""
+
+
+class FileHeader(NamedTuple):
+    """What a file says of itself.
+
+    `first`: the seq of its first record; `created`: microseconds since 1970; `size`: bytes of the header.
+    """
+
+    node: str
+    first: int
+    created: int
+    size: int
+
+
+class Record(NamedTuple):
+    """A record as it stands; see `records`. Numbers of names are still numbers."""
+
+    seq: int
+    ts: int
+    uid: int
+    qpos: int
+    other: int
+    queue: int
+    place: int
+    actor: int
+    size: int
+    op: int
+    flags: int
+    reason: int
+    zero: int
+    deliveries: int
+    heap: int
+
+
+class Block:
+    """Records that were written together: `records` is 64 bytes for each, `heap` their texts in a row."""
+
+    def __init__(self, records: bytes, heap: bytes) -> None:
+        self.records = records
+        self.heap = heap
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(Record._make, iter_unpack(FORMAT, self.records))
+
+    def texts(self) -> Iterator[bytes]:
+        """The text of each record."""
+        at = 0
+        for record in self:
+            yield self.heap[at : at + record.heap]
+            at += record.heap
+
+    def __len__(self) -> int:
+        return len(self.records) // RECORD_BYTES
+
+
+class Hole(NamedTuple):
+    """Bytes of a file, from `start` up to `end`, that are no blocks."""
+
+    start: int
+    end: int
+
+
+Names = dict[int, tuple[int, tuple[str, ...]]]
+"""What the numbers of names stand for: kind and fields."""
+
+_HEADER_BYTES: Final = BLOCK_HEADER.size
+
+
+def read_header(data: bytes) -> FileHeader:
+    """What the first bytes of a file say. Raises JournalDamagedError: they are not those of a journal."""
+    if len(data) < FILE_HEADER.size or data[:4] != FILE_MAGIC:
+        raise JournalDamagedError("it does not begin as a journal does")
+    _, version, length, first, created, _ = FILE_HEADER.unpack_from(data)
+    if version != VERSION:
+        raise JournalDamagedError(f"it has version {version}, known is {VERSION}")
+    size = FILE_HEADER.size + length
+    name = data[FILE_HEADER.size : size]
+    if len(name) < length or checked(data[: FILE_HEADER.size], name) != data[:size]:
+        raise JournalDamagedError("its header is damaged")
+    return FileHeader(name.decode(), first, created, size)
+
+
+class Decoder:
+    """Reads the blocks of one file. `names` has what the records that were read use, `holes` what is damaged.
+
+    Raises JournalDamagedError: its header is.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.header = read_header(data)
+        self.names: Names = {}
+        self.holes: list[Hole] = []
+        self.end = self.header.size  # behind the last whole block
+        self._data = data
+
+    def blocks(self) -> Iterator[Block]:
+        """The blocks of records, in their order."""
+        at = self.header.size
+        while at < len(self._data):
+            end = self._block_end(at)
+            if end == 0:
+                following = self._next_block(at + 1)
+                self.holes.append(Hole(at, following))
+                at = following
+                continue
+            self.end = end
+            if self._data[at : at + 4] == NAMES_MAGIC:
+                self._read_names(at)
+            else:
+                _, heap, count, _ = BLOCK_HEADER.unpack_from(self._data, at)
+                start = at + _HEADER_BYTES
+                middle = start + count * RECORD_BYTES
+                yield Block(self._data[start:middle], self._data[middle : middle + heap])
+            at = end
+
+    def _block_end(self, at: int) -> int:
+        """Where the block ends that begins here; 0: none does, or not all of it is there."""
+        data = self._data
+        magic = data[at : at + 4]
+        if at + _HEADER_BYTES > len(data) or magic not in (NAMES_MAGIC, RECORDS_MAGIC):
+            return 0
+        _, size, count, _ = BLOCK_HEADER.unpack_from(data, at)
+        end = int(at + _HEADER_BYTES + size + (count * RECORD_BYTES if magic == RECORDS_MAGIC else 0))
+        if end > len(data):
+            return 0
+        start = at + _HEADER_BYTES
+        return end if checked(data[at:start], data[start:end])[:_HEADER_BYTES] == data[at:start] else 0
+
+    def _next_block(self, at: int) -> int:
+        """Where the next whole block begins, from here on; the end of the file: there is none."""
+        found = [self._data.find(magic, at) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
+        while any(place >= 0 for place in found):
+            place = min(place for place in found if place >= 0)
+            if self._block_end(place):
+                return place
+            found = [self._data.find(magic, place + 1) for magic in (NAMES_MAGIC, RECORDS_MAGIC)]
+        return len(self._data)
+
+    def _read_names(self, at: int) -> None:
+        data = self._data
+        _, _, count, _ = BLOCK_HEADER.unpack_from(data, at)
+        at += _HEADER_BYTES
+        try:
+            for _ in range(count):
+                number, kind = NAME_HEADER.unpack_from(data, at)
+                at += NAME_HEADER.size
+                fields = []
+                for _ in range(FIELDS[kind]):
+                    length = int.from_bytes(data[at : at + 2], "little")
+                    fields.append(data[at + 2 : at + 2 + length].decode())
+                    at += 2 + length
+                self.names[number] = (kind, tuple(fields))
+        except (KeyError, UnicodeDecodeError, struct_error) as error:
+            raise JournalDamagedError(f"names that are none: {error}") from error

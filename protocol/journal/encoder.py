@@ -1,0 +1,154 @@
+"""Journal files as they are written: a header, then blocks. Version 1, little-endian.
+
+    header    "AJL1" | version 2 | bytes of the node's name 2 | first seq 8 | created 8 | CRC-32 4 | name
+    names     "DEF1" | bytes behind this header 4 | how many 4 | CRC-32 4 | for each: number 4 | kind 1 |
+              for each field: length 2 | UTF-8
+    records   "BLK1" | bytes of the heap 4 | how many 4 | CRC-32 4 | 64 bytes each | heap
+
+`created` is in microseconds since 1970. Checksums are of all bytes of the header before them, and of what
+follows. A name is written into every file that uses it, so that a file stands alone.
+"""
+
+from struct import Struct
+from typing import Final, final
+
+from librt.strings import BytesWriter, write_i64_le
+from mypy_extensions import i64
+
+from protocol.journal.names import Name
+from protocol.journal.records import DELIVERIES_MAX, RECORD_BYTES, SIZE_MAX, TEXT_MAX
+
+try:  # the same CRC-32, five times as fast
+    from isal.isal_zlib import crc32
+except ImportError:  # no wheel for this machine
+    from zlib import crc32
+
+VERSION: Final = 1
+FILE_MAGIC: Final = b"AJL1"
+NAMES_MAGIC: Final = b"DEF1"
+RECORDS_MAGIC: Final = b"BLK1"
+FILE_HEADER: Final = Struct("<4sHHqqI")
+BLOCK_HEADER: Final = Struct("<4sIII")
+NAME_HEADER: Final = Struct("<IB")
+_LENGTH: Final = Struct("<H")
+_CRC: Final = Struct("<I")
+_WORDS: Final = Struct("<qqqqqQQQ")
+COMPILED: Final = not __file__.endswith(".py")  # else one call is the faster way to write the words
+
+
+def checked(header: bytes, rest: bytes) -> bytes:
+    """A block: its header with the checksum of both in its last 4 bytes, and the rest."""
+    bare = header[:-4]
+    return bare + _CRC.pack(crc32(rest, crc32(bare))) + rest
+
+
+@final
+class Encoder:
+    """Makes the bytes of a journal. `node`: whose journal it is; `seq`: of the next record."""
+
+    def __init__(self, node: str, seq: i64) -> None:
+        self.node = node
+        self.seq = seq
+        self.count: i64 = 0  # records that wait for `take`
+        self._file: i64 = 1
+        self._time: i64 = 0
+        self._records = BytesWriter()
+        self._heap = BytesWriter()
+        self._names: list[Name] = []
+
+    def header(self, created: i64) -> bytes:
+        """The header of a file that begins with the first record that waits."""
+        name = self.node.encode()
+        first: int = self.seq - self.count
+        return checked(FILE_HEADER.pack(FILE_MAGIC, VERSION, len(name), first, int(created), 0), name)
+
+    def end_file(self) -> None:
+        """What is recorded from now on comes into another file, in which names are told anew."""
+        assert self.count == 0, "what waits has used names of the file before"
+        self._file += 1
+
+    def record(
+        self,
+        time: i64,
+        op: i64,
+        uid: i64,
+        qpos: i64,
+        other: i64,
+        queue: Name | None,
+        place: Name | None,
+        actor: Name | None,
+        size: i64,
+        flags: i64,
+        reason: i64,
+        deliveries: i64,
+        text: bytes,
+    ) -> None:
+        """Add a record (`records`). `time`: microseconds since 1970; no record is earlier than one before."""
+        if time > self._time:
+            self._time = time
+        length: i64 = len(text)
+        if length > 0:
+            if length > TEXT_MAX:
+                text = text[:TEXT_MAX].decode(errors="ignore").encode()
+                length = len(text)
+            self._heap.write(text)
+        names = self._number(queue) | self._number(place) << 32
+        sizes = self._number(actor) | (size if size < SIZE_MAX else SIZE_MAX) << 32
+        rest = (
+            op
+            | flags << 8
+            | reason << 16
+            | (deliveries if deliveries < DELIVERIES_MAX else DELIVERIES_MAX) << 32
+        )
+        rest |= length << 48
+        out = self._records
+        if COMPILED:
+            write_i64_le(out, self.seq)
+            write_i64_le(out, self._time)
+            write_i64_le(out, uid)
+            write_i64_le(out, qpos)
+            write_i64_le(out, other)
+            write_i64_le(out, names)
+            write_i64_le(out, sizes)
+            write_i64_le(out, rest)
+        else:
+            out.write(_WORDS.pack(self.seq, self._time, uid, qpos, other, names, sizes, rest))
+        self.seq += 1
+        self.count += 1
+
+    def take(self) -> bytes:
+        """What waits, as blocks; it waits no longer. Empty: nothing waits."""
+        if self.count == 0:
+            return b""
+        records = self._records.getvalue()
+        heap = self._heap.getvalue()
+        header = BLOCK_HEADER.pack(RECORDS_MAGIC, len(heap), len(records) // RECORD_BYTES, 0)
+        block = checked(header, records + heap)
+        if self._names:
+            block = _names_block(self._names) + block
+            self._names = []
+        self._records = BytesWriter()
+        self._heap = BytesWriter()
+        self.count = 0
+        return block
+
+    def _number(self, name: Name | None) -> i64:
+        """The number of a name, which the file says before the records that wait; 0: there is none."""
+        if name is None:
+            return 0
+        if name.file != self._file:
+            name.file = self._file
+            self._names.append(name)
+        return name.number
+
+
+def _names_block(names: list[Name]) -> bytes:
+    parts: list[bytes] = []
+    for name in names:
+        parts.append(NAME_HEADER.pack(int(name.number), name.kind))
+        for field in name.fields:
+            text = field.encode()[:0xFFFF]
+            parts.append(_LENGTH.pack(len(text)))
+            parts.append(text)
+    rest = b"".join(parts)
+    return checked(BLOCK_HEADER.pack(NAMES_MAGIC, len(rest), len(names), 0), rest)

@@ -1,0 +1,104 @@
+"""Records of the journal: one for each operation on a message in a queue. Version 1, little-endian.
+
+    0 seq 8 | 8 microseconds since 1970 8 | 16 uid 8 | 24 qpos 8 | 32 other 8 | 40 queue 4 | 44 place 4
+    | 48 actor 4 | 52 size 4 | 56 op 1 | 57 flags 1 | 58 reason 1 | 59 zero 1 | 60 deliveries 2 | 62 heap 2
+
+`seq` goes up by 1 from record to record. `uid`: the message, 0 for none. `qpos`: its place in the queue, -1
+for none; smaller is sooner. `other`: of `enqueue` the uid of what the message was made of, of `purge` the
+first place, of `checkpoint` how many are with consumers. `queue`, `place` and `actor` are numbers of names
+(`names`), 0 for none: `place` is a route, or the other queue; `actor` a connection, or a consumer. `size`:
+bytes of the body; how many, where a record is of many. `heap`: bytes of text in the heap of the block: the
+message-id of `enqueue` and `unroutable`, what a `gap` is of.
+"""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+RECORD_BYTES: Final = 64
+FORMAT: Final = "<qqqqqIIIIBBBBHH"
+DELIVERIES_MAX: Final = 0xFFFF
+SIZE_MAX: Final = 0xFFFFFFFF
+TEXT_MAX: Final = 255  # bytes
+
+OPS: Final[tuple[str, ...]] = (
+    "",
+    "enqueue",
+    "deliver",
+    "requeue",
+    "ack",
+    "reject",
+    "expire",
+    "dead_letter",
+    "drop_overflow",
+    "replace",
+    "remove",
+    "purge",
+    "queue_delete",
+    "declare",
+    "checkpoint",
+    "recover",
+    "gap",
+    "level",
+    "unroutable",
+    "confirm",
+)
+"""The operations, by their numbers."""
+
+ENQUEUE: Final[i64] = 1
+DELIVER: Final[i64] = 2
+REQUEUE: Final[i64] = 3
+ACK: Final[i64] = 4
+REJECT: Final[i64] = 5
+EXPIRE: Final[i64] = 6
+DEAD_LETTER: Final[i64] = 7
+DROP_OVERFLOW: Final[i64] = 8
+REPLACE: Final[i64] = 9
+REMOVE: Final[i64] = 10
+PURGE: Final[i64] = 11
+QUEUE_DELETE: Final[i64] = 12
+DECLARE: Final[i64] = 13
+CHECKPOINT: Final[i64] = 14
+RECOVER: Final[i64] = 15
+GAP: Final[i64] = 16
+LEVEL: Final[i64] = 17
+UNROUTABLE: Final[i64] = 18
+CONFIRM: Final[i64] = 19
+
+REASONS: Final[tuple[str, ...]] = (
+    "",
+    "dead_letter",
+    "moved",
+    "copied",
+    "delayed",
+    "own",
+    "nack",
+    "reject",
+    "recover",
+    "timeout",
+    "crash",
+    "released",
+    "rejected",
+    "expired",
+    "maxlen",
+    "delivery_limit",
+    "immediate",
+    "replaced",
+    "level",
+    "time",
+    "shutdown",
+    "off",
+    "lifecycle",
+    "full",
+)
+"""Why, by number; which of them an operation can have is for who writes it."""
+
+PERSISTENT: Final[i64] = 1
+REDELIVERED: Final[i64] = 2
+AUTO_ACK: Final[i64] = 4
+IN_TRANSACTION: Final[i64] = 8
+
+
+def reason_number(name: str) -> int:
+    """The number of a reason. Raises ValueError: there is none of this name."""
+    return REASONS.index(name)

@@ -1,0 +1,114 @@
+"""Events of a journal: records with their names in place of numbers, as people and programs read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from protocol.journal import records as r
+from protocol.journal.decoder import Block, Decoder, Names, Record
+from protocol.journal.names import CONSUMER
+
+_NOBODY: Final = ("", "", "", "")
+COUNTED: Final = frozenset({r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM})
+"""The operations of which a record has a number of things, and no size. `recover` without a message too."""
+
+TO_A_QUEUE: Final = r.DEAD_LETTER
+"""The operation whose place is another queue."""
+
+
+class Row(NamedTuple):
+    """One event. What does not apply is None; times are in microseconds since 1970.
+
+    `uid` is the message, `origin` the one that it was made of. `qpos`: its place in the queue; `first_qpos`:
+    where a range begins. `queue_id` tells a queue from an earlier one of its name.
+    """
+
+    node: str
+    seq: int
+    ts: int
+    op: str
+    reason: str | None
+    vhost: str | None
+    queue: str | None
+    queue_id: int | None
+    msg_uid: int | None
+    origin_uid: int | None
+    qpos: int | None
+    first_qpos: int | None
+    peer_queue: str | None
+    exchange: str | None
+    routing_key: str | None
+    user: str | None
+    conn: str | None
+    channel: int | None
+    consumer: str | None
+    size: int | None
+    quantity: int | None
+    unacked: int | None
+    delivery_count: int
+    persistent: bool
+    redelivered: bool
+    auto_ack: bool
+    message_id: str | None
+    text: str | None
+
+
+def rows(decoder: Decoder) -> Iterator[Row]:
+    """The events of a file. What is damaged is passed over; see `Decoder.holes`."""
+    node = decoder.header.node
+    for block in decoder.blocks():
+        yield from block_rows(node, block, decoder.names)
+
+
+def block_rows(node: str, block: Block, names: Names) -> Iterator[Row]:
+    """The events of one block."""
+    for record, text in zip(block, block.texts(), strict=True):
+        yield _row(node, record, text.decode(errors="replace"), names)
+
+
+def _row(node: str, record: Record, text: str, names: Names) -> Row:
+    op = record.op
+    vhost, queue, number = _fields(names, record.queue, 3)
+    place = _fields(names, record.place, 2)
+    kind, actor = names.get(record.actor, (0, ()))
+    consumer, conn, channel, user = actor if kind == CONSUMER else (None, *(actor or _NOBODY[:3]))
+    counts = op in COUNTED or (op == r.RECOVER and record.uid == 0)
+    to_queue = op == TO_A_QUEUE
+    routed = record.place != 0 and not to_queue
+    return Row(
+        node,
+        record.seq,
+        record.ts,
+        r.OPS[op] if op < len(r.OPS) else f"op {op}",
+        (r.REASONS[record.reason] if record.reason < len(r.REASONS) else f"reason {record.reason}") or None,
+        vhost,
+        queue,
+        None if number is None else int(number),
+        record.uid or None,
+        (record.other or None) if op == r.ENQUEUE else None,
+        None if record.qpos < 0 else record.qpos,
+        record.other if op == r.PURGE else None,
+        _fields(names, record.place, 3)[1] if to_queue else None,
+        place[0] if routed else None,
+        place[1] if routed else None,
+        user or None,
+        conn or None,
+        int(channel) if channel else None,
+        consumer,
+        None if counts or op in (r.GAP, r.LEVEL) else record.size,
+        record.size if counts else None,
+        record.other if op == r.CHECKPOINT else None,
+        record.deliveries,
+        bool(record.flags & r.PERSISTENT),
+        bool(record.flags & r.REDELIVERED),
+        bool(record.flags & r.AUTO_ACK),
+        text if op in (r.ENQUEUE, r.UNROUTABLE) and text else None,
+        text if op == r.GAP and text else None,
+    )
+
+
+def _fields(names: Names, number: int, count: int) -> tuple[str | None, ...]:
+    """What a name says; nothing for a number that says nothing, or that the file has not explained."""
+    found = names.get(number)
+    return (None,) * count if found is None or len(found[1]) != count else found[1]
