@@ -144,8 +144,8 @@ class Purge(Alarm):
 class _Noted:
     """What the journal is told of a purge: from which place to which all leave, and how many those are.
 
-    In a slice nothing comes between, so that there was nothing else in that part of the queue but what is
-    with consumers, which ends a run.
+    In a slice nothing comes between, so that nothing else was in that part of the queue: what is with
+    consumers ends it. Where entries are not in the order of their places each is told by itself.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -159,9 +159,8 @@ class _Noted:
         if self._queue.journal is None:
             return
         before = entry.prev
-        if self._count > 0 and (
-            entry.order <= self._last or (before is not None and before.owner is not None)
-        ):
+        alone = not self._queue.entries.in_order or (before is not None and before.owner is not None)
+        if self._count > 0 and alone:
             self.end()
         if self._count == 0:
             self._first = entry.order

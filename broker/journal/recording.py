@@ -15,6 +15,7 @@ from broker.core.queue import Queue
 from broker.core.session import Session
 from broker.core.view import Views
 from broker.journal.queue_recorder import QueueRecorder
+from protocol.amqp091.constants import FRAME_HEADER
 from protocol.amqp091.lookup import property_at, short_string
 from protocol.amqp091.properties import MESSAGE_ID
 from protocol.journal import records as r
@@ -26,7 +27,6 @@ NAMES_MAX: Final = 65_536  # of routes; then all are forgotten
 GIVEN_BITS: Final = 11  # of the numbers that are given to messages in one microsecond
 NO_PLACE: Final[i64] = -1
 FULL_LEVEL: Final[i64] = 2
-_SECTIONS: Final = 0x00  # AMQP 1.0's messages begin with it, those of 0-9-1 with the type of a frame
 
 
 def level_number(level: str) -> i64:
@@ -178,7 +178,7 @@ class Recorder(Journal):
         content = message.content
         if content is None:
             return b""
-        if content[0] != _SECTIONS:
+        if content[0] == FRAME_HEADER:
             at = property_at(content, MESSAGE_ID)
             return b"" if at < 0 else short_string(content, at)
         value = self.views(message, self.store).property("message_id")

@@ -34,6 +34,7 @@ NAMES = {
     "I6": "who is relied upon has a turn coming",
     "I7": "groups are kept while they are needed",
     "I8": "no dead entry is reachable",
+    "J1": "the journal tells all that happens, once",
     "K1": "where nothing is consumed nobody takes anything",
     "L1": "leases end in time",
     "N1": "the end is told truthfully",

@@ -20,6 +20,7 @@ from broker.store.restore import Recovered, close
 from broker.store.syncer import DiskSyncer
 from tests.clock import HandClock
 from tests.simulation.queues.journal import Journal
+from tests.simulation.queues.ledger import Ledger
 from tests.simulation.queues.model import Note
 from tests.simulation.queues.recall import MESSAGE_ID
 from tests.simulation.sim_disk import SimDisk
@@ -107,8 +108,10 @@ class Life:
         self.broker = Broker(
             self.log, Counters(), lambda: str(next(names)), clock.schedule, views, write_letter
         )
+        self.ledger = Ledger(self.broker, clock, views)
         self.clean = self.log.recover(Recovered(self.broker)).clean
         self.vhost = self.broker.declare_vhost("/")
+        self.ledger.begin(list(self.vhost.queues.values()))
 
     def number(self, message: Message) -> int:
         """The number of a message, from memory or from the disk."""

@@ -264,6 +264,7 @@ class World:
             queue = self.queue_of(shelf)
             numbers = {entry: self.life.number(entry.message) for entry in queue.entries}
             check_structure(self.seen, shelf, queue, numbers, self.clock.now)
+            self.life.ledger.compare(self.seen, queue)
             delaying.check_waits(self, shelf, queue)
         for client in self.clients:
             checks.check_credit(self.seen, client)

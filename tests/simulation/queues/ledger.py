@@ -1,0 +1,106 @@
+"""What is in each queue as its journal has it, which is compared with what there is after every step."""
+
+from __future__ import annotations
+
+from broker.core.broker import Broker
+from broker.core.journal import FULL, uid_of
+from broker.core.queue import Queue
+from broker.core.view import Views
+from broker.journal.queue_recorder import QueueRecorder
+from broker.journal.recording import Recorder
+from protocol.journal.decoder import Decoder, Names
+from protocol.journal.encoder import Encoder
+from protocol.journal.rows import Row, block_rows
+from tests.clock import HandClock
+from tests.simulation.queues.checks import check
+from tests.simulation.queues.model import Seen
+
+LEAVING = {"ack", "reject", "expire", "dead_letter", "drop_overflow", "replace", "remove"}
+
+
+class Ledger:
+    """The journal of one life of a broker, in which everything is journaled, and nothing but this reads it."""
+
+    def __init__(self, broker: Broker, clock: HandClock, views: Views) -> None:
+        self.encoder = Encoder("node", 1)
+        self.recorder = Recorder(
+            FULL, self.encoder, lambda: clock.now * 1000, broker.store, views, self._read, lambda: None
+        )
+        self.queues: dict[int, dict[int, int]] = {}  # places by message, of each queue
+        self.seen: Seen | None = None
+        self._listed: dict[int, int] = {}
+        self._names: Names = {}
+        self._seq = 0
+        broker.journal = self.recorder
+
+    def begin(self, queues: list[Queue]) -> None:
+        """Recovery is over."""
+        self.recorder.started = True
+        for queue in queues:
+            if isinstance(queue.journal, QueueRecorder):
+                queue.journal.recovered()
+
+    def compare(self, seen: Seen, queue: Queue) -> None:
+        """What the journal says must be what there is."""
+        self.seen = seen
+        self._read()
+        self.recorder.stale = True
+        journal = queue.journal
+        assert isinstance(journal, QueueRecorder)
+        found = {int(uid_of(entry.message)): int(entry.order) for entry in queue.entries}
+        told = self.queues.get(int(journal.name.fields[2]))
+        check(seen, "J1", told == found, f"queue {queue.name} has {found}, its journal says {told}")
+
+    def _read(self) -> None:
+        header = self.encoder.header(0)
+        decoder = Decoder(header + self.encoder.take())
+        decoder.names = self._names
+        for block in decoder.blocks():
+            for row in block_rows("node", block, self._names):
+                self._seq += 1
+                self._check(row.seq == self._seq, f"event {row.seq} follows {self._seq - 1}")
+                self._apply(row)
+
+    def _apply(self, row: Row) -> None:
+        op, uid, number = row.op, row.msg_uid, row.queue_id
+        if number is None:
+            return
+        if op == "declare":
+            self._check(number not in self.queues, f"queue {number} is new twice")
+            self.queues[number] = {}
+            return
+        if op == "recover" and uid is not None:
+            assert row.qpos is not None
+            self._listed[uid] = row.qpos
+            return
+        if op == "recover":
+            self._check(row.quantity == len(self._listed), f"{row.quantity} listed: {self._listed}")
+            self.queues[number], self._listed = self._listed, {}
+            return
+        self._change(row, self.queues[number])
+
+    def _change(self, row: Row, entries: dict[int, int]) -> None:
+        op, uid, place = row.op, row.msg_uid, row.qpos
+        if op == "purge":
+            assert place is not None
+            assert row.first_qpos is not None
+            gone = [each for each, at in entries.items() if row.first_qpos <= at <= place]
+            self._check(len(gone) == row.quantity, f"{row.quantity} purged of {entries}: {gone}")
+            for each in gone:
+                del entries[each]
+        elif op in ("queue_delete", "checkpoint"):
+            self._check(row.quantity == len(entries), f"{op} of {row.quantity}, not {entries}")
+        elif op == "enqueue":
+            assert uid is not None
+            assert place is not None
+            self._check(uid not in entries, f"message {uid} comes twice")
+            entries[uid] = place
+        elif uid is not None:
+            self._check(entries.get(uid) == place, f"{op} of message {uid} at {place}: {entries}")
+            if op in LEAVING:
+                del entries[uid]
+
+    def _check(self, holds: bool, text: str) -> None:
+        assert self.seen is not None or holds, text
+        if self.seen is not None:
+            check(self.seen, "J1", holds, text)
