@@ -1,4 +1,4 @@
-"""The command line: serve, check, check-config, definitions, bench, version."""
+"""The command line: serve, check, check-config, definitions, bench, journal, version."""
 
 import inspect
 import json
@@ -52,11 +52,13 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     app.command()(serve)
     if arguments[:1] != ["serve"]:
         from broker.bench.command import bench
+        from broker.journal.command import app as journal
 
         app.command()(check)
         app.command("check-config")(check_config)
         app.add_typer(_definitions_commands(), name="definitions")
         app.command()(bench)
+        app.add_typer(journal, name="journal")
         app.command()(version)
     return app
 

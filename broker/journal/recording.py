@@ -29,6 +29,11 @@ NO_PLACE: Final[i64] = -1
 FULL_LEVEL: Final[i64] = 2
 
 
+def text_of(octets: bytes) -> bytes:
+    """What a client has sent as text, as UTF-8."""
+    return octets if octets.isascii() else octets.decode(errors="replace").encode()
+
+
 def level_number(level: str) -> i64:
     """How much is journaled: the place of a level in LEVELS."""
     return LEVELS.index(level)
@@ -180,7 +185,7 @@ class Recorder(Journal):
             return b""
         if content[0] == FRAME_HEADER:
             at = property_at(content, MESSAGE_ID)
-            return b"" if at < 0 else short_string(content, at)
+            return b"" if at < 0 else text_of(short_string(content, at))
         value = self.views(message, self.store).property("message_id")
         return value.encode() if isinstance(value, str) else b""
 

@@ -1,0 +1,187 @@
+"""The commands `amqpd journal`. Exit status: 0, 1 when it did not come about, 2 when something was found."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from broker.journal.reading import JournalError, Reading
+from broker.journal.showing import life_of, told_one
+from broker.journal.verifying import Verification
+from protocol.journal.records import OPS
+from protocol.journal.rows import Row
+
+FAILED: Final = 1
+FOUND: Final = 2
+SECONDS_OF_HOUR: Final = 3600
+PAUSE_SECONDS: Final = 5.0
+
+Folder = Annotated[Path, typer.Argument(help="The journal's folder: journal in the data folder, mostly.")]
+Node = Annotated[str | None, typer.Option(help="Only the journal of this node.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each event.")]
+
+app = typer.Typer(
+    no_args_is_help=True, help="Read the journal, check it and seal it, beside a broker or not."
+)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What goes wrong is one line, and exit status 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise typer.Exit(FAILED) from None
+    except (JournalError, OSError) as error:
+        typer.echo(f"amqpd journal: {error}", err=True)
+        raise typer.Exit(FAILED) from None
+
+
+def _line(as_json: bool) -> Callable[[Row], str]:
+    return (lambda row: json.dumps(row._asdict())) if as_json else told_one
+
+
+def _tell_damages(reading: Reading) -> None:
+    for damage in reading.damages:
+        typer.echo(f"{damage.path}: bytes {damage.start} to {damage.end}: {damage.why}", err=True)
+
+
+@app.command()
+def cat(
+    folder: Folder,
+    node: Node = None,
+    queue: Annotated[str | None, typer.Option(help="Only events of this queue.")] = None,
+    op: Annotated[list[str] | None, typer.Option(help="Only these operations.")] = None,
+    since: Annotated[float, typer.Option(help="Only events of the last so many seconds; 0: all.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Print events, a line for each."""
+    wanted = set(op or OPS)
+    unknown = wanted.difference(OPS)
+    if unknown:
+        raise typer.BadParameter(f"no operation '{min(unknown)}'; there are {', '.join(OPS[1:])}")
+    from_time = int((time.time() - since) * 1e6) if since > 0 else 0
+    line = _line(as_json)
+    with _told():
+        reading = Reading(folder, node)
+        for row in reading.rows():
+            if row.op in wanted and row.ts >= from_time and queue in (None, row.queue):
+                print(line(row))  # noqa: T201
+        sys.stdout.flush()
+        _tell_damages(reading)
+
+
+@app.command()
+def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
+    """Check that nothing is missing or damaged, and that what came and left adds up for each queue."""
+    with _told():
+        reading = Reading(folder, node)
+        found = Verification()
+        found.take(reading.rows())
+    for damage in reading.damages:
+        found.find(f"{damage.path}: bytes {damage.start} to {damage.end}: {damage.why}")
+    total = len(found.findings) + found.unmentioned
+    if as_json:
+        summary = {
+            "events": found.events,
+            "queues": found.queues,
+            "balances": found.checked,
+            "gaps": found.gaps,
+            "findings": found.findings,
+            "findings_total": total,
+        }
+        print(json.dumps(summary))  # noqa: T201
+    else:
+        for finding in found.findings:
+            print(finding)  # noqa: T201
+        print(  # noqa: T201
+            f"{found.events} events, {found.queues} queues, {found.checked} balances, "
+            f"{found.gaps} gaps: {total} findings"
+        )
+    if total:
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def seal(
+    folder: Folder,
+    retention: Annotated[
+        float, typer.Option(help="Hours for which raw files are kept after that; negative: for ever.")
+    ] = 24,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as files are ended.")] = False,
+) -> None:
+    """Make Parquet of files that are ended, and let go of raw ones."""
+    if find_spec("pyarrow") is None:
+        typer.echo("amqpd journal: sealing takes pyarrow: pip install 'amqpd[journal]'", err=True)
+        raise typer.Exit(FAILED)
+    from broker.journal.sealing import let_go
+    from broker.journal.sealing import seal as sealing
+
+    damaged = False
+    while True:
+        with _told():
+            for each in sealing(folder):
+                print(f"{each.sealed.file}: {each.sealed.rows} events", flush=True)  # noqa: T201
+                for hole in each.holes:
+                    damaged = True
+                    typer.echo(f"bytes {hole.start} to {hole.end} of it could not be read", err=True)
+            if retention >= 0:
+                for path in let_go(folder, time.time(), retention * SECONDS_OF_HOUR):
+                    print(f"{path}: deleted", flush=True)  # noqa: T201
+        if not follow:
+            break
+        time.sleep(PAUSE_SECONDS)
+    if damaged:
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def status(folder: Folder, as_json: AsJson = False) -> None:
+    """Say which files there are, and how far they are sealed."""
+    with _told():
+        reading = Reading(folder)
+        raw = sum(path.stat().st_size for path in reading.live)
+        found = {
+            "raw_files": len(reading.live),
+            "raw_bytes": raw,
+            "sealed_only_files": len(reading.sealed),
+            "sealed_only_events": sum(each.rows for each in reading.sealed),
+            "oldest_raw": reading.live[0].name if reading.live else None,
+            "newest_raw": reading.live[-1].name if reading.live else None,
+        }
+    if as_json:
+        print(json.dumps(found))  # noqa: T201
+        return
+    for name, value in found.items():
+        print(f"{name.replace('_', ' '):<20} {value}")  # noqa: T201
+
+
+@app.command()
+def show(
+    folder: Folder,
+    message_id: Annotated[str | None, typer.Option(help="The message-id that its publisher gave.")] = None,
+    msg_uid: Annotated[int | None, typer.Option(help="The number that the journal has for it.")] = None,
+    node: Node = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell the life of a message, with its dead letters and copies."""
+    if (message_id is None) == (msg_uid is None):
+        raise typer.BadParameter("which message? say --message-id or --msg-uid")
+    line = _line(as_json)
+    with _told():
+        reading = Reading(folder, node)
+        rows = life_of(reading.rows, message_id, msg_uid)
+        for row in rows:
+            print(line(row))  # noqa: T201
+    if not rows:
+        name = f"message-id '{message_id}'" if msg_uid is None else f"number {msg_uid}"
+        typer.echo(f"amqpd journal: no message with {name} in {folder}", err=True)
+        raise typer.Exit(FOUND)

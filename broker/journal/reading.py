@@ -1,0 +1,84 @@
+"""Journals as they are on disk, read beside a broker that writes: events in the order of their seqs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from broker.journal.leftovers import MANIFEST, OPEN, first_seq, live_files
+from broker.journal.manifest import Sealed, read
+from protocol.journal.decoder import Decoder, JournalDamagedError
+from protocol.journal.rows import Row, rows
+
+
+class JournalError(Exception):
+    """What was asked for cannot be done; the text says why."""
+
+
+class Damage(NamedTuple):
+    """Bytes of a file, from `start` up to `end`, that cannot be read, and why."""
+
+    path: Path
+    start: int
+    end: int
+    why: str
+
+
+class Reading:
+    """The events of all journals in a folder, of one node after the other. `damages` grows as it goes on.
+
+    Files that have been sealed are read as they were, as long as that is kept, and then from Parquet.
+
+    Raises JournalError: there is no journal in the folder, or of `node`.
+    """
+
+    def __init__(self, folder: Path, node: str | None = None) -> None:
+        self.folder = folder
+        self.damages: list[Damage] = []
+        self.live = live_files(folder, node)
+        known = {(_node_of(path), first_seq(path.name)) for path in self.live}
+        self.sealed = [
+            each
+            for each in read(folder / MANIFEST)
+            if (node is None or each.node == node) and (each.node, each.first) not in known
+        ]
+        if not self.live and not self.sealed:
+            whose = "" if node is None else f" of node '{node}'"
+            raise JournalError(f"no journal{whose} in {folder}")
+
+    def rows(self) -> Iterator[Row]:
+        """All events."""
+        files: list[tuple[str, int, Path | Sealed]] = [(each.node, each.first, each) for each in self.sealed]
+        files += [(_node_of(path), first_seq(path.name), path) for path in self.live]
+        for _, _, file in sorted(files, key=lambda each: each[:2]):
+            if isinstance(file, Sealed):
+                from broker.journal.sealed import sealed_rows
+
+                yield from sealed_rows(self.folder / file.file, file.node)
+            else:
+                yield from self._rows_of(file)
+
+    def _rows_of(self, path: Path) -> Iterator[Row]:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:  # it has been ended, or sealed, since
+            path = path.with_name(path.name.removesuffix(OPEN))
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                return
+        try:
+            decoder = Decoder(data)
+        except JournalDamagedError as error:
+            if data or not path.name.endswith(OPEN):
+                self.damages.append(Damage(path, 0, len(data), str(error)))
+            return
+        yield from rows(decoder)
+        for hole in decoder.holes:
+            if hole.end < len(data) or not path.name.endswith(OPEN):  # else it is being written
+                self.damages.append(Damage(path, hole.start, hole.end, "it is not a whole block"))
+
+
+def _node_of(path: Path) -> str:
+    return path.name[: path.name.rindex("-")]

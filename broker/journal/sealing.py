@@ -1,0 +1,165 @@
+"""Sealing: journal files that are ended become Parquet, for who reads very many events. Takes pyarrow.
+
+    <folder>/parquet/date=YYYY-MM-DD/hour=HH/<node>-<first seq>-<last seq>.parquet
+    <folder>/manifest.jsonl
+
+The hour is that of a file's first event, UTC. A file is made under a name that begins with a dot, synced,
+renamed, and then noted in the manifest: what is there under its own name is whole. Doing it again does the
+same again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from broker.journal.columns import table_of
+from broker.journal.leftovers import MANIFEST, OPEN, live_files
+from broker.journal.manifest import Sealed, line_of, read
+from broker.journal.reading import JournalError
+from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
+
+PARQUET: Final = "parquet"
+LOCK: Final = ".sealing"
+_GROWING: Final = ("seq", "ts", "msg_uid", "qpos")
+ROWS_OF_GROUP: Final = 1 << 20
+
+
+class SealedNow(NamedTuple):
+    """A file that has been sealed, and what of it could not be read."""
+
+    sealed: Sealed
+    holes: list[Hole]
+
+
+def seal(folder: Path) -> Iterator[SealedNow]:
+    """Seal all files in a journal's folder that are ended and not sealed yet.
+
+    Raises JournalError: somebody else is sealing there, or a file cannot be read. OSError.
+    """
+    with _alone(folder):
+        done = {(each.node, each.first) for each in read(folder / MANIFEST)}
+        for path in live_files(folder):
+            if path.name.endswith(OPEN):
+                continue
+            try:
+                decoder = Decoder(path.read_bytes())
+            except JournalDamagedError as error:
+                raise JournalError(f"{path} cannot be sealed: {error}") from error
+            if (decoder.header.node, decoder.header.first) in done:
+                continue
+            yield SealedNow(_seal(folder, decoder), decoder.holes)
+
+
+def let_go(folder: Path, now: float, retention: float) -> list[Path]:
+    """Delete raw files that have been sealed, if they were ended `retention` seconds ago; returns which.
+
+    `now`: seconds since 1970. Raises what `seal` raises; the sealed files must be there and whole.
+    """
+    gone = []
+    with _alone(folder):
+        sealed = {(each.node, each.first): each for each in read(folder / MANIFEST)}
+        for path in live_files(folder):
+            if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
+                continue
+            node, _, first = path.stem.rpartition("-")
+            each = sealed.get((node, int(first)))
+            if each is not None:
+                _require_whole(folder, each)
+                path.unlink()
+                gone.append(path)
+    return gone
+
+
+def _require_whole(folder: Path, sealed: Sealed) -> None:
+    path = folder / sealed.file
+    try:
+        with path.open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise JournalError(f"{path} is in the manifest and is not there; raw files stay") from error
+    if digest != sealed.sha256:
+        raise JournalError(f"{path} is not what the manifest says; raw files stay")
+
+
+def _seal(folder: Path, decoder: Decoder) -> Sealed:
+    table = table_of(decoder)
+    header = decoder.header
+    rows = table.num_rows
+    times = pc.min_max(table["ts"].cast("int64")).as_py()
+    last = table["seq"][-1].as_py() if rows else header.first - 1
+    begun = datetime.fromtimestamp((times["min"] or header.created) / 1e6, UTC)
+    name = f"{header.node}-{header.first:020d}-{last:020d}.parquet"
+    path = folder / PARQUET / f"date={begun:%Y-%m-%d}" / f"hour={begun:%H}" / name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    digest = _write(table, path)
+    sealed = Sealed(
+        str(path.relative_to(folder)),
+        header.node,
+        rows,
+        header.first,
+        last,
+        times["min"] or header.created,
+        times["max"] or header.created,
+        digest,
+    )
+    _note(folder / MANIFEST, sealed)
+    return sealed
+
+
+def _write(table: Any, path: Path) -> str:
+    """Write the file, whole and on disk before it has its name; returns its SHA-256."""
+    dotted = path.with_name("." + path.name)
+    pq.write_table(
+        table,
+        dotted,
+        compression="zstd",
+        row_group_size=ROWS_OF_GROUP,
+        use_dictionary=[name for name in table.schema.names if name not in _GROWING],
+        column_encoding=dict.fromkeys(_GROWING, "DELTA_BINARY_PACKED"),
+    )
+    with dotted.open("rb+") as file:
+        digest = file_digest(file, "sha256").hexdigest()
+        os.fsync(file.fileno())
+    dotted.rename(path)
+    _sync_folder(path.parent)
+    return digest
+
+
+def _note(manifest: Path, sealed: Sealed) -> None:
+    with manifest.open("ab") as file:
+        if file.tell() > 0 and not manifest.read_bytes().endswith(b"\n"):
+            file.write(b"\n")  # a crash has cut the line before
+        file.write(line_of(sealed).encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else seals there meanwhile."""
+    if not folder.is_dir():
+        raise JournalError(f"no journal in {folder}")
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise JournalError(f"{folder} is being sealed by another process") from error
+        yield

@@ -1,0 +1,79 @@
+"""The life of one message, from journals: what it was made of and what was made of it included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+
+from protocol.journal.rows import Row
+
+
+def life_of(
+    rows: Callable[[], Iterable[Row]], message_id: str | None = None, uid: int | None = None
+) -> list[Row]:
+    """The events of the messages with this message-id, or with this number, and of their kin.
+
+    Kin are a message's dead letters and copies, and what it is one of. `rows` gives all events, once for each
+    step between kin, as they may be far more than memory holds.
+    """
+    wanted = set() if uid is None else {uid}
+    if message_id is not None:
+        wanted = {row.msg_uid for row in rows() if row.message_id == message_id and row.msg_uid is not None}
+    while wanted:
+        found: list[Row] = []
+        kin = set(wanted)
+        for row in rows():
+            if row.origin_uid in wanted and row.msg_uid is not None:
+                kin.add(row.msg_uid)
+            if row.msg_uid in wanted:
+                found.append(row)
+                if row.origin_uid is not None:
+                    kin.add(row.origin_uid)
+        if kin == wanted:
+            return found
+        wanted = kin
+    return []
+
+
+def told(rows: Iterable[Row]) -> Iterator[str]:
+    """A line for each event, for people."""
+    for row in rows:
+        yield told_one(row)
+
+
+def told_one(row: Row) -> str:
+    """An event in a line."""
+    words = [f"{time_text(row.ts)} {row.seq:>10} {row.op:<13}"]
+    if row.queue is not None:
+        words.append(f"{row.vhost} {row.queue}" if row.vhost != "/" else row.queue)
+    if row.msg_uid is not None:
+        words.append(f"#{row.msg_uid}")
+    for name in (
+        "reason",
+        "origin_uid",
+        "qpos",
+        "first_qpos",
+        "peer_queue",
+        "exchange",
+        "routing_key",
+        "message_id",
+        "consumer",
+        "conn",
+        "channel",
+        "user",
+        "size",
+        "quantity",
+        "unacked",
+        "delivery_count",
+        "text",
+    ):
+        value = getattr(row, name)
+        if value is not None and not (name == "delivery_count" and value == 0):
+            words.append(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}")
+    words += [name for name in ("persistent", "redelivered", "auto_ack") if getattr(row, name)]
+    return " ".join(words)
+
+
+def time_text(microseconds: int) -> str:
+    """A time, UTC, with microseconds."""
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,102 @@
+"""Whether a journal is whole and adds up: for each queue opening + in - out = closing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from protocol.journal.rows import Row
+
+LEAVING: Final = frozenset({"ack", "reject", "expire", "dead_letter", "drop_overflow", "replace", "remove"})
+FINDINGS_MAX: Final = 1000
+
+
+class Verification:
+    """What was found; `take` all events, then ask. Each finding is one line for a person.
+
+    A `gap` in the journal ends what is known of all queues of its node until their next checkpoint, and
+    explains why events are missing: that is told in `gaps` and is no finding.
+    """
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.gaps = 0
+        self.findings: list[str] = []
+        self.unmentioned = 0  # findings beyond FINDINGS_MAX
+        self.queues = 0
+        self.checked = 0  # balances that were compared
+        self._node = ""
+        self._seq = 0
+        self._depths: dict[int, int | None] = {}
+        self._listed: dict[int, int] = {}
+
+    def take(self, rows: Iterable[Row]) -> None:
+        """Look at events, those of a node in the order of their seqs."""
+        for row in rows:
+            self._look_at(row)
+
+    def find(self, text: str) -> None:
+        """Note a finding."""
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(text)
+        else:
+            self.unmentioned += 1
+
+    def _look_at(self, row: Row) -> None:
+        self.events += 1
+        if row.node != self._node:
+            self._node = row.node
+            self._seq = row.seq - 1
+            self._depths = {}
+        if row.op == "gap" or (row.op == "level" and row.queue_id is None and row.reason == "off"):
+            self.gaps += 1
+            self._depths = dict.fromkeys(self._depths)
+        elif row.seq != self._seq + 1:
+            where = f"events {self._seq + 1} to {row.seq - 1} of node '{row.node}' are missing"
+            self.find(where if row.seq > self._seq else f"event {row.seq} of node '{row.node}' comes again")
+            self._depths = dict.fromkeys(self._depths)
+        self._seq = row.seq
+        if row.queue_id is not None:
+            self._account(row, row.queue_id)
+
+    def _account(self, row: Row, queue: int) -> None:
+        depth = self._depths.get(queue)
+        if queue not in self._depths:
+            self.queues += 1
+            self._depths[queue] = None
+        if row.op == "declare":
+            self._depths[queue] = 0
+        elif row.op == "checkpoint":
+            self._compare(row, depth)
+            self._depths[queue] = row.quantity
+        elif row.op == "recover" and row.msg_uid is not None:
+            self._listed[queue] = self._listed.get(queue, 0) + 1
+        elif row.op == "recover":
+            self._compare(row, self._listed.pop(queue, 0))
+            self._depths[queue] = row.quantity
+        elif row.op == "level":
+            if row.reason == "off":
+                self._depths[queue] = None
+        elif depth is not None:
+            self._depths[queue] = depth + _change(row)
+            if row.op == "queue_delete" and depth != row.quantity:
+                self._compare(row, depth)
+
+    def _compare(self, row: Row, depth: int | None) -> None:
+        if depth is None:
+            return
+        self.checked += 1
+        if depth != row.quantity:
+            self.find(
+                f"queue '{row.queue}' in vhost '{row.vhost}' ({row.queue_id}): {row.op} {row.seq} says "
+                f"{row.quantity} messages, what came and left makes it {depth}"
+            )
+
+
+def _change(row: Row) -> int:
+    """By how much a queue has more messages after it."""
+    if row.op == "enqueue":
+        return 1
+    if row.op in LEAVING:
+        return -1
+    return -(row.quantity or 0) if row.op in ("purge", "queue_delete") else 0
