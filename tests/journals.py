@@ -1,0 +1,80 @@
+"""Journals made by hand."""
+
+from pathlib import Path
+
+from protocol.journal import records as r
+from protocol.journal.decoder import Decoder
+from protocol.journal.encoder import Encoder
+from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE, Name
+from protocol.journal.rows import Row, rows
+
+NODE = "n-1"
+STARTED = 1_795_492_079_000_000  # microseconds since 1970
+
+
+class Scribe:
+    """Tells an encoder what happens, a microsecond after the other."""
+
+    def __init__(self, encoder: Encoder | None = None) -> None:
+        self.encoder = Encoder(NODE, 1) if encoder is None else encoder
+        self.time = STARTED
+        self.queue = Name(1, QUEUE, ("/", "q", "7"))
+        self.other = Name(2, QUEUE, ("/", "other", "8"))
+        self.route = Name(3, ROUTE, ("", "q"))
+        self.publisher = Name(4, CONNECTION, ("1.2.3.4:5 -> 6", "1", "guest"))
+        self.taker = Name(5, CONSUMER, ("ctag", "1.2.3.4:5 -> 6", "2", "guest"))
+
+    def tell(
+        self,
+        op: int,
+        uid: int = 0,
+        place: int = -1,
+        other: int = 0,
+        size: int = 0,
+        reason: str = "",
+        text: bytes = b"",
+        flags: int = 0,
+    ) -> None:
+        queue: Name | None = self.queue
+        to, actor = None, None
+        if op in (r.ENQUEUE, r.UNROUTABLE):
+            to, actor = self.route, self.publisher
+        elif op == r.DEAD_LETTER:
+            to = self.other
+        elif op in (r.ACK, r.DELIVER, r.REQUEUE, r.REJECT):
+            actor = self.taker
+        elif op == r.CONFIRM:
+            queue, actor = None, self.publisher
+        elif op == r.GAP:
+            queue = None
+        self.time += 1
+        number = r.reason_number(reason)
+        self.encoder.record(self.time, op, uid, place, other, queue, to, actor, size, flags, number, 0, text)
+
+    def life_of(self, uid: int) -> None:
+        """A message comes, is delivered and leaves."""
+        self.tell(r.ENQUEUE, uid, uid, size=10, text=b"m%d" % uid, flags=r.PERSISTENT)
+        self.tell(r.DELIVER, uid, uid, size=10)
+        self.tell(r.ACK, uid, uid, size=10)
+
+    def file(self) -> bytes:
+        """All of it, as one file."""
+        return self.encoder.header(self.time) + self.encoder.take()
+
+
+def read(data: bytes) -> list[Row]:
+    """The events of a file, which is whole."""
+    decoder = Decoder(data)
+    found = list(rows(decoder))
+    assert not decoder.holes
+    return found
+
+
+def put(folder: Path, data: bytes, ended: bool = True) -> Path:
+    """A file of a journal in `folder`, by its own name."""
+    live = folder / "live"
+    live.mkdir(parents=True, exist_ok=True)
+    header = Decoder(data).header
+    path = live / f"{header.node}-{header.first:020d}.ajl{'' if ended else '.open'}"
+    path.write_bytes(data)
+    return path
