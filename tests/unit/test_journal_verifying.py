@@ -1,0 +1,131 @@
+"""A journal adds up, or it is said where it does not."""
+
+from collections.abc import Callable
+
+import pytest
+
+from broker.journal.verifying import FINDINGS_MAX, Verification
+from protocol.journal import records as r
+from tests.journals import Scribe, read
+
+Tell = Callable[[Scribe], None]
+
+
+def verified(tell: Tell) -> Verification:
+    scribe = Scribe()
+    tell(scribe)
+    found = Verification()
+    found.take(read(scribe.file()))
+    return found
+
+
+def a_whole_day(scribe: Scribe) -> None:
+    scribe.tell(r.DECLARE)
+    for uid in range(1, 10):
+        scribe.tell(r.ENQUEUE, uid, uid)
+    scribe.tell(r.DELIVER, 1, 1)
+    scribe.tell(r.REQUEUE, 1, 1, reason="nack")
+    for uid, op in enumerate(
+        (r.ACK, r.REJECT, r.EXPIRE, r.DEAD_LETTER, r.DROP_OVERFLOW, r.REPLACE, r.REMOVE), 1
+    ):
+        scribe.tell(op, uid, uid)
+    scribe.tell(r.CHECKPOINT, size=2, reason="time")
+    scribe.tell(r.PURGE, place=8, other=8, size=1)
+    scribe.tell(r.CHECKPOINT, size=1, reason="shutdown")
+    scribe.tell(r.RECOVER, 9, 1)
+    scribe.tell(r.RECOVER, size=1)
+    scribe.tell(r.QUEUE_DELETE, size=1)
+
+
+def test_a_whole_day_adds_up() -> None:
+    found = verified(a_whole_day)
+    assert found.findings == []
+    assert (found.events, found.queues, found.checked, found.gaps) == (25, 1, 3, 0)
+
+
+@pytest.mark.parametrize("missing", [1, 5, 13, 19, 21], ids=str)
+def test_an_event_that_is_missing_is_found(missing: int) -> None:
+    scribe = Scribe()
+    a_whole_day(scribe)
+    rows = read(scribe.file())
+    del rows[missing]
+    found = Verification()
+    found.take(rows)
+    assert found.findings == [f"events {missing + 1} to {missing + 1} of node 'n-1' are missing"]
+
+
+def test_an_event_that_comes_twice_is_found() -> None:
+    scribe = Scribe()
+    a_whole_day(scribe)
+    rows = read(scribe.file())
+    found = Verification()
+    found.take([*rows[:4], rows[3], *rows[4:]])
+    assert found.findings == ["event 4 of node 'n-1' comes again"]
+
+
+def checkpoint(scribe: Scribe) -> None:
+    scribe.tell(r.DECLARE)
+    scribe.tell(r.ENQUEUE, 1, 1)
+    scribe.tell(r.CHECKPOINT, size=2, reason="time")
+
+
+def deletion(scribe: Scribe) -> None:
+    scribe.tell(r.DECLARE)
+    scribe.tell(r.QUEUE_DELETE, size=1)
+
+
+def recovery(scribe: Scribe) -> None:
+    scribe.tell(r.RECOVER, 1, 1)
+    scribe.tell(r.RECOVER, size=2)
+
+
+@pytest.mark.parametrize(
+    ("tell", "text"),
+    [
+        (checkpoint, "checkpoint 3 says 2 messages, what came and left makes it 1"),
+        (deletion, "queue_delete 2 says 1 messages, what came and left makes it 0"),
+        (recovery, "recover 2 says 2 messages, what came and left makes it 1"),
+    ],
+    ids=["checkpoint", "deletion", "recovery"],
+)
+def test_what_does_not_add_up(tell: Tell, text: str) -> None:
+    assert verified(tell).findings == [f"queue 'q' in vhost '/' (7): {text}"]
+
+
+def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
+    def tell(scribe: Scribe) -> None:
+        checkpoint(scribe)
+        scribe.encoder.seq += 3  # lost
+        scribe.tell(r.GAP, text=b"crash")
+        scribe.tell(r.ACK, 7, 7)
+        scribe.tell(r.CHECKPOINT, size=9, reason="time")
+        scribe.tell(r.ACK, 8, 8)
+        scribe.tell(r.CHECKPOINT, size=9, reason="time")
+
+    found = verified(tell)
+    assert found.gaps == 1
+    assert [finding.partition(": ")[2] for finding in found.findings] == [
+        "checkpoint 3 says 2 messages, what came and left makes it 1",
+        "checkpoint 11 says 9 messages, what came and left makes it 8",
+    ]
+
+
+def test_while_a_queue_is_not_journaled_nothing_is_known() -> None:
+    def tell(scribe: Scribe) -> None:
+        scribe.tell(r.DECLARE)
+        scribe.tell(r.LEVEL, reason="off")
+        scribe.tell(r.CHECKPOINT, size=5, reason="level")
+        scribe.tell(r.ACK, 1, 1)
+        scribe.tell(r.CHECKPOINT, size=4, reason="time")
+
+    assert verified(tell).findings == []
+
+
+def test_very_many_findings_are_counted() -> None:
+    def tell(scribe: Scribe) -> None:
+        scribe.tell(r.DECLARE)
+        for number in range(FINDINGS_MAX + 5):
+            scribe.tell(r.CHECKPOINT, size=number + 1, reason="time")
+
+    found = verified(tell)
+    assert (len(found.findings), found.unmentioned) == (FINDINGS_MAX, 5)
