@@ -1,12 +1,15 @@
 """Journals made by hand."""
 
+import time
 from pathlib import Path
 
+from broker.journal.reading import JournalError, Reading
 from protocol.journal import records as r
 from protocol.journal.decoder import Decoder
 from protocol.journal.encoder import Encoder
 from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE, Name
 from protocol.journal.rows import Row, rows
+from tests.daemon import PATIENCE_S
 
 NODE = "n-1"
 STARTED = 1_795_492_079_000_000  # microseconds since 1970
@@ -68,6 +71,21 @@ def read(data: bytes) -> list[Row]:
     found = list(rows(decoder))
     assert not decoder.holes
     return found
+
+
+def wait_for(folder: Path, op: str) -> None:
+    """Until the journal has an event of this operation: it is written a little later."""
+    late = time.monotonic() + PATIENCE_S
+    while not any(row.op == op for row in _rows(folder)):
+        assert time.monotonic() < late, f"no {op}: {_rows(folder)}"
+        time.sleep(0.02)
+
+
+def _rows(folder: Path) -> list[Row]:
+    try:
+        return list(Reading(folder).rows())
+    except JournalError:  # nothing has been written yet
+        return []
 
 
 def put(folder: Path, data: bytes, ended: bool = True) -> Path:

@@ -89,14 +89,14 @@ class Publishing(Declarations):
         if immediate:
             taken = len(self._deliver_now(queues, message, message))
             if taken == 0:
-                self._unroutable(message)
+                self._unroutable(message, queues)
                 return NOT_NOW if queues else taken
             return taken
         for queue in queues:
             queue.enqueue(message)
         taken = len(queues)
         if taken == 0:
-            self._unroutable(message)
+            self._unroutable(message, queues)
         elif taken > FAN_OUT:
             self.schedule.allowance.use(taken // QUEUES)
         return taken
@@ -179,7 +179,7 @@ class Publishing(Declarations):
         if message.marks & (TELLS_ARRIVAL | DELAYED) == TELLS_ARRIVAL:  # else it is yet to arrive
             self.receipts.arrived(message, takers)
         if kept == 0 and not takers:
-            self._unroutable(message)
+            self._unroutable(message, queues)
             return NOT_NOW if queues else kept
         return kept + len(takers if kept == 0 else queues)
 
@@ -194,7 +194,7 @@ class Publishing(Declarations):
             if queue.stream is not None and self.store.failure:
                 return False
         if not passage.queues:
-            self._unroutable(message)
+            self._unroutable(message, passage.queues)
         passage.identify_again(self)
         set_date(self, message, passage.queues)
         self.dead_letters.pass_on(passage, held if held.sequence != 0 else None, holder)
@@ -258,9 +258,9 @@ class Publishing(Declarations):
         """Offer a message to consumers that wait; a queue where none takes it drops it, in the log too."""
         return [queue for queue in queues if enqueue_immediate(queue, message if queue.logged else twin)]
 
-    def _unroutable(self, message: Message) -> None:
+    def _unroutable(self, message: Message, queues: list[Queue]) -> None:
         self.counters.unroutable += 1
-        if self.journal.on:
+        if self.journal.on and not queues:
             self.journal.unroutable(message)
 
     def _publish_to(self, name: str) -> Exchange:

@@ -30,6 +30,13 @@ _REPLACED: Final = r.reason_number("replaced")
 _IMMEDIATE: Final = r.reason_number("immediate")
 
 
+def flags_of(message: Message) -> i64:
+    """The flags of a message itself."""
+    if message.persistent:
+        return r.PERSISTENT
+    return 0
+
+
 @final
 class QueueRecorder(QueueJournal):
     """Made for one queue that is journaled, which it calls `name`; `level`: how much, its place in LEVELS."""
@@ -73,7 +80,6 @@ class QueueRecorder(QueueJournal):
         count: i64 = 0
         for entry in self._queue.entries:
             message = entry.message
-            flags = r.PERSISTENT if message.persistent else 0
             recorder.write(
                 r.RECOVER,
                 recorder.identify(message),
@@ -83,7 +89,7 @@ class QueueRecorder(QueueJournal):
                 recorder.route(message.address),
                 None,
                 message.size,
-                flags,
+                flags_of(message),
                 0,
                 entry.delivery_count,
                 b"",
@@ -121,7 +127,7 @@ class QueueRecorder(QueueJournal):
             recorder.route(message.address),
             recorder.connection(recorder.publisher) if way == 0 else None,
             message.size,
-            r.PERSISTENT if message.persistent else 0,
+            flags_of(message),
             _WAYS[way],
             0,
             recorder.message_id(message),
@@ -132,7 +138,9 @@ class QueueRecorder(QueueJournal):
     def delivered(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """`entry` goes to `consumer` (QueueJournal)."""
         if self.level == FULL_LEVEL and self.recorder.limit == FULL_LEVEL:
-            flags: i64 = r.REDELIVERED if entry.redelivered else 0
+            flags: i64 = 0
+            if entry.redelivered:
+                flags = r.REDELIVERED
             if consumer.no_ack:
                 flags |= r.AUTO_ACK
             self._step(r.DELIVER, entry, consumer, flags, 0)
@@ -151,7 +159,10 @@ class QueueRecorder(QueueJournal):
     def settled(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """`consumer` is done with `entry` (QueueJournal)."""
         if self.recorder.limit > 0:
-            self._step(r.ACK, entry, consumer, r.AUTO_ACK if consumer.no_ack else 0, 0)
+            flags: i64 = 0
+            if consumer.no_ack:
+                flags = r.AUTO_ACK
+            self._step(r.ACK, entry, consumer, flags, 0)
 
     def discarded(self, entry: QueueEntry, reason: i64) -> None:
         """`entry` leaves, and nothing comes of it (QueueJournal)."""

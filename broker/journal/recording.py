@@ -14,7 +14,7 @@ from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.session import Session
 from broker.core.view import Views
-from broker.journal.queue_recorder import QueueRecorder
+from broker.journal.queue_recorder import QueueRecorder, flags_of
 from protocol.amqp091.constants import FRAME_HEADER
 from protocol.amqp091.lookup import property_at, short_string
 from protocol.amqp091.properties import MESSAGE_ID
@@ -120,7 +120,7 @@ class Recorder(Journal):
                 self.route(message.address),
                 self.connection(self.publisher),
                 message.size,
-                r.PERSISTENT if message.persistent else 0,
+                flags_of(message),
                 0,
                 0,
                 self.message_id(message),

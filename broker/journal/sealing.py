@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import file_digest
@@ -41,7 +41,7 @@ class SealedNow(NamedTuple):
     holes: list[Hole]
 
 
-def seal(folder: Path) -> Iterator[SealedNow]:
+def seal(folder: Path) -> Generator[SealedNow, None, None]:
     """Seal all files in a journal's folder that are ended and not sealed yet.
 
     Raises JournalError: somebody else is sealing there, or a file cannot be read. OSError.

@@ -92,15 +92,13 @@ class Encoder:
                 text = text[:TEXT_MAX].decode(errors="ignore").encode()
                 length = len(text)
             self._heap.write(text)
+        if size > SIZE_MAX:
+            size = SIZE_MAX
+        if deliveries > DELIVERIES_MAX:
+            deliveries = DELIVERIES_MAX
         names = self._number(queue) | self._number(place) << 32
-        sizes = self._number(actor) | (size if size < SIZE_MAX else SIZE_MAX) << 32
-        rest = (
-            op
-            | flags << 8
-            | reason << 16
-            | (deliveries if deliveries < DELIVERIES_MAX else DELIVERIES_MAX) << 32
-        )
-        rest |= length << 48
+        sizes = self._number(actor) | size << 32
+        rest = op | flags << 8 | reason << 16 | deliveries << 32 | length << 48
         out = self._records
         if COMPILED:
             write_i64_le(out, self.seq)

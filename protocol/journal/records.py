@@ -17,9 +17,9 @@ from mypy_extensions import i64
 
 RECORD_BYTES: Final = 64
 FORMAT: Final = "<qqqqqIIIIBBBBHH"
-DELIVERIES_MAX: Final = 0xFFFF
-SIZE_MAX: Final = 0xFFFFFFFF
-TEXT_MAX: Final = 255  # bytes
+DELIVERIES_MAX: Final[i64] = 0xFFFF
+SIZE_MAX: Final[i64] = 0xFFFFFFFF
+TEXT_MAX: Final[i64] = 255  # bytes
 
 OPS: Final[tuple[str, ...]] = (
     "",

@@ -1,5 +1,7 @@
 """Whatever happens to a journal's bytes: what is read is what was written, and the rest is told."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +44,13 @@ def test_a_flipped_bit_costs_one_block_and_is_told(bit: int) -> None:
     data[bit // 8] ^= 1 << bit % 8
     decoder = Decoder(bytes(data))
     found = list(rows(decoder))
-    nameless = {"queue": None, "vhost": None, "queue_id": None, "exchange": None, "routing_key": None}
+    nameless: dict[str, Any] = {
+        "queue": None,
+        "vhost": None,
+        "queue_id": None,
+        "exchange": None,
+        "routing_key": None,
+    }
     nameless |= {"conn": None, "user": None, "channel": None, "consumer": None}
     expected = [row._replace(**nameless) for row in ROWS]
     assert {row._replace(**nameless) for row in found} <= set(expected)

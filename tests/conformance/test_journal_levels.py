@@ -1,0 +1,163 @@
+"""How much is journaled, and of which queues; what happens when there is too little room for it."""
+
+from pathlib import Path
+
+import pytest
+from pamqp.commands import Basic, Connection
+
+from broker.journal.reading import Reading
+from broker.journal.verifying import Verification
+from tests.api import Api
+from tests.daemon import Daemon, DaemonStarter
+from tests.endings import stop
+from tests.journals import wait_for
+from tests.peer import Connector
+from tests.peer_channel import PeerChannel
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the journal of `start_daemon` is."""
+    return tmp_path / "data" / "journal"
+
+
+def told(folder: Path) -> dict[str | None, list[str]]:
+    """What the journal tells of each queue; it must add up."""
+    rows = list(Reading(folder).rows())
+    found = Verification()
+    found.take(rows)
+    assert found.findings == []
+    queues: dict[str | None, list[str]] = {}
+    for row in rows:
+        queues.setdefault(row.queue, []).append(row.op if row.reason is None else f"{row.op} {row.reason}")
+    return queues
+
+
+def live(channel: PeerChannel, queue: str) -> None:
+    """A message comes, is confirmed and goes."""
+    channel.publish(b"", queue)
+    channel.expect(Basic.Ack)
+    channel.ack(channel.take(queue).tag)
+    channel.round_trip()
+
+
+def opened(connect: Connector, daemon: Daemon) -> PeerChannel:
+    channel = connect(daemon.address).channel()
+    channel.confirm_select()
+    return channel
+
+
+def test_nothing_is_journaled_unless_somebody_wants_it(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon()
+    channel = opened(connect, daemon)
+    channel.declare("q")
+    live(channel, "q")
+    stop(daemon, channel.peer)
+    assert not folder.exists()
+
+
+def test_ways_in_and_out_only(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon("--journal", "lifecycle")
+    channel = opened(connect, daemon)
+    channel.declare("q")
+    live(channel, "q")
+    stop(daemon, channel.peer)
+    assert told(folder) == {"q": ["declare", "enqueue", "ack", "checkpoint shutdown"]}
+
+
+def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon("--journal", "lifecycle")
+    channel = opened(connect, daemon)
+    for level in ("off", "lifecycle", "full"):
+        channel.declare(level, arguments={"x-journal": level})
+        live(channel, level)
+    stop(daemon, channel.peer)
+    assert told(folder) == {
+        "lifecycle": ["declare", "enqueue", "ack", "checkpoint shutdown"],
+        "full": ["declare", "enqueue", "deliver", "ack", "checkpoint shutdown"],
+    }
+
+
+def test_a_level_that_there_is_not(channel: PeerChannel) -> None:
+    with pytest.raises(Exception, match="x-journal") as refusal:
+        channel.declare("q", arguments={"x-journal": "most"})
+    assert "off, lifecycle, full" in str(refusal.value)
+
+
+def test_policies_come_first_and_may_change(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon()
+    api = Api(daemon.admin)
+    channel = opened(connect, daemon)
+    channel.declare("q", arguments={"x-journal": "off"})
+    live(channel, "q")
+    channel.publish(b"stays", "q")
+    channel.expect(Basic.Ack)
+    for level, status in (("full", 201), ("lifecycle", 204), ("off", 204)):
+        api.put("policies", "/", "p", status=status, pattern="q", definition={"journal": level})
+        live(channel, "q")
+    api.delete("policies", "/", "p")
+    api.close()
+    stop(daemon, channel.peer)
+    assert told(folder) == {
+        "q": [
+            "checkpoint level",
+            "enqueue",
+            "deliver",
+            "ack",
+            "level lifecycle",
+            "enqueue",
+            "ack",
+            "checkpoint level",
+            "level off",
+        ]
+    }
+
+
+def test_another_folder_and_name(start_daemon: DaemonStarter, connect: Connector, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere" / "j"
+    options = ("--journal", "full", "--journal-dir", str(folder), "--node-name", "east-1")
+    daemon = start_daemon(*options, "--journal-sync", "second", "--journal-file-s", "1")
+    channel = opened(connect, daemon)
+    channel.declare("q")
+    wait_for(folder, "declare")
+    while not list((folder / "live").glob("*.ajl")):  # it is a second old soon
+        channel.round_trip()
+    live(channel, "q")
+    stop(daemon, channel.peer)
+    rows = list(Reading(folder).rows())
+    assert {row.node for row in rows} == {"east-1"}
+    assert len(list((folder / "live").glob("east-1-*.ajl"))) >= 2
+    assert "Traceback" not in daemon.log.text()
+
+
+def test_too_little_space_for_a_journal(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon("--journal", "full", "--journal-free-min", str(1 << 60))
+    channel = opened(connect, daemon)
+    channel.declare("q")
+    wait_for(folder, "level")
+    live(channel, "q")  # messages go on
+    stop(daemon, channel.peer)
+    ops = [row.op for row in Reading(folder).rows()]
+    assert ops == ["level"]
+    assert "the space for journals has changed" in daemon.log.text()
+
+
+def test_publishers_wait_for_a_journal_that_is_mandatory(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon(
+        "--journal", "full", "--journal-free-min", str(1 << 60), "--journal-mandatory", "true"
+    )
+    channel = connect(daemon.address, capabilities={"connection.blocked": True}).channel()
+    channel.declare("q")
+    wait_for(folder, "level")
+    daemon.log.wait_for("publishers are held back")
+    channel.publish(b"", "q")
+    assert channel.peer.expect(Connection.Blocked).reason == "low on disk"
+    daemon.kill()
