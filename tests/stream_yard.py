@@ -1,7 +1,5 @@
 """A virtual host with a stream, on a disk that is a list."""
 
-from collections.abc import Callable
-
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
@@ -71,8 +69,8 @@ class ListStream(StoredStream):
     def disk_bytes(self) -> int:
         return 100 * (self.durable - self.kept)
 
-    def append(self, message: Message, date: int, filter_of: Callable[[Message], bytes]) -> None:
-        self.rows.append((message, date * 1000, filter_of(message)))
+    def append(self, message: Message, date: int, filter_value: bytes) -> None:
+        self.rows.append((message, date * 1000, filter_value))
 
     def at(self, offset: int) -> StreamPage | None:
         self.reads += 1

@@ -31,6 +31,7 @@ from broker.core.errors import BrokerError, ExchangeReplaced
 from broker.core.message import Body, Message
 from broker.core.publishing import BY_MESSAGE, REFUSED
 from broker.core.session import Session
+from broker.core.settling import settle_one
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.connection import CHANNEL_CLOSED, CHANNEL_OPEN, ERROR, advance_channel
@@ -181,10 +182,7 @@ class Channel(IncomingChannel):
             known(self, tag, False, c.BASIC_ACK)
             return
         size = entry.message.size
-        if consumer.acquires:
-            consumer.queue.settle(entry)
-        elif consumer.context.progress is not None:
-            consumer.context.progress.settled([entry])
+        settle_one(entry, consumer)
         target = consumer.target
         target.credit.restore(size)
         if target.session_credit is not None:

@@ -74,10 +74,7 @@ def give_back(channel: Channel, tag: i64, multiple: bool, to_queue: bool, method
     else:
         runs = unacked.take_up_to(tag) if multiple else list(take_back(unacked, [tag]).items())
         for consumer, entries in runs:
-            if consumer.acquires:
-                discard_all(consumer.queue, entries, consumer)
-            elif consumer.context.progress is not None:
-                consumer.context.progress.settled(entries)
+            discard_all(consumer.queue, entries, consumer)
             restore(entries, consumer)
 
 

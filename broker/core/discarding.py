@@ -11,6 +11,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import REJECTED, dead_letter
 from broker.core.entry import QueueEntry
 from broker.core.schedule import Alarm, Schedule
+from broker.core.settling import seen
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -23,9 +24,13 @@ def discard_all(
 ) -> None:
     """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has, in their order; they die of `reason`.
 
+    What a browser was shown it has seen, and nothing becomes of it.
     What is too much for one turn stays with `consumer` until turns to come, and what is discarded later
     leaves after it. `entries` is taken over: from the next turn on it is what has not left.
     """
+    if not consumer.acquires:
+        seen(entries, consumer)
+        return
     later = queue.manager.discards
     if later is None and len(entries) > SLICE and queue.topology is not None:
         later = queue.manager.discards = DiscardedLater(queue, queue.topology.schedule)

@@ -15,6 +15,7 @@ from broker.core.errors import PreconditionFailed
 from broker.core.leaving import drop
 from broker.core.passage import Passage
 from broker.core.ports import MessageStore
+from broker.core.settling import seen
 
 if TYPE_CHECKING:
     from broker.core.foretelling import Foretelling
@@ -108,9 +109,7 @@ class HeldSettlement:
     def put(self, store: MessageStore) -> None:
         """Have entries leave that are not just settled, and put their dead letters where they go."""
         queue = self.consumer.queue
-        progress = self.consumer.context.progress
-        if progress is not None:
-            progress.settled(self.entries)
+        seen(self.entries, self.consumer)
         journal = queue.journal
         for entry in self.valid():
             if journal is not None and self.outcome == REMOVE:

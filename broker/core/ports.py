@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -98,10 +97,10 @@ class StoredStream:
         """What tells it from an earlier stream of its name."""
         return 0
 
-    def append(self, message: Message, date: i64, filter_of: Callable[[Message], bytes]) -> None:
+    def append(self, message: Message, date: i64, filter_value: bytes) -> None:
         """Append `message`, into the batch that the store fills.
 
-        `date`: now, in milliseconds since 1970. `filter_of` finds what consumers choose by. The caller has
+        `date`: now, in milliseconds since 1970. `filter_value`: what consumers choose by. The caller has
         checked that the store accepts appends. Raises what `MessageStore.load` raises.
         """
         raise NotImplementedError

@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     from broker.core.topology import Topology
 
 
+def settle_one(entry: QueueEntry, consumer: QueueConsumer) -> None:
+    """ACQUIRED → DEQUEUED if `consumer` has acquired it; what a browser was shown it has seen."""
+    if consumer.acquires:
+        consumer.queue.settle(entry)
+    elif consumer.context.progress is not None:
+        consumer.context.progress.settled([entry])
+
+
+def seen(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
+    """`consumer`, if its stream keeps how far it is, is done with these."""
+    if consumer.context.progress is not None:
+        consumer.context.progress.settled(entries)
+
+
 def settle_all(entries: list[QueueEntry], consumer: QueueConsumer) -> None:
     """ACQUIRED → DEQUEUED of those of `entries` that `consumer` has; all of them restore its credit.
 
@@ -66,8 +80,7 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
     `logged`: the log knows that already.
     """
     queue = consumer.queue
-    if consumer.context.progress is not None:
-        consumer.context.progress.settled(entries)
+    seen(entries, consumer)
     if not consumer.acquires or queue.deleted:
         return
     settled: list[QueueEntry] = []

@@ -28,7 +28,10 @@ def stream_extent(arguments: Arguments, queue: str, date: int) -> Extent:
     Raises:
         PreconditionFailed: an argument has a value that it cannot have.
     """
-    if STREAM_OFFSET not in arguments and BROWSE_FROM in arguments:
+    if BROWSE_FROM in arguments:
+        for other in (STREAM_OFFSET, STREAM_FILTER, PARTITION, CONSUMER_NAME, MATCH_UNFILTERED):
+            if other in arguments:
+                raise invalid(BROWSE_FROM, queue, arguments[BROWSE_FROM], f"does not go with {other}")
         return extent_argument(arguments)
     offset = arguments.get(STREAM_OFFSET, NEXT)
     values = _values(arguments, queue)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FILTER_VALUE: Final = "x-stream-filter-value"
 PARTITION_KEY: Final = "x-partition-key"
+_FILTER_VALUE: Final = FILTER_VALUE.encode()
+_PARTITION_KEY: Final = PARTITION_KEY.encode()
 TRIM_MS: Final[i64] = 10_000  # so often it is looked whether what is kept has become too old
 
 
@@ -68,7 +70,7 @@ class QueueStream(StreamWatcher):
     def append(self, message: Message) -> None:
         """Append a message; the store accepts appends."""
         stored = self.partitions[self._partition(message)]
-        stored.append(message, self.topology.schedule.date(), self._filter_value)
+        stored.append(message, self.topology.schedule.date(), self._filter_value(message))
         message.marks |= IN_STREAM
 
     def rows_durable(self, behind: i64) -> None:
@@ -114,15 +116,19 @@ class QueueStream(StreamWatcher):
         count: int = len(self.partitions)  # no i64, as a hash is more than one holds
         if count == 1:
             return 0
-        content = message.content
-        key: object = None
-        if content is None or PARTITION_KEY.encode() in content:
-            key = self.topology.headers.value(message, PARTITION_KEY)
+        key = self._header(message, PARTITION_KEY, _PARTITION_KEY)
         return hash_of(_octets(message.address.routing_key if key is None else key)) % count
 
     def _filter_value(self, message: Message) -> bytes:
-        value = self.topology.headers.value(message, FILTER_VALUE)
+        value = self._header(message, FILTER_VALUE, _FILTER_VALUE)
         return _octets(value) if isinstance(value, (str, bytes, bytearray)) else b""
+
+    def _header(self, message: Message, name: str, octets: bytes) -> object:
+        """A header, which most messages have not: then no other is looked at."""
+        content = message.content
+        if content is None or octets in content:
+            return self.topology.headers.value(message, name)
+        return None
 
 
 @final

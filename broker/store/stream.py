@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from broker.store.batch import Batch
     from broker.store.stream_files import StreamFiles
     from broker.store.streams import Streams
-
-FILTER_HEADER: Final = b"x-stream-filter-value"
 
 
 @final
@@ -68,11 +65,10 @@ class Stream(StoredStream):
         """What tells it from an earlier stream of its name."""
         return self.files.incarnation
 
-    def append(self, message: Message, date: i64, filter_of: Callable[[Message], bytes]) -> None:
+    def append(self, message: Message, date: i64, filter_value: bytes) -> None:
         """Append a message (StoredStream)."""
         kind, properties, body = columns_of(whole_content(message, self.streams.log))
         address = message.address
-        filter_value = filter_of(message) if FILTER_HEADER in properties else b""
         exchange = address.exchange.encode()
         self.add(date * 1000, kind, exchange, address.routing_key.encode(), properties, body, filter_value)
 

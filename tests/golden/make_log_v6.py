@@ -29,7 +29,7 @@ def basic_row(number: int) -> bytes:
 def append(stream: Stream, made: bytes, number: int, filter_value: bytes = b"") -> None:
     """Append a row that came a second after the one before."""
     message = Message(Address("logs", f"key.{number}"), made, len(made), True, 0)
-    stream.append(message, DATE + 1000 * number, lambda _: filter_value)
+    stream.append(message, DATE + 1000 * number, filter_value)
 
 
 def main() -> None:

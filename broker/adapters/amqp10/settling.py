@@ -17,7 +17,7 @@ from broker.core.discarding import discard_all
 from broker.core.entry import QueueEntry
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RELEASED
-from broker.core.settling import settle_runs
+from broker.core.settling import settle_one, settle_runs
 from protocol.amqp10 import descriptors as d
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.dispositions import Disposition
@@ -49,10 +49,7 @@ def settle(session: Session10, said: Disposition) -> None:
         consumer = unsettled.holder
         if entry is None or consumer is None:
             return
-        if consumer.acquires:
-            consumer.queue.settle(entry)
-        elif consumer.context.progress is not None:
-            consumer.context.progress.settled([entry])
+        settle_one(entry, consumer)
     else:
         runs = taken(session, first, last)
         if not runs:
@@ -95,10 +92,7 @@ def apply(
         settle_runs(runs, session, virtual_host)
     elif code == d.REJECTED:
         for consumer, entries in runs:
-            if consumer.acquires:
-                discard_all(consumer.queue, entries, consumer)
-            elif consumer.context.progress is not None:
-                consumer.context.progress.settled(entries)
+            discard_all(consumer.queue, entries, consumer)
     elif code == d.RELEASED:
         returning.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
