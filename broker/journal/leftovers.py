@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from struct import unpack
 from typing import Final, NamedTuple
 
 from broker.journal.manifest import read
-from protocol.journal.decoder import Decoder, JournalDamagedError
-from protocol.journal.records import RECORD_BYTES
+from protocol.journal.decoder import Decoder, JournalDamagedError, Record
+from protocol.journal.records import END, FORMAT, RECORD_BYTES
 
 SUFFIX: Final = ".ajl"
 OPEN: Final = ".open"
@@ -18,10 +18,17 @@ MANIFEST: Final = "manifest.jsonl"
 
 
 class Found(NamedTuple):
-    """Where the journal of a node goes on: `next_seq`. `crashed`: its last file had not been ended."""
+    """Where the journal of a node goes on: `next_seq`. `crashed`: it does not end with a clean stop."""
 
     next_seq: int
     crashed: bool
+
+
+class Last(NamedTuple):
+    """The seq of the last event that is there, and whether with it the broker ended as it should."""
+
+    seq: int
+    ended: bool
 
 
 def file_name(node: str, first: int) -> str:
@@ -49,55 +56,49 @@ def find(folder: Path, node: str) -> Found:
 
     Raises OSError.
     """
-    following, crashed = 1, False
+    lasts = [Last(sealed.last, sealed.ended) for sealed in read(folder / MANIFEST) if sealed.node == node]
     files = live_files(folder, node)
+    left_open = False
     for path in files:
         if path.name.endswith(OPEN):
-            crashed = True
-            following = max(following, _end_file(path), first_seq(path.name))
+            left_open = True
+            lasts += [_end_file(path), Last(first_seq(path.name) - 1, False)]
         elif path is files[-1]:
-            following = max(following, behind(path), first_seq(path.name))
-    for last in _sealed(folder / MANIFEST, node):
-        following = max(following, last + 1)
-    return Found(following, crashed)
+            lasts += [_last_of(path), Last(first_seq(path.name) - 1, False)]
+    if not lasts:
+        return Found(1, False)
+    last = max(lasts)
+    return Found(last.seq + 1, left_open or not last.ended)
 
 
-def behind(path: Path) -> int:
-    """The seq behind the last record of a file; 0: it has none that can be read."""
-    try:
-        decoder = Decoder(path.read_bytes())
-    except JournalDamagedError:
-        return 0
-    return _read_on(decoder)
-
-
-def _read_on(decoder: Decoder) -> int:
-    """The seq behind the last record, 0 if there is none."""
-    last = 0
+def last_of(decoder: Decoder) -> Last:
+    """The last event of a file, which is read to its end; seq 0 if there is none."""
+    last = Last(0, False)
     for block in decoder.blocks():
-        last = int.from_bytes(block.records[-RECORD_BYTES:][:8], "little") + 1
+        record = Record._make(unpack(FORMAT, block.records[-RECORD_BYTES:]))
+        last = Last(record.seq, record.op == END)
     return last
 
 
-def _end_file(path: Path) -> int:
-    """End a file that a crash has left open; returns the seq behind its last record, 0: it had none."""
+def _last_of(path: Path) -> Last:
+    try:
+        return last_of(Decoder(path.read_bytes()))
+    except JournalDamagedError:
+        return Last(0, False)
+
+
+def _end_file(path: Path) -> Last:
+    """End a file that a crash has left open; one without an event goes."""
     try:
         decoder = Decoder(path.read_bytes())
     except JournalDamagedError:
         path.unlink()
-        return 0
-    last = _read_on(decoder)
-    if last == 0:
+        return Last(0, False)
+    last = last_of(decoder)
+    if last.seq == 0:
         path.unlink()
-        return 0
+        return last
     if decoder.holes and decoder.holes[-1].start == decoder.end:
         os.truncate(path, decoder.end)
     path.rename(path.with_name(path.name.removesuffix(OPEN)))
-    return last
-
-
-def _sealed(manifest: Path, node: str) -> Iterator[int]:
-    """The last seqs of the sealed files of a node."""
-    for line in read(manifest):
-        if line.node == node:
-            yield line.last
+    return Last(last.seq, False)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 class Sealed(NamedTuple):
     """A sealed file: its path in the journal's folder, its records, and the SHA-256 of its bytes.
 
-    `earliest` and `latest` are microseconds since 1970.
+    `earliest` and `latest` are microseconds since 1970. `ended`: its last event is that of a clean stop.
     """
 
     file: str
@@ -22,6 +22,7 @@ class Sealed(NamedTuple):
     earliest: int
     latest: int
     sha256: str
+    ended: bool
 
 
 def read(manifest: Path) -> Iterator[Sealed]:

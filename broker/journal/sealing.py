@@ -111,6 +111,7 @@ def _seal(folder: Path, decoder: Decoder) -> Sealed:
         times["min"] or header.created,
         times["max"] or header.created,
         digest,
+        bool(rows) and table["op"][-1].as_py() == "end",
     )
     _note(folder / MANIFEST, sealed)
     return sealed

@@ -57,6 +57,7 @@ class JournalWriter:
         self.lost: i64 = 0
         self.written: i64 = 0  # bytes
         self._node = node
+        self._first: i64 = found.next_seq
         self._clock = clock
         self._bytes_max = bytes_max
         self._seconds_max = seconds_max
@@ -116,7 +117,9 @@ class JournalWriter:
         return self._fd
 
     def close(self) -> None:
-        """Write what waits, and end the file."""
+        """Write what waits, say that this is the end, and end the file."""
+        if self.encoder.seq > self._first:
+            self._say(r.END, 0, b"")
         self.flush()
         if self._fd >= 0:
             self._finish()

@@ -42,6 +42,7 @@ OPS: Final[tuple[str, ...]] = (
     "level",
     "unroutable",
     "confirm",
+    "end",
 )
 """The operations, by their numbers."""
 
@@ -64,6 +65,7 @@ GAP: Final[i64] = 16
 LEVEL: Final[i64] = 17
 UNROUTABLE: Final[i64] = 18
 CONFIRM: Final[i64] = 19
+END: Final[i64] = 20
 
 REASONS: Final[tuple[str, ...]] = (
     "",

@@ -72,6 +72,7 @@ def test_the_life_of_a_message(start_daemon: DaemonStarter, connect: Connector, 
         "deliver",
         "ack",
         "checkpoint shutdown",
+        "end",
     ]
     came, deliveries = rows[1], [row for row in rows if row.op == "deliver"]
     assert (came.vhost, came.queue, came.exchange, came.routing_key) == ("/", "q", "", "q")
@@ -85,7 +86,7 @@ def test_the_life_of_a_message(start_daemon: DaemonStarter, connect: Connector, 
         ("tag", 2, True),
     ]
     assert rows[2].quantity == 1
-    assert [row.seq for row in rows] == list(range(1, 9))
+    assert [row.seq for row in rows] == list(range(1, 10))
     assert sorted(row.ts for row in rows) == [row.ts for row in rows]
 
 
@@ -249,7 +250,7 @@ def test_after_a_restart_it_says_what_is_there(
 
     rows = events(folder)
     again = next(at for at, row in enumerate(rows) if row.op == "recover")
-    assert words(rows)[again - 1] == ("gap" if end is crash else "checkpoint shutdown")
+    assert words(rows)[again - 1] == ("gap" if end is crash else "end")
     listed = [row for row in rows if row.op == "recover"]
     persistent = [row.msg_uid for row in rows if row.op == "enqueue" and row.persistent]
     assert [row.msg_uid for row in listed] == [*persistent[1:], None]

@@ -64,7 +64,7 @@ def test_ways_in_and_out_only(start_daemon: DaemonStarter, connect: Connector, f
     channel.declare("q")
     live(channel, "q")
     stop(daemon, channel.peer)
-    assert told(folder) == {"q": ["declare", "enqueue", "ack", "checkpoint shutdown"]}
+    assert told(folder) == {"q": ["declare", "enqueue", "ack", "checkpoint shutdown"], None: ["end"]}
 
 
 def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
@@ -77,6 +77,7 @@ def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connecto
     assert told(folder) == {
         "lifecycle": ["declare", "enqueue", "ack", "checkpoint shutdown"],
         "full": ["declare", "enqueue", "deliver", "ack", "checkpoint shutdown"],
+        None: ["end"],
     }
 
 
@@ -113,7 +114,8 @@ def test_policies_come_first_and_may_change(
             "ack",
             "checkpoint level",
             "level off",
-        ]
+        ],
+        None: ["end"],
     }
 
 
@@ -144,7 +146,7 @@ def test_too_little_space_for_a_journal(
     live(channel, "q")  # messages go on
     stop(daemon, channel.peer)
     ops = [row.op for row in Reading(folder).rows()]
-    assert ops == ["level"]
+    assert ops == ["level", "end"]
     assert "the space for journals has changed" in daemon.log.text()
 
 

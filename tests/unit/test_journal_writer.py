@@ -91,7 +91,7 @@ def test_a_file_is_open_until_it_is_ended(make: Make, tmp_path: Path) -> None:
     assert (tmp_path / "live").stat().st_mode & 0o777 == 0o700
     writer.close()
     assert files(tmp_path) == [name(1)]
-    assert events(tmp_path) == list(enumerate(LIFE, 1))
+    assert events(tmp_path) == list(enumerate([*LIFE, "end"], 1))
 
 
 def test_it_goes_on_where_it_ended(make: Make, tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_it_goes_on_where_it_ended(make: Make, tmp_path: Path) -> None:
         assert not writer.crashed
         Scribe(writer.encoder).life_of(uid)
         writer.close()
-    assert files(tmp_path) == [name(1), name(4)]
-    assert events(tmp_path) == list(enumerate(LIFE * 2, 1))
+    assert files(tmp_path) == [name(1), name(5)]
+    assert events(tmp_path) == list(enumerate([*LIFE, "end"] * 2, 1))
 
 
 def test_a_large_file_is_ended(make: Make, tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_write_in_parts(make: Make, tmp_path: Path, disk: Disk) -> None:
     writer = make()
     Scribe(writer.encoder).life_of(1)
     writer.close()
-    assert events(tmp_path) == list(enumerate(LIFE, 1))
+    assert events(tmp_path) == list(enumerate([*LIFE, "end"], 1))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, 250], ids=str)
@@ -149,10 +149,20 @@ def test_after_a_crash_there_is_a_gap(make: Make, tmp_path: Path, cut: int) -> N
     Scribe(again.encoder).life_of(4)
     again.close()
     assert files(tmp_path) == [name(1), name(whole + 1)]
-    expected = [*(LIFE * 3)[:whole], "gap", *LIFE]
+    expected = [*(LIFE * 3)[:whole], "gap", *LIFE, "end"]
     assert events(tmp_path) == list(enumerate(expected, 1))
     (gap,) = [row for row in read((tmp_path / "live" / name(whole + 1)).read_bytes()) if row.op == "gap"]
     assert gap.text == "the broker ended without a clean stop"
+
+
+def test_a_crash_between_two_files_is_a_crash(make: Make, tmp_path: Path, clock: Clock) -> None:
+    writer = make(seconds_max=1)
+    Scribe(writer.encoder).life_of(1)
+    writer.flush()
+    clock.now += 2_000_000
+    writer.tick(PLENTY)
+    assert files(tmp_path) == [name(1)]
+    assert make().crashed
 
 
 def test_a_file_of_a_crash_without_an_event_is_no_file(make: Make, tmp_path: Path) -> None:
@@ -162,7 +172,7 @@ def test_a_file_of_a_crash_without_an_event_is_no_file(make: Make, tmp_path: Pat
     path = tmp_path / "live" / name(1, ended=False)
     os.truncate(path, 10)
     make().close()
-    assert events(tmp_path) == [(1, "gap")]
+    assert events(tmp_path) == [(1, "gap"), (2, "end")]
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
@@ -182,7 +192,7 @@ def test_what_cannot_be_written_is_lost_and_said(make: Make, tmp_path: Path, dis
     assert writer.failure == ""
     scribe.life_of(3)
     writer.close()
-    expected = [*enumerate(LIFE, 1), (8, "gap"), *enumerate(LIFE, 9)]
+    expected = [*enumerate(LIFE, 1), (8, "gap"), *enumerate([*LIFE, "end"], 9)]
     assert events(tmp_path) == expected
     texts = [row.text for path in files(tmp_path) for row in read((tmp_path / "live" / path).read_bytes())]
     assert [text for text in texts if text] == [f"the journal could not be written: {os.strerror(error)}"]
@@ -197,7 +207,7 @@ def test_a_folder_that_cannot_be_made_does_not_raise(make: Make, tmp_path: Path)
     (tmp_path / "live").unlink()
     writer.tick(PLENTY)
     writer.close()
-    assert events(tmp_path) == [(4, "gap")]
+    assert events(tmp_path) == [(4, "gap"), (5, "end")]
 
 
 def test_with_less_space_it_says_less(make: Make, tmp_path: Path) -> None:
@@ -215,6 +225,7 @@ def test_with_less_space_it_says_less(make: Make, tmp_path: Path) -> None:
         ("gap", None),
         ("level", "lifecycle"),
         ("level", "full"),
+        ("end", None),
     ]
 
 
