@@ -1,0 +1,1 @@
+"""Jobs over events: functions of DataFrames, which read and write nothing themselves."""

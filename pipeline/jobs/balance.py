@@ -1,0 +1,80 @@
+"""Double-entry bookkeeping of one node: opening + in - out = closing, for each queue between two anchors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.jobs.chunks import CHUNK_BITS, change, chunk, listed
+
+ANCHORS: Final = ("declare", "checkpoint", "recover", "queue_delete")
+
+
+def imbalances(events: DataFrame, summed: DataFrame, told: DataFrame) -> DataFrame:
+    """Intervals of a queue that do not add up; `summed`: of `chunks`; `told`: of `facts`.
+
+    queue_id | vhost | queue | op | from_seq | to_seq | expected: what came and left makes it | found. Events
+    are summed by chunks, and only where an anchor stands one by one. What a restart lists must
+    be as many as it says. Intervals with a gap are passed over.
+    """
+    op = F.col("op")
+    is_anchor = op.isin(*ANCHORS)
+    anchors = told.where(is_anchor & F.col("queue_id").isNotNull()).select(
+        "queue_id", "vhost", "queue", "seq", "op", "quantity", "reason"
+    )
+    split = anchors.select("queue_id", chunk()).distinct()
+    sums = summed.where(F.col("queue_id").isNotNull())
+    changes = events.where(F.col("queue_id").isNotNull()).select(
+        "queue_id", "seq", chunk(), change(), listed()
+    )
+    coarse = sums.join(F.broadcast(split), ["queue_id", "chunk"], "left_anti").select(
+        "queue_id", F.shiftleft("chunk", CHUNK_BITS).alias("seq"), "change", "listed"
+    )
+    fine = changes.join(F.broadcast(split), ["queue_id", "chunk"]).select(
+        "queue_id", "seq", "change", "listed"
+    )
+    moves = coarse.unionByName(fine.where((F.col("change") != 0) | (F.col("listed") != 0)))
+    rows = moves.unionByName(anchors, allowMissingColumns=True)
+    so_far = Window.partitionBy("queue_id").orderBy("seq").rowsBetween(Window.unboundedPreceding, 0)
+    order = Window.partitionBy("queue_id").orderBy("seq")
+    at_anchors = (
+        rows.withColumn("moved", F.sum(F.coalesce("change", F.lit(0))).over(so_far))
+        .withColumn("counted", F.sum(F.coalesce("listed", F.lit(0))).over(so_far))
+        .where(F.col("op").isNotNull())
+    )
+    return _compared(at_anchors, order, told)
+
+
+def _compared(at_anchors: DataFrame, order: object, told: DataFrame) -> DataFrame:
+    op = F.col("op")
+    off = (op == "level") & (F.col("reason") == "off") & F.col("queue_id").isNull()
+    gaps = told.where((op == "gap") | off).agg(F.sort_array(F.collect_list("seq")).alias("gaps"))
+    closing = F.when(op == "queue_delete", 0).otherwise(F.col("quantity"))
+    with_before = (
+        at_anchors.withColumn("from_seq", F.lag("seq").over(order))  # type: ignore[arg-type]
+        .withColumn("opening", F.lag(closing).over(order))  # type: ignore[arg-type]
+        .withColumn("moved_before", F.lag("moved").over(order))  # type: ignore[arg-type]
+        .withColumn("counted_before", F.lag("counted").over(order))  # type: ignore[arg-type]
+    )
+    made = F.col("opening") + F.col("moved") - F.col("moved_before")
+    told_there = F.col("counted") - F.coalesce("counted_before", F.lit(0))
+    expected = F.when(op == "recover", told_there).otherwise(made)
+    compares = ~op.isin("declare") & ~F.coalesce(F.col("reason") == "level", F.lit(False))
+    in_gap = F.exists("gaps", lambda gap: (gap > F.col("from_seq")) & (gap < F.col("seq")))
+    return (
+        with_before.crossJoin(F.broadcast(gaps))
+        .withColumn("expected", expected)
+        .where(compares & (F.col("expected") != F.col("quantity")) & ((op == "recover") | ~in_gap))
+        .select(
+            "queue_id",
+            "vhost",
+            "queue",
+            "op",
+            "from_seq",
+            F.col("seq").alias("to_seq"),
+            "expected",
+            F.col("quantity").alias("found"),
+        )
+    )

@@ -1,0 +1,94 @@
+"""What is known of each queue of one node: its name, its restarts, what was purged, how much is journaled."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.jobs.chunks import CONSUMED, DELIVERS
+
+FACTS: Final = (
+    "declare",
+    "checkpoint",
+    "recover",
+    "purge",
+    "queue_delete",
+    "lost",
+    "gap",
+    "level",
+)
+FIRST_PLACE: Final = -(1 << 62)
+LAST_PLACE: Final = 1 << 62
+
+
+def facts(events: DataFrame) -> DataFrame:
+    """The events that are of no message: anchors, ranges, gaps and levels."""
+    return events.where(F.col("op").isin(*FACTS) & F.col("msg_uid").isNull()).select(
+        "node", "seq", "ts", "op", "reason", "vhost", "queue", "queue_id", "first_qpos", "qpos", "quantity"
+    )
+
+
+def known_queues(summed: DataFrame, told: DataFrame) -> DataFrame:
+    """One row for each queue out of `chunks` and `facts` of one node.
+
+    queue_id | vhost | queue: null if no fact tells them | declared: it began within these events
+    | full: deliveries are journaled
+    | restarts: seqs at which listings ended | ranges (first, last, at, all): what was purged or deleted
+    | gaps: seqs before which events may be missing
+    """
+    op = F.col("op")
+    off = (op == "level") & (F.col("reason") == "off")
+    of_node = told.where((op == "gap") | (off & F.col("queue_id").isNull()))
+    gaps = of_node.agg(F.collect_list("seq").alias("node_gaps"))
+    nothing = F.array().cast("array<bigint>")
+    no_range = F.array().cast("array<struct<first:bigint,last:bigint,at:bigint,all:boolean>>")
+    return (
+        _active(summed)
+        .join(_told_of(told, off), "queue_id", "left")
+        .crossJoin(gaps)
+        .select(
+            "queue_id",
+            "vhost",
+            "queue",
+            F.coalesce("declared", F.lit(False)).alias("declared"),
+            "full",
+            F.coalesce("restarts", nothing).alias("restarts"),
+            F.coalesce("ranges", no_range).alias("ranges"),
+            F.sort_array(F.concat("node_gaps", F.coalesce("offs", nothing))).alias("gaps"),
+        )
+    )
+
+
+def _active(summed: DataFrame) -> DataFrame:
+    """Queues, and whether deliveries are journaled: there are some, or no consumer was there to get one."""
+    has_delivers = summed.where(F.col("does").bitwiseAND(DELIVERS) > 0).limit(1).count() > 0
+    bits = F.bit_or("does")
+    untouched = F.lit(has_delivers) & (bits.bitwiseAND(CONSUMED) == 0)
+    of_queues = summed.where(F.col("queue_id").isNotNull()).groupBy("queue_id")
+    return of_queues.agg(((bits.bitwiseAND(DELIVERS) > 0) | untouched).alias("full"))
+
+
+def _told_of(told: DataFrame, off: Column) -> DataFrame:
+    """What facts say of each queue. `off`: whether a fact ends what is journaled."""
+    op = F.col("op")
+    is_all = op == "queue_delete"
+    one = F.struct(
+        F.when(is_all, FIRST_PLACE).otherwise(F.coalesce("first_qpos", F.lit(FIRST_PLACE))).alias("first"),
+        F.when(is_all, LAST_PLACE).otherwise(F.coalesce("qpos", F.lit(LAST_PLACE))).alias("last"),
+        F.col("seq").alias("at"),
+        is_all.alias("all"),
+    )
+    return (
+        told.where(F.col("queue_id").isNotNull())
+        .groupBy("queue_id")
+        .agg(
+            F.max_by("vhost", "seq").alias("vhost"),
+            F.max_by("queue", "seq").alias("queue"),
+            F.bool_or(op == "declare").alias("declared"),
+            F.sort_array(F.collect_list(F.when(op == "recover", F.col("seq")))).alias("restarts"),
+            F.collect_list(F.when(op.isin("purge", "queue_delete"), one)).alias("ranges"),
+            F.collect_list(F.when(off, F.col("seq"))).alias("offs"),
+        )
+    )

@@ -1,0 +1,83 @@
+"""How long messages take: to their first delivery, in the queue, and with their consumer."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.journal.schema import LEAVING
+
+ACCURACY: Final = 1000
+QUANTILES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+TIMES: Final = {
+    "first_delivery": "from enqueue to the first delivery",
+    "in_queue": "from enqueue to the way out",
+    "processing": "from the last delivery to the way out",
+}
+
+
+def lives(events: DataFrame) -> DataFrame:
+    """The seconds of each entry that was enqueued: node | queue_id | msg_uid | consumer | at | TIMES.
+
+    `consumer` is the one that it left with; `at`: when it was enqueued. A time whose ends are not both known
+    is null.
+    """
+    op, micros = F.col("op"), F.unix_micros("ts")
+    leaves = op.isin(*LEAVING)
+    folded = (
+        events.where(F.col("queue_id").isNotNull() & F.col("msg_uid").isNotNull())
+        .groupBy("node", "queue_id", "msg_uid")
+        .agg(
+            F.min(F.when(op == "enqueue", micros)).alias("came"),
+            F.min(F.when(op == "deliver", micros)).alias("first"),
+            F.max(F.when(op == "deliver", micros)).alias("last"),
+            F.min(F.when(leaves, micros)).alias("left"),
+            F.max(F.when(leaves, F.col("consumer"))).alias("consumer"),
+        )
+    )
+    return folded.where(F.col("came").isNotNull()).select(
+        "node",
+        "queue_id",
+        "msg_uid",
+        "consumer",
+        F.timestamp_micros("came").alias("at"),
+        _seconds("came", "first").alias("first_delivery"),
+        _seconds("came", "left").alias("in_queue"),
+        _seconds("last", "left").alias("processing"),
+    )
+
+
+def latency(events: DataFrame, window: str = "5 minutes", by_consumer: bool = False) -> DataFrame:
+    """Quantiles of times in seconds by queue and window of enqueueing, and by consumer if asked.
+
+    node | vhost | queue | [consumer] | start | messages | <time>_p50, _p95, _p99 for each of TIMES.
+    """
+    names = (
+        events.where(F.col("queue_id").isNotNull())
+        .groupBy("node", "queue_id")
+        .agg(F.max_by("vhost", "seq").alias("vhost"), F.max_by("queue", "seq").alias("queue"))
+    )
+    keys = ["node", "vhost", "queue", *(["consumer"] if by_consumer else [])]
+    quantiles = [
+        F.percentile_approx(time, share, ACCURACY).alias(f"{time}_{name}")
+        for time in TIMES
+        for name, share in QUANTILES
+    ]
+    return (
+        lives(events)
+        .join(F.broadcast(names), ["node", "queue_id"])
+        .groupBy(*keys, F.window("at", window).alias("window"))
+        .agg(F.count(F.lit(1)).alias("messages"), *quantiles)
+        .select(*keys, F.col("window.start").alias("start"), "messages", *_quantile_names())
+        .orderBy(*keys, "start")
+    )
+
+
+def _quantile_names() -> list[str]:
+    return [f"{time}_{name}" for time in TIMES for name, _ in QUANTILES]
+
+
+def _seconds(start: str, end: str) -> Column:
+    return (F.col(end) - F.col(start)) / 1e6

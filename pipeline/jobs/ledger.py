@@ -1,0 +1,103 @@
+"""One row for each entry of a queue of one node, folded from its events.
+
+The columns of a row are numbers which fold further: a row is a contribution as an event is. So the rows of
+before and the events since then make the rows of now, in whatever portions events come.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.journal.schema import ARRIVING, LEAVING
+
+TERM_SHIFT: Final = 20
+RECOVER_SHIFT: Final = 42
+PERSISTENT: Final = 1
+
+KEYS: Final = ("queue_id", "msg_uid")  # numbers only: they are compared very often
+NUMBERS: Final = (
+    "tally",
+    "last",
+    "delivered",
+    "returned",
+    "recovered",
+    "settled",
+    "ended",
+    "placed",
+    "qpos",
+    "flags",
+    "deliveries",
+    "at",
+)
+"""tally: how often it came in, left (<< 20) and was recovered (<< 42). last: twice the seq of the last event,
++ 1 if that is a recover. delivered, returned, recovered: seqs of the last such events, returned by a requeue
+or a recover. settled, ended: seqs of the first
+and of the last way out. placed, qpos: seq of the last way in, and its place. flags: 1
+persistent. deliveries: the most that an event says. at: microseconds since 1970 of the last event."""
+
+
+def contributions(events: DataFrame) -> DataFrame:
+    """What each event of an entry adds to its row."""
+    op, seq = F.col("op"), F.col("seq")
+    arrives = op.isin(*ARRIVING)
+    leaves = op.isin(*LEAVING)
+    recovers = op == "recover"
+    tally = (
+        F.when(op == "enqueue", 1)
+        .when(recovers, 1 << RECOVER_SHIFT)
+        .when(leaves, 1 << TERM_SHIFT)
+        .otherwise(F.lit(0).cast("long"))
+    )
+    numbers: dict[str, Column] = {
+        "tally": tally,
+        "last": seq * 2 + recovers.cast("long"),
+        "delivered": F.when(op == "deliver", seq),
+        "returned": F.when((op == "requeue") | recovers, seq),
+        "recovered": F.when(recovers, seq),
+        "settled": F.when(leaves, seq),
+        "ended": F.when(leaves, seq),
+        "placed": F.when(arrives, seq),
+        "qpos": F.when(arrives, F.col("qpos")),
+        "flags": F.when(arrives & F.col("persistent"), F.lit(PERSISTENT).cast("long")),
+        "deliveries": F.col("delivery_count").cast("long"),
+        "at": F.unix_micros("ts"),
+    }
+    of_entries = events.where(F.col("queue_id").isNotNull() & F.col("msg_uid").isNotNull())
+    return of_entries.select(*KEYS, *(column.alias(name) for name, column in numbers.items()))
+
+
+def fold(rows: DataFrame) -> DataFrame:
+    """One row for each entry out of all contributions to it, which are of one node."""
+    return rows.groupBy(*KEYS).agg(
+        F.sum("tally").alias("tally"),
+        F.max("last").alias("last"),
+        F.max("delivered").alias("delivered"),
+        F.max("returned").alias("returned"),
+        F.max("recovered").alias("recovered"),
+        F.min("settled").alias("settled"),
+        F.max("ended").alias("ended"),
+        F.max("placed").alias("placed"),
+        F.max_by("qpos", "placed").alias("qpos"),
+        F.max("flags").alias("flags"),
+        F.max("deliveries").alias("deliveries"),
+        F.max("at").alias("at"),
+    )
+
+
+def arrivals() -> Column:
+    """How often an entry was enqueued."""
+    return F.col("tally").bitwiseAND((1 << TERM_SHIFT) - 1)
+
+
+def departures() -> Column:
+    """How often an entry left its queue."""
+    mask = (1 << (RECOVER_SHIFT - TERM_SHIFT)) - 1
+    return F.shiftright("tally", TERM_SHIFT).bitwiseAND(mask)
+
+
+def recoveries() -> Column:
+    """How often a restart brought an entry back."""
+    return F.shiftright("tally", RECOVER_SHIFT)

@@ -1,0 +1,52 @@
+"""The life of one message, with what it was made of and what was made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+STEPS_MAX: Final = 32
+
+
+def uids_of(events: DataFrame, message_id: str) -> set[int]:
+    """The messages that their publishers called so."""
+    wanted = (F.col("message_id") == message_id) & F.col("msg_uid").isNotNull()
+    return {int(row["msg_uid"]) for row in events.where(wanted).select("msg_uid").distinct().collect()}
+
+
+def family(events: DataFrame, uids: Set[int]) -> set[int]:
+    """These messages, what they were made of, and what was made of all these, in STEPS_MAX steps at most."""
+    known = set(uids)
+    made = events.where((F.col("op") == "enqueue") & F.col("origin_uid").isNotNull())
+    new = known
+    for _ in range(STEPS_MAX):
+        listed = list(new)
+        either = F.col("msg_uid").isin(listed) | F.col("origin_uid").isin(listed)
+        pairs = made.where(either).select("msg_uid", "origin_uid").distinct().collect()
+        new = {int(uid) for pair in pairs for uid in pair} - known
+        known |= new
+        if not new:
+            break
+    return known
+
+
+def lineage(events: DataFrame, uids: Set[int]) -> DataFrame:
+    """All events of these messages and their family, in order."""
+    return events.where(F.col("msg_uid").isin(list(family(events, uids)))).orderBy("ts", "node", "seq")
+
+
+def told(row: dict[str, Any]) -> str:
+    """One event of `lineage` as a line for a person."""
+    parts = [f"{row['ts']:%Y-%m-%d %H:%M:%S.%f}", f"message {row['msg_uid']}", row["op"]]
+    if row["reason"]:
+        parts.append(f"({row['reason']})")
+    if row["queue"] is not None:
+        parts.append(f"queue '{row['queue']}' in '{row['vhost']}'")
+    words = {"origin_uid": "made of", "peer_queue": "to", "routing_key": "with key", "consumer": "consumer"}
+    parts += [f"{word} {row[name]}" for name, word in words.items() if row[name] not in (None, "")]
+    if row["delivery_count"]:
+        parts.append(f"given back {row['delivery_count']} times")
+    return " ".join(parts)

@@ -1,0 +1,58 @@
+"""Sealed journals as DataFrames of events."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StructField, StructType
+
+from pipeline.errors import PipelineError
+from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
+
+FILES = StructType([*EVENTS.fields, StructField(QUANTITY_ALIAS, LongType())])
+"""What is asked of files; what they do not have is null."""
+
+
+def read_events(spark: SparkSession, journal: str, since: datetime | None = None) -> DataFrame:
+    """All sealed events in a journal's folder, or those from `since` on (EVENTS).
+
+    Raises PipelineError: there is none.
+    """
+    events = as_events(spark.read.schema(FILES).parquet(sealed_folder(journal)))
+    if since is None:
+        return events
+    day = F.lit((since - timedelta(days=1)).date())  # a file is in the folder of its first event
+    files = spark.read.schema(FILES).parquet(sealed_folder(journal))
+    pruned = files.where(F.col("date") >= day) if "date" in files.columns else files
+    return as_events(pruned).where(F.col("ts") >= F.lit(since))
+
+
+def as_events(files: DataFrame) -> DataFrame:
+    """Columns of files as EVENTS."""
+    return files.select(*(_column(field.name) for field in EVENTS.fields))
+
+
+def sealed_folder(journal: str) -> str:
+    """The folder of the Parquet files: `parquet` in the journal's folder, or that folder itself.
+
+    What is not in the local file system (a URL) is taken as it is. Raises PipelineError.
+    """
+    if "://" in journal:
+        return journal
+    folder = Path(journal)
+    if not folder.is_dir():
+        raise PipelineError(f"no journal in '{journal}': there is no such folder")
+    inner = folder / "parquet"
+    chosen = inner if inner.is_dir() else folder
+    if next(chosen.rglob("[!.]*.parquet"), None) is None:
+        raise PipelineError(f"no sealed journal in '{journal}': amqpd journal seal '{journal}' seals files")
+    return str(chosen)
+
+
+def _column(name: str) -> Column:
+    if name == "quantity":
+        return F.coalesce(F.col(name), F.col(QUANTITY_ALIAS)).alias(name)
+    return F.col(name)

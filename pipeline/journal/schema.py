@@ -1,0 +1,72 @@
+"""The columns of events, and what operations mean."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+EVENTS: Final = StructType(
+    [
+        StructField("node", StringType(), False),
+        StructField("seq", LongType(), False),
+        StructField("ts", TimestampType(), False),
+        StructField("op", StringType(), False),
+        StructField("reason", StringType()),
+        StructField("vhost", StringType()),
+        StructField("queue", StringType()),
+        StructField("queue_id", LongType()),
+        StructField("msg_uid", LongType()),
+        StructField("origin_uid", LongType()),
+        StructField("qpos", LongType()),
+        StructField("first_qpos", LongType()),
+        StructField("peer_queue", StringType()),
+        StructField("exchange", StringType()),
+        StructField("routing_key", StringType()),
+        StructField("user", StringType()),
+        StructField("conn", StringType()),
+        StructField("channel", IntegerType()),
+        StructField("consumer", StringType()),
+        StructField("size", LongType()),
+        StructField("quantity", LongType()),
+        StructField("unacked", LongType()),
+        StructField("delivery_count", IntegerType()),
+        StructField("persistent", BooleanType()),
+        StructField("redelivered", BooleanType()),
+        StructField("auto_ack", BooleanType()),
+        StructField("tx", BooleanType()),
+        StructField("message_id", StringType()),
+        StructField("text", StringType()),
+    ]
+)
+"""An event, as every job has it. A column that a file does not have is null."""
+
+QUANTITY_ALIAS: Final = "count"
+"""What `quantity` may be called in a file."""
+
+LEAVING: Final = (
+    "ack",
+    "reject",
+    "expire",
+    "dead_letter",
+    "drop_overflow",
+    "replace",
+    "remove",
+    "forward",
+    "stage",
+)
+"""Operations that take one entry out of its queue."""
+
+ARRIVING: Final = ("enqueue", "recover")
+"""Operations by which a queue holds an entry, at its `qpos`."""
+
+RANGES: Final = ("purge", "queue_delete", "lost")
+"""Operations that take `quantity` entries out of a queue, without naming them."""

@@ -1,0 +1,54 @@
+"""The Spark session of a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+LOCAL: Final = {
+    "spark.sql.shuffle.partitions": "8",  # small results are put together again by adaptive execution
+    "spark.driver.memory": "3g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.shuffle.compress": "true",
+}
+"""What holds where driver and workers are one process."""
+
+
+def build_session(master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    """Make the session. `master`: None is that of spark-submit. `conf` goes before our defaults.
+
+    Workers start this interpreter: otherwise they take whatever python3 is first in PATH.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("amqpd")
+    settings = dict(DEFAULTS)
+    if master is not None:
+        builder = builder.master(master)
+        if is_local(master):
+            settings |= LOCAL
+    for key, value in (settings | dict(conf)).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(conf.get("spark.log.level", "ERROR"))
+    return spark
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and workers are this process."""
+    return master == "local" or master.startswith("local[")

@@ -1,0 +1,52 @@
+"""One Spark for all tests of the pipeline; they are skipped, saying so, where there is no Java or pyspark."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.requirements import missing
+from tests.bench.journals import Planted, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS = 20_000
+FAULTS = 5
+
+
+@pytest.fixture(autouse=True)
+def _pyspark_warns() -> Iterator[None]:
+    """PySpark leaves the sockets of its gateway to the garbage collector, and uses what pyarrow renames."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=ResourceWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"pyspark\.")
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two threads, and four attempts for each task, so that retries happen."""
+    reason = missing()
+    if reason:
+        pytest.skip(f"tests of the pipeline did not run: {reason}")
+    from pipeline.session import build_session
+
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": warehouse}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        session = build_session("local[2,4]", conf)
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:
+    """A sealed journal with faults, and what they are."""
+    folder = tmp_path_factory.mktemp("journal")
+    return folder, write(folder, EVENTS, FAULTS)

@@ -1,0 +1,84 @@
+"""The audit finds every fault that was planted, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.jobs.audit import NEEDS_FULL, audit
+from pipeline.jobs.order import order
+from pipeline.journal.reading import read_events
+from tests.bench.audit import differences
+from tests.bench.journals import Planted
+from tests.pipeline.conftest import EVENTS
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def events(spark: SparkSession, planted: tuple[Path, Planted]) -> DataFrame:
+    return read_events(spark, str(planted[0])).persist()
+
+
+def test_every_planted_fault_is_found_and_nothing_else(
+    events: DataFrame, planted: tuple[Path, Planted]
+) -> None:
+    found = audit(events)
+
+    assert differences(found, planted[1]) == []
+    assert not found.clean
+    assert found.events == planted[1].events > EVENTS
+    assert found.not_judged == {}
+
+
+def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(events: DataFrame) -> None:
+    last = events.agg(F.max("seq")).collect()[0][0]
+    acks = events.where((F.col("op") == "ack") & (F.col("seq") > last // 3)).orderBy("seq").limit(2).collect()
+    gone, doubled = acks[0]["seq"], acks[1]["seq"]
+    damaged = events.where(F.col("seq") != gone).unionByName(events.where(F.col("seq") == doubled))
+
+    found = audit(damaged)
+
+    told = {(row["before"], row["missing"]) for row in found.rows["hole"]}
+    assert told == {(gone + 1, 1), (doubled, -1)}
+    assert found.findings["imbalance"] == 2
+    assert doubled in {row["last_seq"] for row in found.rows["double_settled"]}
+
+
+def test_without_deliveries_it_says_what_it_could_not_look_for(events: DataFrame) -> None:
+    found = audit(events.where(F.col("op") != "deliver"))
+
+    assert set(found.not_judged) == set(NEEDS_FULL)
+    assert all("full" in why for why in found.not_judged.values())
+    assert found.findings["stuck_unacked"] == found.findings["undelivered"] == 0
+
+
+def test_a_node_of_its_own_is_audited_on_its_own(events: DataFrame, planted: tuple[Path, Planted]) -> None:
+    other = events.withColumn("node", F.lit("other"))
+
+    found = audit(events.unionByName(other))
+
+    one = planted[1].uids
+    assert found.findings["lost"] == 2 * len(one["lost"])
+    assert found.findings["double_settled"] == 2 * len(one["double_settled"])
+    assert found.findings["hole"] == found.findings["imbalance"] == 0
+
+
+def test_reordered_deliveries_are_found(events: DataFrame, planted: tuple[Path, Planted]) -> None:
+    assert {row["msg_uid"] for row in order(events).collect()} == planted[1].uids["reordered"]
+
+
+def test_a_column_called_count_is_the_quantity(spark: SparkSession, tmp_path: Path) -> None:
+    now = pa.array([1_790_000_000_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    columns = {"node": ["n"], "seq": [1], "ts": now, "op": ["declare"], "queue_id": [1], "count": [7]}
+    pq.write_table(pa.table(columns), tmp_path / "n-1-1.parquet")
+
+    row = read_events(spark, str(tmp_path)).collect()[0]
+
+    assert row["quantity"] == 7
+    assert row["message_id"] is None
