@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
 from broker.core.counters import Counters
 from broker.core.dead_letter import REASONS
+from broker.core.journal import Journal
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE: Final = 1000
@@ -100,6 +101,7 @@ class BrokerCollector(Collector):
             total = getattr(counters, name.removeprefix("messages_"))
             yield CounterMetricFamily(f"amqpd_{name}", text, total)
         yield from _dead_letters(counters)
+        yield from _journal(measured.broker.journal)
         yield _histogram(
             "amqpd_log_sync_seconds", "How long syncs of the log took.", measured.log.sync_latency
         )
@@ -183,6 +185,14 @@ def _gauges(measured: Measured) -> Iterable[Metric]:
         ("log_failed", "1 if the log accepts nothing any more.", int(bool(log.failure))),
     ):
         yield GaugeMetricFamily(f"amqpd_{name}", text, int(value))
+
+
+def _journal(journal: Journal) -> Iterable[Metric]:
+    for name, text, value in (
+        ("journal_events", "Events that were journaled, up to a second ago.", journal.events),
+        ("journal_events_lost", "Those of which nothing could be written.", journal.lost),
+    ):
+        yield CounterMetricFamily(f"amqpd_{name}", text, int(value))
 
 
 def _dead_letters(counters: Counters) -> Iterable[Metric]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from broker.core.counters import Counters
+from broker.core.journal import Journal
 
 
 class Measures(Protocol):
@@ -77,6 +78,10 @@ class MeasuredBroker(Protocol):
     @property
     def counters(self) -> Counters:
         """Totals since start."""
+
+    @property
+    def journal(self) -> Journal:
+        """How much is journaled."""
 
 
 class MeasuredLog(Protocol):

@@ -100,12 +100,15 @@ class QueueJournal:
 class Journal:
     """The journal of a broker, as the core knows it: this one is switched off.
 
-    `on`: something may be journaled. `way`: how what is enqueued now comes into its queue; `publisher`: who
-    publishes it, if it is published.
+    `on`: something may be journaled. `events`: how many there were since the start, as far as is known, and
+    `lost`: of how many nothing was written. `way`: how what is enqueued now comes into its queue;
+    `publisher`: who publishes it, if it is published.
     """
 
     def __init__(self) -> None:
         self.on: bool = False
+        self.events: i64 = 0
+        self.lost: i64 = 0
         self.way: i64 = PUBLISHED
         self.publisher: Session | None = None
 

@@ -58,6 +58,7 @@ class Journaling:
         self._syncs = False
         self._ticks = 0
         self._failure = ""
+        self._first = writer.encoder.seq
         self._limit = FULL
         broker.journal = self.recorder
 
@@ -79,6 +80,8 @@ class Journaling:
         writer = self.writer
         writer.tick(writer.free_bytes())
         self.recorder.limit = writer.limit
+        self.recorder.events = writer.encoder.seq - self._first
+        self.recorder.lost = writer.lost
         self._tell()
         self._ticks += 1
         if self._ticks % CHECKPOINT_TICKS == 0:

@@ -53,10 +53,10 @@ def _compared(at_anchors: DataFrame, order: object, told: DataFrame) -> DataFram
     gaps = told.where((op == "gap") | off).agg(F.sort_array(F.collect_list("seq")).alias("gaps"))
     closing = F.when(op == "queue_delete", 0).otherwise(F.col("quantity"))
     with_before = (
-        at_anchors.withColumn("from_seq", F.lag("seq").over(order))  # type: ignore[arg-type]
-        .withColumn("opening", F.lag(closing).over(order))  # type: ignore[arg-type]
-        .withColumn("moved_before", F.lag("moved").over(order))  # type: ignore[arg-type]
-        .withColumn("counted_before", F.lag("counted").over(order))  # type: ignore[arg-type]
+        at_anchors.withColumn("from_seq", F.lag("seq").over(order))
+        .withColumn("opening", F.lag(closing).over(order))
+        .withColumn("moved_before", F.lag("moved").over(order))
+        .withColumn("counted_before", F.lag("counted").over(order))
     )
     made = F.col("opening") + F.col("moved") - F.col("moved_before")
     told_there = F.col("counted") - F.coalesce("counted_before", F.lit(0))

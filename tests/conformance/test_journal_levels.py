@@ -129,6 +129,9 @@ def test_another_folder_and_name(start_daemon: DaemonStarter, connect: Connector
     while not list((folder / "live").glob("*.ajl")):  # it is a second old soon
         channel.round_trip()
     live(channel, "q")
+    while daemon.metric("amqpd_journal_events_total") < 5:
+        channel.round_trip()
+    assert daemon.metric("amqpd_journal_events_lost_total") == 0
     stop(daemon, channel.peer)
     rows = list(Reading(folder).rows())
     assert {row.node for row in rows} == {"east-1"}

@@ -9,6 +9,7 @@ from broker.adapters.shortage import Shortage
 from broker.admin.app import create_app
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
+from broker.core.journal import Journal
 from broker.net.resources import Resources
 from tests.clock import HandClock
 
@@ -53,6 +54,7 @@ class Broker:
     def __init__(self) -> None:
         self.vhosts: dict[str, NoQueues] = {}
         self.counters = Counters()
+        self.journal = Journal()
 
 
 class Starting:

@@ -16,6 +16,7 @@ from broker.admin.metrics import SLICE, TOTALS, Exposition
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED
+from broker.core.journal import Journal
 from broker.net.resources import Resources
 from tests.clock import HandClock
 
@@ -48,6 +49,7 @@ class FakeVirtualHost:
 class FakeBroker:
     vhosts: Mapping[str, FakeVirtualHost]
     counters: Counters = field(default_factory=Counters)
+    journal: Journal = field(default_factory=Journal)
 
 
 @dataclass
