@@ -1,4 +1,4 @@
-"""The command line: serve, check, check-config, definitions, bench, journal, version."""
+"""The command line: serve, check, check-config, definitions, bench, journal, pipeline, version."""
 
 import inspect
 import json
@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -59,6 +60,8 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
         app.add_typer(_definitions_commands(), name="definitions")
         app.command()(bench)
         app.add_typer(journal, name="journal")
+        foreign = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+        app.command(context_settings=foreign)(pipeline)
         app.command()(version)
     return app
 
@@ -235,6 +238,15 @@ def check_config(flags: dict[str, object]) -> None:
     width = max(len(f"{name} = {value}") for name, value in shown.items())
     for name, value in shown.items():
         typer.echo(f"{f'{name} = {value}':<{width}}  # {loaded.sources[name]}")
+
+
+def pipeline(context: typer.Context) -> None:
+    """Run jobs on Spark over journals: a program of its own, which takes the extra `pipeline`."""
+    if find_spec("pipeline") is None:
+        typer.echo("amqpd: the package 'pipeline' is not there: pip install 'amqpd[pipeline]'", err=True)
+        raise typer.Exit(1)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "pipeline", *context.args])  # noqa: S606
 
 
 def version() -> None:

@@ -23,7 +23,7 @@ SHOWN: Final = 1000
 OTHER_MEANINGS: Final = {
     "hole": "events of the journal are missing, or there twice",
     "imbalance": "what came and left does not make up what the queue has",
-    "forwarding_loss": "left a queue for another and never came there",
+    "forwarding_loss": "a message left a queue for another and never came there",
 }
 
 

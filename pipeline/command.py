@@ -1,0 +1,165 @@
+"""The command `amqpd pipeline`. Exit status: 0 clean, 1 it did not come about, 2 findings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from pipeline.errors import PipelineError
+from pipeline.requirements import missing
+
+CLEAN: Final = 0
+FAILED: Final = 1
+FOUND: Final = 2
+JOBS: Final = {
+    "audit": "what became of each message, and whether the journal is whole and adds up",
+    "latency": "time to the first delivery, in the queue, and with the consumer",
+    "traffic": "rates, bytes and redeliveries by queue",
+    "poison": "messages that are given back again and again",
+    "order": "deliveries out of order",
+    "lineage": "the life of one message, and of what was made of it",
+    "compact": "rewrite sealed files as few large ones, by date and hour, into --out",
+    "retain": "delete sealed files older than --keep, once they are what the manifest says",
+    "export": "write events as Parquet, Delta or Iceberg into --out",
+}
+MODES: Final = ("batch", "available-now", "continuous")
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what the arguments say and return the exit status; a JSON summary goes to standard output."""
+    try:
+        options = parser().parse_args(list(arguments))
+    except SystemExit as end:
+        return FAILED if end.code else CLEAN
+    try:
+        return _run(options)
+    except PipelineError as error:
+        sys.stderr.write(f"amqpd pipeline: {error}\n")
+        return FAILED
+    except BrokenPipeError:
+        return FAILED
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be said on the command line."""
+    top = argparse.ArgumentParser(prog="amqpd pipeline", description="Jobs on Spark over sealed journals.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    jobs = "\n".join(f"  {name:<8} {text}" for name, text in JOBS.items())
+    run = commands.add_parser(
+        "run",
+        help="run a job",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"jobs:\n{jobs}\n\nexit status: 0 clean, 1 error, 2 findings",
+    )
+    run.add_argument("job", choices=JOBS, metavar="JOB", help="see below")
+    run.add_argument("--journal", default="amqpd-data/journal", metavar="FOLDER", help="the journal's folder")
+    run.add_argument("--master", default="local[*]", help="of Spark; others than local ones by spark-submit")
+    run.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="setting of Spark")
+    run.add_argument("--since", type=duration, metavar="24h", help="only events of the last s, m, h or d")
+    run.add_argument("--mode", choices=MODES, default="batch", help="of audit; others go on in --out")
+    run.add_argument("--out", metavar="FOLDER", help="where results go")
+    run.add_argument("--report", metavar="FILE.html", help="of audit: a page to look at")
+    run.add_argument("--print-command", action="store_true", help="show what would be started")
+    run.add_argument("--age", type=duration, default=3600.0, metavar="1h", help="what is too long (audit)")
+    run.add_argument("--poison", type=int, default=5, metavar="N", help="deliveries that are too many")
+    run.add_argument("--window", default="5 minutes", help="of latency and traffic")
+    run.add_argument("--by-consumer", action="store_true", help="latency and order by consumer too")
+    run.add_argument("--message-id", help="of lineage: the publisher's id")
+    run.add_argument("--msg-uid", type=int, help="of lineage: the broker's number")
+    run.add_argument("--keep", type=duration, metavar="30d", help="of retain: how long")
+    run.add_argument("--to", choices=("parquet", "delta", "iceberg"), default="parquet", help="of export")
+    return top
+
+
+def duration(text: str) -> float:
+    """Seconds of a text like 90s, 15m, 24h or 7d."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is no time such as 90s, 15m, 24h or 7d")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def settings(pairs: Sequence[str]) -> dict[str, str]:
+    """Settings of Spark out of KEY=VALUE. Raises PipelineError: one is not like that."""
+    for pair in pairs:
+        if not re.fullmatch(r"[^=\s]+=.*", pair, re.DOTALL):
+            raise PipelineError(f"--conf '{pair}' is not KEY=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _run(options: argparse.Namespace) -> int:
+    conf = settings(options.conf)
+    _require(options)
+    reason = missing()
+    if reason:
+        raise PipelineError(reason)
+    from pipeline.session import is_local
+    from pipeline.submit import arguments_of, command, submit
+
+    local = is_local(options.master)
+    if options.print_command:
+        words = (
+            [sys.executable, "-m", "pipeline", *arguments_of(options)]
+            if local
+            else command(options.master, conf, arguments_of(options), Path("pipeline.zip"))
+        )
+        sys.stdout.write(shlex.join(words) + "\n")
+        return CLEAN
+    if not local:
+        return submit(options.master, conf, arguments_of(options))
+    return run_here(options, options.master)
+
+
+def run_here(options: argparse.Namespace, master: str | None) -> int:
+    """Run the job in this process. `master`: None is that of spark-submit. Raises PipelineError."""
+    from pyspark.errors import PySparkException
+
+    from pipeline.running import run
+    from pipeline.session import build_session
+
+    started = time.monotonic()
+    spark = build_session(master, settings(options.conf))
+    _tell(f"{options.job} of {options.journal} on {spark.sparkContext.master}")
+    since = None
+    if options.since is not None:
+        since = datetime.now(UTC) - timedelta(seconds=options.since)
+    try:
+        found, summary = run(spark, options, since, _tell)
+    except PySparkException as error:
+        raise PipelineError(f"{options.job} has failed: {str(error).splitlines()[0]}") from error
+    finally:
+        spark.stop()
+    seconds = round(time.monotonic() - started, 1)
+    body = {"job": options.job, "journal": options.journal, "seconds": seconds, **summary}
+    sys.stdout.write(json.dumps(body, default=str) + "\n")
+    sys.stdout.flush()
+    _tell(f"{options.job}: {'findings' if found else 'clean'}, {seconds} s")
+    return FOUND if found else CLEAN
+
+
+def _require(options: argparse.Namespace) -> None:
+    """Raises PipelineError: the job wants what is not said."""
+    if options.job in ("compact", "export") and not options.out:
+        raise PipelineError(f"{options.job} wants --out FOLDER")
+    if options.job == "retain" and options.keep is None:
+        raise PipelineError("retain wants --keep, such as 30d")
+    if options.job == "lineage" and options.message_id is None and options.msg_uid is None:
+        raise PipelineError("lineage wants --message-id or --msg-uid")
+    if options.mode != "batch" and (options.job != "audit" or not options.out):
+        raise PipelineError(f"--mode {options.mode} is of audit, and wants --out FOLDER")
+    if options.report and (options.job != "audit" or options.mode != "batch"):
+        raise PipelineError("--report is of audit, in the mode batch")
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"amqpd pipeline: {text}\n")
+    sys.stderr.flush()

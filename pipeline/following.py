@@ -1,0 +1,156 @@
+"""The audit of a journal that goes on: each run, or each moment, only what is new.
+
+    <out>/checkpoint/                 of Spark: which files have been read
+    <out>/batch=N/node=NAME/...       what batch N leaves to the next: entries, told, queues
+    <out>/batch=N/node=NAME/findings  what is found among the entries of this batch
+    <out>/batch=N/summary.json        how many of each verdict there are until now; written last
+
+A batch reads only what the batch before has left and writes only its own folder: done again it does the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.jobs.incremental import Carried, findings, is_over, joined, portion, verdicts_of
+from pipeline.jobs.verdicts import MEANINGS, Rules
+from pipeline.journal.reading import FILES, as_events, sealed_folder
+
+GRACE: Final = 600.0
+FILES_OF_BATCH: Final = 100
+KEPT_BATCHES: Final = 10
+NOT_FOLLOWED: Final = dict.fromkeys(
+    ("hole", "imbalance", "forwarding_loss"), "only --mode batch looks for these"
+)
+Summary = dict[str, Any]
+
+
+def follow(
+    spark: SparkSession, options: argparse.Namespace, tell: Callable[[str], None]
+) -> tuple[bool, Summary]:
+    """Audit what is new, and go on for ever in the mode `continuous`; returns what is found until now."""
+    out = Path(options.out)
+    batches = Batches(spark, out, options.age, options.poison, tell)
+    stream = spark.readStream.schema(FILES).option("maxFilesPerTrigger", FILES_OF_BATCH)
+    events = as_events(stream.parquet(sealed_folder(options.journal)))
+    writer = events.writeStream.foreachBatch(batches.take).option(
+        "checkpointLocation", str(out / "checkpoint")
+    )
+    if options.mode == "available-now":
+        query = writer.trigger(availableNow=True).start()
+    else:
+        query = writer.trigger(processingTime="5 seconds").start()
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    summary = batches.latest()
+    return bool(summary["total_findings"]), summary | {"not_judged": NOT_FOLLOWED}
+
+
+class Batches:
+    """What batches leave in `out`. `age`, `poison`: see Rules."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        out: Path,
+        age: float,
+        poison: int,
+        tell: Callable[[str], None],
+        grace: float = GRACE,
+    ) -> None:
+        self.spark = spark
+        self.out = out
+        self.age = age
+        self.poison = poison
+        self.tell = tell
+        self.grace = grace
+
+    def take(self, events: DataFrame, number: int) -> None:
+        """Do a batch. Doing it again overwrites what it has written."""
+        folder = self.out / f"batch={number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        before = self._before(number)
+        events.persist()
+        new = {row["node"] for row in events.select("node").distinct().collect()}
+        nodes = {
+            name: self._node(events, name, number, before) for name in sorted(new | set(before["nodes"]))
+        }
+        events.unpersist()
+        verdicts: dict[str, int] = {}
+        for each in nodes.values():
+            for verdict, count in each["verdicts"].items():
+                verdicts[verdict] = verdicts.get(verdict, 0) + count
+        total = sum(count for verdict, count in verdicts.items() if verdict in MEANINGS)
+        summary = {"batch": number, "verdicts": verdicts, "total_findings": total, "nodes": nodes}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        self._forget(number)
+        self.tell(f"batch {number}: {total} findings; {verdicts}")
+
+    def latest(self) -> Summary:
+        """The summary of the last batch that is whole."""
+        return self._before(1 << 62)
+
+    def _node(self, events: DataFrame, node: str, number: int, before: Summary) -> Summary:
+        """Fold a node's part of a batch, and write what is to be carried on."""
+        carried = portion(events.where(F.col("node") == node))
+        known = before["nodes"].get(node)
+        if known is not None:
+            carried = joined(self._read(before["batch"], node), carried)
+        folder = self._folder(number, node)
+        carried.told.coalesce(1).write.parquet(f"{folder}/told")
+        carried.queues.coalesce(1).write.parquet(f"{folder}/queues")
+        entries = carried.entries.persist()
+        read = Carried(entries, *(self.spark.read.parquet(f"{folder}/{part}") for part in ("told", "queues")))
+        now = max(row["now"] or 0 for row in read.queues.agg(F.max("latest").alias("now")).collect())
+        rows = verdicts_of(read, Rules(now, self.age, self.poison)).withColumn(
+            "over", is_over(now, self.grace)
+        )
+        rows.persist()
+        findings(rows).write.parquet(f"{folder}/findings")
+        over = rows.where("over").select("queue_id", "msg_uid")
+        entries.join(over, ["queue_id", "msg_uid"], "left_anti").write.parquet(f"{folder}/entries")
+        counts = rows.groupBy("verdict", "over").count().collect()
+        rows.unpersist()
+        entries.unpersist()
+        closed = dict(known["closed"]) if known is not None else {}
+        verdicts: dict[str, int] = {}
+        for row in counts:
+            target = closed if row["over"] else verdicts
+            target[row["verdict"]] = target.get(row["verdict"], 0) + row["count"]
+        both = {name: verdicts.get(name, 0) + closed.get(name, 0) for name in {*verdicts, *closed}}
+        return {"verdicts": both, "closed": closed, "now": now}
+
+    def _read(self, number: int, node: str) -> Carried:
+        folder = self._folder(number, node)
+        return Carried(*(self.spark.read.parquet(f"{folder}/{part}") for part in Carried._fields))
+
+    def _folder(self, number: int, node: str) -> str:
+        return str(self.out / f"batch={number}" / f"node={quote(node, safe='@')}")
+
+    def _before(self, number: int) -> Summary:
+        """The summary of the last whole batch before one."""
+        numbers = [
+            int(path.parent.name.removeprefix("batch=")) for path in self.out.glob("batch=*/summary.json")
+        ]
+        earlier = [each for each in numbers if each < number]
+        if not earlier:
+            return {"batch": -1, "verdicts": {}, "total_findings": 0, "nodes": {}}
+        summary: Summary = json.loads((self.out / f"batch={max(earlier)}" / "summary.json").read_text())
+        return summary
+
+    def _forget(self, number: int) -> None:
+        """Drop what old batches have carried on; their findings and summaries stay."""
+        for part in ("entries", "told", "queues"):
+            for path in self.out.glob(f"batch={number - KEPT_BATCHES}/node=*/{part}"):
+                shutil.rmtree(path, ignore_errors=True)

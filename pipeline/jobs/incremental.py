@@ -1,0 +1,84 @@
+"""The audit in portions: what is open is carried forward, with what closed a short while ago."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.jobs.chunks import chunks
+from pipeline.jobs.facts import facts, known_queues
+from pipeline.jobs.ledger import contributions, fold
+from pipeline.jobs.verdicts import MEANINGS, Rules, judged
+
+
+class Carried(NamedTuple):
+    """What one portion of one node leaves to the next.
+
+    `entries`: rows of the ledger. `told`: facts; of checkpoints the last of each queue. `queues`: sums by
+    queue, as `chunks` has them, with one chunk for each.
+    """
+
+    entries: DataFrame
+    told: DataFrame
+    queues: DataFrame
+
+
+def portion(events: DataFrame) -> Carried:
+    """What a portion of events says by itself."""
+    return Carried(fold(contributions(events)), _needed(facts(events)), _by_queue(chunks(events)))
+
+
+def joined(before: Carried, new: Carried) -> Carried:
+    """Both together, whichever came first."""
+    return Carried(
+        fold(before.entries.unionByName(new.entries)),
+        _needed(before.told.unionByName(new.told)),
+        _by_queue(before.queues.unionByName(new.queues)),
+    )
+
+
+def verdicts_of(carried: Carried, rules: Rules) -> DataFrame:
+    """A verdict on each entry, as all events until now have it."""
+    return judged(carried.entries, known_queues(carried.queues, carried.told), rules)
+
+
+def is_over(now: int, grace: float) -> Column:
+    """Whether a row of `verdicts_of` need not be carried on: closed, and nothing came for `grace` seconds.
+
+    What is found of it stays so: events that come still later make an orphan of it.
+    """
+    closed = F.col("verdict").isin(
+        "ok", "double_settled", "delivered_after_settle", "lost", "lost_volatile", "orphan", "older"
+    )
+    return closed & (F.unix_micros("at") < F.lit(now - int(grace * 1e6)))
+
+
+def findings(judged_rows: DataFrame) -> DataFrame:
+    """The rows whose verdict is a finding."""
+    return judged_rows.where(F.col("verdict").isin(*MEANINGS))
+
+
+def _needed(told: DataFrame) -> DataFrame:
+    is_checkpoint = F.col("op") == "checkpoint"
+    rest = told.where(~is_checkpoint)
+    names = [name for name in told.columns if name not in ("node", "queue_id")]
+    last = (
+        told.where(is_checkpoint)
+        .groupBy("node", "queue_id")
+        .agg(*(F.max_by(name, "seq").alias(name) for name in names))
+    )
+    return rest.unionByName(last)
+
+
+def _by_queue(summed: DataFrame) -> DataFrame:
+    return summed.groupBy("node", "queue_id").agg(
+        F.lit(0).cast("long").alias("chunk"),
+        F.sum("events").alias("events"),
+        F.sum("total").alias("total"),
+        F.max("latest").alias("latest"),
+        F.bit_or("does").alias("does"),
+        F.sum("change").alias("change"),
+        F.sum("listed").alias("listed"),
+    )

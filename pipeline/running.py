@@ -1,0 +1,111 @@
+"""Jobs with what they read and write."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.errors import PipelineError
+from pipeline.jobs import lineage as lives
+from pipeline.jobs.audit import audit
+from pipeline.jobs.latency import latency
+from pipeline.jobs.order import order
+from pipeline.jobs.poison import poison
+from pipeline.jobs.traffic import traffic
+from pipeline.journal.reading import read_events
+from pipeline.lake.exporting import compact, export
+from pipeline.lake.retaining import retain
+
+Told = Callable[[str], None]
+Outcome = tuple[bool, dict[str, Any]]
+ROWS_SHOWN: Final = 100
+NEED_FULL: Final = ("latency", "order")
+
+
+def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None, tell: Told) -> Outcome:
+    """Run a job; returns whether there are findings, and what to say. Raises PipelineError."""
+    if options.job == "retain":
+        return False, retain(Path(options.journal), options.keep, datetime.now(UTC))
+    if options.mode != "batch":
+        from pipeline.following import follow
+
+        return follow(spark, options, tell)
+    events = read_events(spark, options.journal, since)
+    if options.job in ("compact", "export"):
+        done = (
+            compact(events, options.out)
+            if options.job == "compact"
+            else export(events, options.to, options.out)
+        )
+        return False, done
+    if options.job == "audit":
+        return _audit(events, options, tell)
+    if options.job == "lineage":
+        return _lineage(events, options)
+    return _table(events, options)
+
+
+def _audit(events: DataFrame, options: argparse.Namespace, tell: Told) -> Outcome:
+    found = audit(events, options.age, options.poison)
+    if options.report:
+        from pipeline.report.page import write_report
+
+        write_report(Path(options.report), found, events)
+        tell(f"report in {options.report}")
+    if options.out:
+        _write_findings(events.sparkSession, found.rows, options.out)
+    return not found.clean, found.summary()
+
+
+def _write_findings(spark: SparkSession, rows: dict[str, list[dict[str, Any]]], out: str) -> None:
+    for kind, some in rows.items():
+        spark.createDataFrame(some).coalesce(1).write.mode("overwrite").parquet(f"{out}/{kind}")
+
+
+def _lineage(events: DataFrame, options: argparse.Namespace) -> Outcome:
+    wanted = {options.msg_uid} if options.msg_uid is not None else lives.uids_of(events, options.message_id)
+    name = options.msg_uid if options.msg_uid is not None else f"'{options.message_id}'"
+    rows = [row.asDict() for row in lives.lineage(events, wanted).collect()] if wanted else []
+    if not rows:
+        raise PipelineError(f"no message {name} in '{options.journal}'")
+    return False, {
+        "messages": len({row["msg_uid"] for row in rows}),
+        "life": [lives.told(row) for row in rows],
+    }
+
+
+def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
+    """A job whose result is a table; rows of poison and order are findings."""
+    job = options.job
+    if job in NEED_FULL and events.where("op = 'deliver'").limit(1).count() == 0:
+        if job == "order":
+            raise PipelineError(
+                f"order wants deliveries, and '{options.journal}' has none: the level `full` records them"
+            )
+        frame, note = latency(events, options.window, options.by_consumer), "no deliveries: level `full` only"
+    else:
+        frame, note = _frame(events, options), ""
+    if options.out:
+        frame.write.mode("overwrite").parquet(options.out)
+        frame = events.sparkSession.read.parquet(options.out)
+    rows = [row.asDict() for row in frame.limit(ROWS_SHOWN).collect()]
+    total = len(rows) if len(rows) < ROWS_SHOWN else frame.count()
+    summary: dict[str, Any] = {"rows": total, "first": rows}
+    if note:
+        summary["not_judged"] = {"first_delivery": note, "processing": note}
+    return job in ("poison", "order") and total > 0, summary
+
+
+def _frame(events: DataFrame, options: argparse.Namespace) -> DataFrame:
+    if options.job == "latency":
+        return latency(events, options.window, options.by_consumer)
+    if options.job == "traffic":
+        return traffic(events, options.window)
+    if options.job == "poison":
+        return poison(events, options.poison)
+    return order(events, options.by_consumer)

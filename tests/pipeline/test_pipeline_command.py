@@ -1,0 +1,170 @@
+"""The command: what it is told, what it says, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.command import duration, main, parser
+from pipeline.errors import PipelineError
+from pipeline.lake.retaining import retain
+from pipeline.requirements import missing
+from pipeline.submit import arguments_of, zip_sources
+from tests.bench.journals import Planted
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "broker", "pipeline", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(bool(missing()), reason=f"tests of the pipeline did not run: {missing()}")
+def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
+    planted: tuple[Path, Planted], tmp_path: Path
+) -> None:
+    report = tmp_path / "audit.html"
+    words = ("--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2", "--report", str(report))
+
+    done = run("run", "audit", "--journal", str(planted[0]), *words)
+
+    assert done.returncode == 2, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["findings"]["lost"] == len(planted[1].uids["lost"])
+    page = report.read_text()
+    assert page.count("<svg") == 3
+    assert 'id="lost"' in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["audit", "--mode", "available-now"], "wants --out"),
+        (["compact"], "wants --out"),
+        (["retain"], "wants --keep"),
+        (["lineage"], "wants --message-id or --msg-uid"),
+        (["audit", "--conf", "nothing"], "'nothing' is not KEY=VALUE"),
+    ],
+)
+def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *words]) == 1
+
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert "Java 17 or later" in missing()
+
+
+def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_312\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert missing().endswith(f"{java} is Java 8")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("15m", 900), ("24h", 86_400), ("7d", 604_800)])
+def test_durations(text: str, seconds: float) -> None:
+    assert duration(text) == seconds
+
+
+def test_arguments_survive_being_passed_on() -> None:
+    words = [
+        "run",
+        "audit",
+        "--since",
+        "30d",
+        "--conf",
+        "a=b",
+        "--conf",
+        "c=d",
+        "--out",
+        "x y",
+        "--by-consumer",
+    ]
+    options = parser().parse_args(words)
+
+    assert vars(parser().parse_args(arguments_of(options))) == vars(options)
+
+
+def test_a_cluster_is_submitted_to(capsys: pytest.CaptureFixture[str]) -> None:
+    if missing():
+        pytest.skip(f"tests of the pipeline did not run: {missing()}")
+
+    assert main(["run", "audit", "--print-command", "--master", "spark://host:7077", "--conf", "a=b"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "spark-submit --master spark://host:7077" in shown
+    assert "--py-files pipeline.zip --conf a=b" in shown
+
+
+def test_sources_in_a_zip_can_be_imported(tmp_path: Path) -> None:
+    zip_sources(tmp_path / "pipeline.zip")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "pipeline.zip")}
+    program = "import pipeline.command, sys; sys.exit('.zip' not in pipeline.command.__file__)"
+
+    done = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, env=environment, check=False)
+
+    assert done.returncode == 0
+
+
+def journal(folder: Path, listed: bool = True) -> Path:
+    import hashlib
+
+    import pyarrow as pa
+
+    file = folder / "parquet" / "date=2026-01-01" / "hour=00" / "n-1-2.parquet"
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"seq": [1, 2]}), file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    name = str(file.relative_to(folder))
+    line = {"file": name, "node": "n", "rows": 2, "first": 1, "last": 2, "earliest": 1, "latest": 2}
+    if listed:
+        (folder / "manifest.jsonl").write_text(json.dumps(line | {"sha256": digest}) + "\n")
+    return file
+
+
+NOW = datetime(2026, 1, 10, tzinfo=UTC)
+
+
+def test_days_that_are_old_enough_go(tmp_path: Path) -> None:
+    file = journal(tmp_path)
+
+    assert retain(tmp_path, 86_400 * 9, NOW) == {"dropped": [], "rows": 0}
+    assert file.exists()
+    assert retain(tmp_path, 86_400 * 8, NOW) == {"dropped": ["date=2026-01-01"], "rows": 2}
+    assert not file.parents[1].exists()
+
+
+def test_a_day_stays_whose_files_are_not_what_the_manifest_says(tmp_path: Path) -> None:
+    file = journal(tmp_path)
+    file.write_bytes(file.read_bytes() + b"x")
+
+    with pytest.raises(PipelineError, match=r"n-1-2\.parquet is not what the manifest says"):
+        retain(tmp_path, 0, NOW)
+    assert file.exists()
+
+
+def test_a_day_stays_that_is_not_listed(tmp_path: Path) -> None:
+    file = journal(tmp_path, listed=False)
+
+    with pytest.raises(PipelineError, match="is not in the manifest"):
+        retain(tmp_path, 0, NOW)
+    assert file.exists()
