@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import requirements
 from pipeline.command import duration, main, parser
 from pipeline.errors import PipelineError
 from pipeline.lake.retaining import retain
@@ -65,6 +66,7 @@ def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest
 
 
 def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     assert "Java 17 or later" in missing()
@@ -75,6 +77,7 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pyte
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_312\"' >&2\n")
     java.chmod(0o755)
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     assert missing().endswith(f"{java} is Java 8")
