@@ -96,12 +96,11 @@ class Daemon:
             memory_budget=settings.memory_budget,
         )
         self.log.wants_commit = self._wants_commit
-        self.broker = self._new_broker(AlarmClock(loop).schedule)
-        soon, later = loop.call_soon, loop.call_later
-        self.journal = journal_of(settings, self.broker, view_of, soon, later, self._off_loop)
+        broker = self.broker = self._new_broker(AlarmClock(loop).schedule)
+        self.journal = journal_of(settings, broker, view_of, loop.call_soon, loop.call_later, self._off_loop)
         self.users = Users(self.log)
-        self.broker.appliers["user"] = self.users.apply
-        self.broker.definers.append(self.users.describe)
+        broker.appliers["user"] = self.users.apply
+        broker.definers.append(self.users.describe)
         self.gate = Gate(
             self.users,
             loop.call_later,
@@ -129,16 +128,15 @@ class Daemon:
         self.server.pass_for(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed
         self.users.deleted = self.server.user_deleted
-        self.broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
-        self.broker.left.append(self.server.connections.vhost_left)
+        broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
+        broker.left.append(self.server.connections.vhost_left)
         self.pump = Pump(loop.call_soon, time.monotonic)
         strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
         self.listener = Listener(self.server, self.pump, loop, strangers, tls_of(settings))
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
-        self.started = False
-        self.failure = ""
+        self.started, self.failure = False, ""
         self.admin: AdminServer | None = None
 
     def _new_broker(self, schedule: Schedule) -> Broker:
