@@ -48,5 +48,5 @@ def told(row: dict[str, Any]) -> str:
     words = {"origin_uid": "made of", "peer_queue": "to", "routing_key": "with key", "consumer": "consumer"}
     parts += [f"{word} {row[name]}" for name, word in words.items() if row[name] not in (None, "")]
     if row["delivery_count"]:
-        parts.append(f"given back {row['delivery_count']} times")
+        parts.append(f"delivered {row['delivery_count']} times")
     return " ".join(parts)

@@ -7,9 +7,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 
 def poison(events: DataFrame, limit: int = 5) -> DataFrame:
-    """Entries that were given back `limit` times or more, the worst first.
+    """Entries that were delivered `limit` times or more, the worst first.
 
-    node | vhost | queue | queue_id | msg_uid | deliveries: how often before | last_op | first_ts | last_ts
+    node | vhost | queue | queue_id | msg_uid | deliveries: how often | last_op | first_ts | last_ts
     """
     return (
         events.where((F.col("delivery_count") >= limit) & F.col("msg_uid").isNotNull())

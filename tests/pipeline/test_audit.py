@@ -36,6 +36,7 @@ def test_every_planted_fault_is_found_and_nothing_else(
     assert found.not_judged == {}
 
 
+@pytest.mark.nightly
 def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(events: DataFrame) -> None:
     last = events.agg(F.max("seq")).collect()[0][0]
     acks = events.where((F.col("op") == "ack") & (F.col("seq") > last // 3)).orderBy("seq").limit(2).collect()
@@ -50,6 +51,7 @@ def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(events: 
     assert doubled in {row["last_seq"] for row in found.rows["double_settled"]}
 
 
+@pytest.mark.nightly
 def test_without_deliveries_it_says_what_it_could_not_look_for(events: DataFrame) -> None:
     found = audit(events.where(F.col("op") != "deliver"))
 
@@ -58,6 +60,7 @@ def test_without_deliveries_it_says_what_it_could_not_look_for(events: DataFrame
     assert found.findings["stuck_unacked"] == found.findings["undelivered"] == 0
 
 
+@pytest.mark.nightly
 def test_a_node_of_its_own_is_audited_on_its_own(events: DataFrame, planted: tuple[Path, Planted]) -> None:
     other = events.withColumn("node", F.lit("other"))
 

@@ -15,7 +15,7 @@ from pipeline.jobs.verdicts import MEANINGS
 from pipeline.journal.reading import read_events
 from tests.bench.journals import Planted
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 
 def test_two_runs_find_what_was_planted_and_a_batch_done_again_does_the_same(

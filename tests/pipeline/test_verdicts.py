@@ -18,7 +18,7 @@ from pipeline.jobs.incremental import joined, portion, verdicts_of
 from pipeline.jobs.verdicts import Rules
 from pipeline.journal.schema import EVENTS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 END = datetime(2026, 1, 2, tzinfo=UTC)
 POISON = 5
