@@ -24,6 +24,8 @@ from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import ReceiptWriter, bare_receipt
 from broker.core.replacing import drop_outdated
 from broker.core.schedule import Schedule
+from broker.core.stage import STAGE
+from broker.core.staging import Staging
 from broker.core.streaming import open_stream
 from broker.core.topology import nobody_told
 from broker.core.vhost import VirtualHost
@@ -83,6 +85,9 @@ class Broker:
         self._trouble = trouble
         self._write_receipt = write_receipt
         self._numbers = QueueNumbers()
+        self.staging = Staging(self)
+        self.appliers[STAGE] = self.staging.apply
+        self.definers.append(self.staging.describe)
 
     @property
     def next_number(self) -> i64:
@@ -247,6 +252,7 @@ class Broker:
 
     def resume(self) -> None:
         """Recovery is over, and the log takes appends again: go on from what it brought back."""
+        self.staging.recover()
         for queue in list(self._numbers.queues.values()):
             drop_outdated(queue)
             give_up_exhausted(queue)

@@ -1,0 +1,257 @@
+"""Queues as programs read them in bulk, and again if they must: messages staged for a reader. [amqpd]
+
+What a reader has acknowledged and what it gets instead is one step of the log, and on disk when it is
+answered. Staged messages are read as those of streams are, in chunks; offsets are dense.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from broker.admin.api.body import Body
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.queues import readable
+from broker.admin.api.slices import Slices
+from broker.admin.api.streams import CHUNKS
+from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, number
+from broker.core.message import Message
+from broker.core.ports import MessageStore
+from broker.core.stage import Stage
+from protocol.streams.chunk import ChunkWriter
+from protocol.streams.rows import columns_of
+
+ROWS_MAX: Final = 1_000_000  # staged for one reader
+ADVANCE_MAX: Final = 100_000  # staged by one request: they are named in one record of the log
+BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if it does not say how many
+CHUNK_BYTES: Final = 256 * 2**10
+CHUNK_ROWS: Final = 5000
+
+router = APIRouter(tags=["staging"])
+
+
+@router.post("/staged/{vhost}/{name}/{reader}")
+async def attach_reader(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
+) -> JSONResponse:
+    """Name a reader of a queue, or take it over: whoever had it before may not advance it any more."""
+    _, queue = readable(visitor, vhost, name)
+    staging = management.broker.staging
+    for stage in staging.of(queue):
+        if stage.reader == reader:
+            async with _gate(stage):  # an advance that has begun is finished
+                staging.attach(queue, reader, 0)
+                await durable(management.store)
+                return JSONResponse(_shown(stage))
+    stage = staging.attach(queue, reader, time.time_ns() // 1000)
+    await durable(management.store)
+    return JSONResponse(_shown(stage))
+
+
+@router.post("/staged/{vhost}/{name}/{reader}/advance")
+async def advance_reader(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
+) -> JSONResponse:
+    """Let go of what is acknowledged, and stage more: both or neither."""
+    _, queue = readable(visitor, vhost, name)
+    stage = management.broker.staging.existing(queue, reader)
+    rows = number(body, "want_rows") if body.get("want_rows") is not None else ADVANCE_MAX
+    size = number(body, "want_bytes") if body.get("want_bytes") is not None else BYTES_MAX
+    if not 0 <= rows <= ADVANCE_MAX:
+        raise bad_request(f"want_rows {rows} is not from 0 to {ADVANCE_MAX}")
+    if size < 0:
+        raise bad_request(f"want_bytes {size} is negative")
+    async with _gate(stage):
+        if management.broker.staging.existing(queue, reader) is not stage:
+            raise ApiError(409, "conflict", f"{_where(stage)} was released, and is another one now")
+        if _is_new(stage, body):
+            await _advance(management, stage, number(body, "ack_upto"), rows, size)
+        return JSONResponse(_shown(stage))
+
+
+@router.get("/staged/{vhost}/{name}/{reader}/rows")
+async def get_rows(
+    management: Managed,
+    visitor: Asker,
+    vhost: Name,
+    name: Name,
+    reader: Name,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)],
+    end: Annotated[int, Query(alias="to", ge=0, lt=2**62)],
+    incarnation: int | None = None,
+) -> StreamingResponse:
+    """The staged messages with the offsets from one up to another, exclusively, and no others."""
+    _, queue = readable(visitor, vhost, name)
+    stage = management.broker.staging.existing(queue, reader)
+    where = _where(stage)
+    if start >= end:
+        raise bad_request(f"there are no offsets from {start} to {end}")
+    if incarnation is not None and incarnation != stage.incarnation:
+        raise ApiError(409, "conflict", f"{where} is another one now, {stage.incarnation}")
+    if start < stage.first:
+        raise ApiError(410, "gone", f"{where} begins with offset {stage.first}, not with {start}")
+    if end > stage.behind:
+        raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stage.behind}, not {end}")
+    lost = [offset for offset in stage.lost if start <= offset < end]
+    if lost:
+        raise ApiError(
+            410, "gone", f"{where} has lost {len(lost)} transient messages with a restart: {lost[:100]}"
+        )
+    return StreamingResponse(_chunks(management.store, stage, start, end), media_type=CHUNKS)
+
+
+@router.get("/staged/{vhost}/{name}/{reader}")
+async def get_reader(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
+) -> JSONResponse:
+    """What is staged for a reader: how many messages, of how many bytes, and for how many seconds already."""
+    _, queue = readable(visitor, vhost, name)
+    stage = management.broker.staging.existing(queue, reader)
+    now = int(management.broker.schedule.now())
+    age = (now - stage.times[0][1]) / 1000 if stage.times and stage.rows > 0 else None
+    return JSONResponse(
+        _shown(stage) | {"rows": int(stage.rows), "bytes": await _bytes(stage), "age": age, "reader": reader}
+    )
+
+
+@router.delete("/staged/{vhost}/{name}/{reader}", status_code=204)
+async def release_reader(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
+) -> Response:
+    """Have everything be in the queue again that is staged, at its places; the reader is forgotten."""
+    _, queue = readable(visitor, vhost, name)
+    stage = management.broker.staging.existing(queue, reader)
+    slices = Slices()
+    async with _gate(stage):
+        if management.broker.staging.existing(queue, reader) is not stage:
+            raise not_found(f"{_where(stage)} was released")
+        management.broker.staging.release(stage)
+        while stage.leave():
+            await slices.breathe()
+        while stage.give_back():
+            await slices.breathe()
+    await durable(management.store)
+    return Response(status_code=204)
+
+
+def _is_new(stage: Stage, body: Fields) -> bool:
+    """Whether an advance is to be done; false: it has been, and its answer was lost. Raises ApiError."""
+    epoch = number(body, "epoch")
+    if epoch != stage.epoch:
+        raise ApiError(409, "conflict", f"{_where(stage)} has epoch {stage.epoch}, not {epoch}")
+    if body.get("expect_next") is None:
+        return True
+    expected = number(body, "expect_next")
+    if expected == stage.next:
+        return True
+    if expected == stage.before:
+        return False
+    raise ApiError(409, "conflict", f"{_where(stage)} goes on with offset {stage.next}, not {expected}")
+
+
+async def _advance(management: Management, stage: Stage, acknowledged: int, rows: int, size: int) -> None:
+    """Do it. Raises ApiError and what the core raises: then nothing was done."""
+    if acknowledged > stage.behind:
+        raise ApiError(
+            416, "not_satisfiable", f"{_where(stage)} ends before offset {stage.behind}, not {acknowledged}"
+        )
+    broker = management.broker
+    before = int(stage.first)
+    room = min(rows, ROWS_MAX - int(stage.next) + max(acknowledged, before))
+    slices = Slices()
+    try:
+        while room > 0 and size > 0:
+            taken = int(stage.take_one())
+            if taken < 0:
+                break
+            room -= 1
+            size -= taken
+            await slices.breathe()
+        if stage.queue.deleted:
+            raise not_found(f"no queue '{stage.queue.name}' in vhost '{stage.queue.vhost}'")
+        if stage.logged:
+            management.store.require()
+    except BaseException:
+        stage.put_back()
+        raise
+    broker.staging.append(stage, stage.step(acknowledged, broker.schedule.now()))
+    try:
+        await durable(management.store)
+    except ApiError:
+        stage.undo(before)
+        if not management.store.failure:
+            broker.staging.append(stage, stage.describe())
+        raise
+    stage.durable()
+    while stage.leave():
+        await slices.breathe()
+
+
+async def _chunks(store: MessageStore, stage: Stage, offset: int, end: int) -> AsyncIterator[bytes]:
+    """Chunks. What is let go of meanwhile breaks the answer off, so that nobody takes it for whole."""
+    slices = Slices()
+    writer = ChunkWriter()
+    first = offset
+    while offset < end:
+        entry = stage.entry(offset) if offset >= stage.first else None
+        if entry is None:
+            raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} is not there any more")
+        message = entry.message
+        parts = [message] if message.body is None else [message, *message.body.pieces]
+        content = b"".join([store.load(part) if part.content is None else part.content for part in parts])
+        _add(writer, message, content)
+        offset += 1
+        if writer.size >= CHUNK_BYTES or writer.rows >= CHUNK_ROWS or offset == end:
+            yield writer.take(first, int(stage.incarnation))
+            first = offset
+        await slices.breathe()
+
+
+def _add(writer: ChunkWriter, message: Message, content: bytes) -> None:
+    kind, properties, body = columns_of(content)
+    address = message.address
+    exchange, key = (
+        each.encode("utf-8", "surrogateescape") for each in (address.exchange, address.routing_key)
+    )
+    writer.add(int(message.date) * 1000, kind, exchange, key, properties, body)
+
+
+async def _bytes(stage: Stage) -> int:
+    """The bytes of what can be read."""
+    slices = Slices()
+    size = 0
+    offset = int(stage.first)
+    while offset < stage.next:
+        entry = stage.entry(offset) if offset >= stage.kept else None
+        size += int(entry.message.size) if entry is not None else 0
+        offset += 1
+        await slices.breathe()
+    return size
+
+
+def _shown(stage: Stage) -> dict[str, Any]:
+    return {
+        "epoch": int(stage.epoch),
+        "incarnation": int(stage.incarnation),
+        "first": int(stage.first),
+        "next": int(stage.behind),
+    }
+
+
+def _where(stage: Stage) -> str:
+    queue = stage.queue
+    return f"reader '{stage.reader}' of queue '{queue.name}' in vhost '{queue.vhost}'"
+
+
+def _gate(stage: Stage) -> asyncio.Lock:
+    """What those wait with that change a stage, one after the other."""
+    if not isinstance(stage.gate, asyncio.Lock):
+        stage.gate = asyncio.Lock()
+    return stage.gate

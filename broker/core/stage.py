@@ -1,0 +1,226 @@
+"""The stage of one reader of a queue: messages set apart for it, with dense offsets, to be read again.
+
+They stay where they are in their queue, with a consumer that is never attached: so nobody else gets them, and
+given back they are at their places. A step of the stage is one record of the log. What is acknowledged by it
+leaves when the record is durable, and after a restart if it had not left by then. [amqpd]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from broker.core.connection import Connection, Scheduler
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
+from broker.core.expiry import next_in_time
+from broker.core.operation import mark, unmark
+from broker.core.returning import finish_returns
+from broker.core.session import Session
+from broker.core.settling import settle_all
+from broker.core.stopping import check_dequeue
+
+if TYPE_CHECKING:
+    from broker.core.definitions import Change
+    from broker.core.queue import Queue
+
+STAGE: Final = "stage"
+STEP: Final = 200  # entries that leave or come back in one slice
+
+
+@final
+class _NoTurns(Scheduler):
+    """Nothing is ever delivered here."""
+
+    def schedule(self, connection: Connection) -> None:
+        """Ignored (Scheduler)."""
+
+
+def check_take(queue: Queue) -> None:
+    """Refuse to take from a queue what basic.get would not get. Raises QueueStopped, ResourceLocked."""
+    if queue.stops is not None:
+        check_dequeue(queue, queue.stops)
+    if queue.election is not None:
+        queue.election.check_get()
+
+
+@final
+class Stage:
+    """Messages of `queue` that are set apart for `reader`.
+
+    `epoch`: grows with each attachment; only the newest one may advance. `incarnation`: no other stage of
+    this queue and reader has this number. Offsets: `kept` <= `first` <= `behind` <= `next`. From `first` on
+    messages can be read, before `behind` they are on disk; those from `kept` to `first` are about to leave.
+    `before`: what `next` was before the last advance.
+    """
+
+    def __init__(self, queue: Queue, reader: str, incarnation: i64) -> None:
+        session = Session(Connection(_NoTurns()))
+        self.queue = queue
+        self.reader = reader
+        self.incarnation = incarnation
+        self.taker = QueueConsumer(ConsumerTarget(session, Credit()), queue)
+        self.epoch: i64 = 0
+        self.kept: i64 = 0
+        self.first: i64 = 0
+        self.behind: i64 = 0
+        self.next: i64 = 0
+        self.before: i64 = -1
+        self.gate: object | None = None  # of whoever changes it; the core does not read it
+        self.lost: list[int] = []  # offsets of messages that did not outlive a restart
+        self.times: list[tuple[int, int]] = []  # of each advance: the offset behind it, and when it was
+        self._entries: list[QueueEntry | None] = []
+        self._head: i64 = 0  # where the entry of `kept` is in there
+        self._coming: list[QueueEntry] = []  # marked, and not in the log yet
+
+    @property
+    def rows(self) -> i64:
+        """How many messages can be read, now or when they are on disk."""
+        return self.next - self.first
+
+    @property
+    def logged(self) -> bool:
+        """Whether it outlives a restart: its queue does."""
+        return self.queue.number > 0
+
+    def entry(self, offset: i64) -> QueueEntry | None:
+        """The entry with an offset from `kept` up to `next`; None: it is gone."""
+        entry = self._entries[self._head + offset - self.kept]
+        return entry if entry is not None and entry.is_with(self.taker) else None
+
+    def take_one(self) -> i64:
+        """Mark the message that basic.get would get; returns its size, -1: there is none.
+
+        Raises QueueStopped, ResourceLocked.
+        """
+        queue = self.queue
+        check_take(queue)
+        if queue.rules is not None:
+            queue.rules.touch()
+        if queue.manager.returns:
+            finish_returns(queue)
+        if queue.ready == 0:
+            return -1
+        entry = next_in_time(queue, self.taker)
+        if entry is None:
+            return -1
+        mark(queue, entry, self.taker)
+        context = self.taker.context
+        if context.behind:
+            context.passed(entry)
+        else:
+            context.last = entry
+        self._coming.append(entry)
+        return entry.message.size
+
+    def put_back(self) -> None:
+        """What is marked is where it was, as if it had never been."""
+        coming, self._coming = self._coming, []
+        unmark(self.queue, coming, self.taker)
+
+    def step(self, first: i64, now: i64) -> Change:
+        """What is marked is staged, and what is before `first` acknowledged; returns what the log is to say.
+
+        When that is on disk call `durable`, then `leave` while it says so; if it fails, `undo`.
+        """
+        coming, self._coming = self._coming, []
+        change = self._change("stage.step", self.first if first < self.first else first)
+        change["from"] = int(self.next)
+        self._entries += coming
+        self.before = self.next
+        self.next += len(coming)
+        if coming:
+            self.times.append((int(self.next), int(now)))
+        self.first = max(self.first, first)
+        change["next"] = int(self.next)
+        change["runs"] = self._runs(self.before)
+        return change
+
+    def durable(self) -> None:
+        """The last step is on disk."""
+        self.behind = self.next
+
+    def undo(self, first: i64) -> None:
+        """The last step is not on disk: `first` is what it was, and what was staged is where it was."""
+        failed = [entry for entry in self._entries[self._head + self.before - self.kept :] if entry]
+        del self._entries[self._head + self.before - self.kept :]
+        self.next = self.before
+        self.before = -1
+        self.first = first
+        self.times = [each for each in self.times if each[0] <= self.next]
+        unmark(self.queue, failed, self.taker)
+
+    def leave(self) -> bool:
+        """Have some leave that are acknowledged; false: there are none left."""
+        count = min(self.first - self.kept, STEP)
+        if count > 0:
+            settle_all(self._pop(count), self.taker)
+            self.times = [each for each in self.times if each[0] > self.kept]
+        return self.kept < self.first
+
+    def give_back(self) -> bool:
+        """Have some be in their queue again, redelivered; false: there are none left. The reader is gone."""
+        back = self._pop(min(self.next - self.kept, STEP))
+        for entry in back:
+            entry.redelivered = True
+        unmark(self.queue, back, self.taker)
+        self.first = max(self.first, self.kept)
+        return self.kept < self.next
+
+    def _pop(self, count: i64) -> list[QueueEntry]:
+        end = self._head + count
+        popped = [entry for entry in self._entries[self._head : end] if entry is not None]
+        self._head = end
+        self.kept += count
+        if self._head * 2 > len(self._entries):
+            del self._entries[: self._head]
+            self._head = 0
+        return popped
+
+    def describe(self) -> Change:
+        """All of it, for the log."""
+        change = self._change(STAGE, self.first)
+        change["next"] = int(self.next)
+        change["runs"] = self._runs(self.kept)
+        change["incarnation"] = int(self.incarnation)
+        return change
+
+    def _change(self, kind: str, first: i64) -> Change:
+        return {
+            "kind": kind,
+            "queue": int(self.queue.number),
+            "reader": self.reader,
+            "epoch": int(self.epoch),
+            "kept": int(self.kept),
+            "first": int(first),
+        }
+
+    def _runs(self, start: i64) -> list[int]:
+        """The messages from an offset on, as the log knows them: first number and how many, 0: not known."""
+        runs: list[int] = []
+        for entry in self._entries[self._head + start - self.kept :]:
+            sequence = 0 if entry is None else max(0, int(entry.message.sequence))
+            if runs and (sequence == runs[-2] + runs[-1] if sequence and runs[-2] else sequence == runs[-2]):
+                runs[-1] += 1
+            else:
+                runs += (sequence, 1)
+        return runs
+
+    def recover(self, entries: list[QueueEntry | None], kept: i64, first: i64, now: i64) -> None:
+        """Have what a stage had before a restart, which begins with the offset `kept`; None: it is lost."""
+        self.kept = kept
+        self.first = first
+        self._entries = entries
+        self.next = self.behind = kept + len(entries)
+        for number, entry in enumerate(entries):
+            if entry is not None:
+                mark(self.queue, entry, self.taker)
+            elif kept + number >= first:
+                self.lost.append(int(kept) + number)
+        if self.rows > 0:
+            self.times = [(int(self.next), int(now))]
+        while self.leave():
+            pass

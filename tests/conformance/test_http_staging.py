@@ -1,0 +1,198 @@
+"""Queues read in bulk over HTTP, through a stage that keeps what was read until it is acknowledged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from protocol.streams.chunk import BODY, ROUTING_KEY, Chunk
+from tests.api import Api, amqp
+from tests.conformance.test_http_operations import publish
+from tests.daemon import Address, DaemonStarter
+
+READER = "r"
+
+
+def attach(api: Api, vhost: str, queue: str = "q") -> dict[str, Any]:
+    """Name the reader."""
+    found = api.post("staged", vhost, queue, READER, status=200, body={})
+    assert isinstance(found, dict)
+    return found
+
+
+def advance(api: Api, vhost: str, epoch: int, acknowledged: int, rows: int, **more: int) -> tuple[int, int]:
+    """Acknowledge and stage; returns where the stage begins and ends."""
+    body = {"epoch": epoch, "ack_upto": acknowledged, "want_rows": rows, **more}
+    found = api.post("staged", vhost, "q", READER, "advance", status=200, body=body)
+    return found["first"], found["next"]
+
+
+def rows(api: Api, vhost: str, start: int, end: int) -> list[bytes]:
+    """The bodies of staged messages; their offsets are as asked for."""
+    answer = api.ask("GET", "staged", vhost, "q", READER, "rows", **{"from": str(start), "to": str(end)})
+    assert answer.status_code == 200, answer.text
+    found: list[bytes] = []
+    position = 0
+    while position < len(answer.content):
+        chunk = Chunk(answer.content, position)
+        assert chunk.header.first == start + len(found)
+        found += [chunk.value(BODY, row) for row in range(chunk.rows)]
+        assert {chunk.value(ROUTING_KEY, row) for row in range(chunk.rows)} == {b"q"}
+        position += chunk.header.size
+    return found
+
+
+def numbered(start: int, end: int) -> list[bytes]:
+    """The bodies that were published."""
+    return [b"%d" % number for number in range(start, end)]
+
+
+def drained(address: Address, vhost: str) -> list[tuple[bytes, bool]]:
+    """What a client gets, and whether it is redelivered."""
+    found: list[tuple[bytes, bool]] = []
+    with amqp(address, vhost) as channel:
+        while True:
+            method, _, body = channel.basic_get("q", auto_ack=True)
+            if method is None:
+                return found
+            found.append((body, method.redelivered))
+
+
+def test_offsets_are_dense_and_rows_can_be_read_again(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 1000)
+    epoch = attach(api, vhost)["epoch"]
+    assert advance(api, vhost, epoch, 0, 300) == (0, 300)
+    assert rows(api, vhost, 0, 300) == numbered(0, 300)
+    assert advance(api, vhost, epoch, 250, 300) == (250, 600)
+    assert rows(api, vhost, 250, 600) == rows(api, vhost, 250, 600) == numbered(250, 600)
+    assert rows(api, vhost, 311, 312) == [b"311"]
+    state = api.get("staged", vhost, "q", READER)
+    assert (state["rows"], state["bytes"], state["epoch"]) == (350, 350 * 3, epoch)
+    assert advance(api, vhost, epoch, 600, 1000, want_bytes=30) == (600, 610)
+    assert drained(address, vhost) == [(body, False) for body in numbered(610, 1000)]
+
+
+def test_an_acknowledgement_of_before_is_no_error(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 10)
+    epoch = attach(api, vhost)["epoch"]
+    assert advance(api, vhost, epoch, 0, 6) == (0, 6)
+    assert advance(api, vhost, epoch, 4, 0) == (4, 6)
+    assert advance(api, vhost, epoch, 2, 0) == (4, 6)
+
+
+def test_an_answer_that_was_lost_is_given_again(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 10)
+    epoch = attach(api, vhost)["epoch"]
+    for _ in range(2):
+        assert advance(api, vhost, epoch, 0, 3, expect_next=0) == (0, 3)
+    for _ in range(2):
+        assert advance(api, vhost, epoch, 3, 3, expect_next=3) == (3, 6)
+    body = {"epoch": epoch, "ack_upto": 3, "want_rows": 3, "expect_next": 0}
+    said = api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
+    assert "goes on with offset 6, not 0" in said["reason"]
+
+
+def test_a_newer_epoch_fences_the_older_one(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 10)
+    old = attach(api, vhost)
+    advance(api, vhost, old["epoch"], 0, 3)
+    new = attach(api, vhost)
+    assert new == old | {"epoch": old["epoch"] + 1, "next": 3}
+    body = {"epoch": old["epoch"], "ack_upto": 3, "want_rows": 3}
+    said = api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
+    assert f"has epoch {new['epoch']}, not {old['epoch']}" in said["reason"]
+    assert rows(api, vhost, 0, 3) == numbered(0, 3)
+
+
+def test_released_messages_are_at_their_places(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 700)
+    epoch = attach(api, vhost)["epoch"]
+    advance(api, vhost, epoch, 0, 500)
+    advance(api, vhost, epoch, 100, 0)
+    api.delete("staged", vhost, "q", READER)
+    api.refused(404, "GET", "staged", vhost, "q", READER)
+    expected = [(body, True) for body in numbered(100, 500)] + [(body, False) for body in numbered(500, 700)]
+    assert drained(address, vhost) == expected
+    assert attach(api, vhost)["next"] == 0
+
+
+def test_whoever_competes_gets_what_is_not_staged(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 100)
+    epoch = attach(api, vhost)["epoch"]
+    staged: list[bytes] = []
+    consumed: list[bytes] = []
+    with amqp(address, vhost) as channel:
+        for turn in range(10):
+            _, end = advance(api, vhost, epoch, len(staged), 5)
+            staged += rows(api, vhost, len(staged), end)
+            for _ in range(5):
+                consumed.append(channel.basic_get("q", auto_ack=True)[2])
+            assert len(staged) == len(consumed) == 5 * (turn + 1)
+    assert sorted(staged + consumed, key=int) == numbered(0, 100)
+
+
+def test_what_is_not_staged_is_not_read(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 10)
+    epoch = attach(api, vhost)["epoch"]
+    advance(api, vhost, epoch, 0, 6)
+    advance(api, vhost, epoch, 2, 0)
+    for status, start, end in ((410, 1, 3), (416, 5, 7), (400, 4, 4)):
+        query = {"from": str(start), "to": str(end)}
+        assert api.refused(status, "GET", "staged", vhost, "q", READER, "rows", **query)
+    body = {"epoch": epoch, "ack_upto": 7, "want_rows": 0}
+    assert api.refused(416, "POST", "staged", vhost, "q", READER, "advance", body=body)
+
+
+def test_who_may_not_read_the_queue_stages_nothing(api: Api, vhost: str, user: Callable[..., Api]) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    stranger = user("management", read="^$")
+    stranger.refused(401, "POST", "staged", vhost, "q", READER)
+    attach(api, vhost)
+    for method in ("GET", "DELETE"):
+        stranger.refused(401, method, "staged", vhost, "q", READER)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"x-queue-type": "stream"}, {"x-single-active-consumer": True}],
+    ids=["stream", "single-active"],
+)
+def test_some_queues_have_no_stages(api: Api, vhost: str, arguments: dict[str, object]) -> None:
+    api.put("queues", vhost, "q", durable=True, arguments=arguments)
+    api.refused(400, "POST", "staged", vhost, "q", READER)
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_a_stage_outlives_a_restart(start_daemon: DaemonStarter, killed: bool) -> None:
+    daemon = start_daemon()
+    api = Api(daemon.admin)
+    api.put("queues", "/", "q", durable=True)
+    publish(daemon.address, "/", "q", 1000)
+    epoch = attach(api, "/")["epoch"]
+    advance(api, "/", epoch, 0, 400)
+    assert advance(api, "/", epoch, 150, 100) == (150, 500)
+    before = rows(api, "/", 150, 500)
+    api.close()
+    if killed:
+        daemon.kill()
+    else:
+        daemon.terminate()
+        daemon.expect_exit(0)
+
+    daemon = start_daemon()
+    api = Api(daemon.admin)
+    state = api.get("staged", "/", "q", READER)
+    assert (state["first"], state["next"], state["epoch"]) == (150, 500, epoch)
+    assert rows(api, "/", 150, 500) == before == numbered(150, 500)
+    assert advance(api, "/", epoch, 500, 100, expect_next=500) == (500, 600)
+    assert rows(api, "/", 500, 600) == numbered(500, 600)
+    api.delete("staged", "/", "q", READER)
+    assert [body for body, _ in drained(daemon.address, "/")] == numbered(500, 1000)
+    api.close()
