@@ -47,6 +47,15 @@ def check_take(queue: Queue) -> None:
         queue.election.check_get()
 
 
+def _extend(runs: list[int], entry: QueueEntry | None) -> None:
+    """Add a message to runs of numbers."""
+    number = 0 if entry is None else max(0, int(entry.message.sequence))
+    if runs and number == (runs[-2] + runs[-1] if runs[-2] else 0):
+        runs[-1] += 1
+    else:
+        runs += (number, 1)
+
+
 @final
 class Stage:
     """Messages of `queue` that are set apart for `reader`.
@@ -75,11 +84,19 @@ class Stage:
         self._entries: list[QueueEntry | None] = []
         self._head: i64 = 0  # where the entry of `kept` is in there
         self._coming: list[QueueEntry] = []  # marked, and not in the log yet
+        # Runs of numbers of messages in the log: first number and how many, 0: it does not know them.
+        self._coming_runs: list[int] = []
+        self._runs: list[tuple[int, list[int]]] = []  # of each advance, and the offset behind it
 
     @property
     def rows(self) -> i64:
         """How many messages can be read, now or when they are on disk."""
         return self.next - self.first
+
+    @property
+    def coming_runs(self) -> i64:
+        """How many runs of numbers the next step has to name."""
+        return len(self._coming_runs) // 2
 
     @property
     def logged(self) -> bool:
@@ -114,11 +131,13 @@ class Stage:
         else:
             context.last = entry
         self._coming.append(entry)
+        _extend(self._coming_runs, entry)
         return entry.message.size
 
     def put_back(self) -> None:
         """What is marked is where it was, as if it had never been."""
         coming, self._coming = self._coming, []
+        self._coming_runs = []
         unmark(self.queue, coming, self.taker)
 
     def step(self, first: i64, now: i64) -> Change:
@@ -127,6 +146,7 @@ class Stage:
         When that is on disk call `durable`, then `leave` while it says so; if it fails, `undo`.
         """
         coming, self._coming = self._coming, []
+        runs, self._coming_runs = self._coming_runs, []
         change = self._change("stage.step", self.first if first < self.first else first)
         change["from"] = int(self.next)
         self._entries += coming
@@ -134,9 +154,10 @@ class Stage:
         self.next += len(coming)
         if coming:
             self.times.append((int(self.next), int(now)))
+            self._runs.append((int(self.next), runs))
         self.first = max(self.first, first)
         change["next"] = int(self.next)
-        change["runs"] = self._runs(self.before)
+        change["runs"] = runs
         return change
 
     def durable(self) -> None:
@@ -151,6 +172,7 @@ class Stage:
         self.before = -1
         self.first = first
         self.times = [each for each in self.times if each[0] <= self.next]
+        self._runs = [each for each in self._runs if each[0] <= self.next]
         unmark(self.queue, failed, self.taker)
 
     def leave(self) -> bool:
@@ -173,8 +195,11 @@ class Stage:
     def _pop(self, count: i64) -> list[QueueEntry]:
         end = self._head + count
         popped = [entry for entry in self._entries[self._head : end] if entry is not None]
+        self._entries[self._head : end] = [None] * count  # to free them all at once takes long
         self._head = end
         self.kept += count
+        while self._runs and self._runs[0][0] <= self.kept:
+            del self._runs[0]
         if self._head * 2 > len(self._entries):
             del self._entries[: self._head]
             self._head = 0
@@ -184,7 +209,7 @@ class Stage:
         """All of it, for the log."""
         change = self._change(STAGE, self.first)
         change["next"] = int(self.next)
-        change["runs"] = self._runs(self.kept)
+        change["runs"] = self._all_runs()
         change["incarnation"] = int(self.incarnation)
         return change
 
@@ -198,16 +223,20 @@ class Stage:
             "first": int(first),
         }
 
-    def _runs(self, start: i64) -> list[int]:
-        """The messages from an offset on, as the log knows them: first number and how many, 0: not known."""
-        runs: list[int] = []
-        for entry in self._entries[self._head + start - self.kept :]:
-            sequence = 0 if entry is None else max(0, int(entry.message.sequence))
-            if runs and (sequence == runs[-2] + runs[-1] if sequence and runs[-2] else sequence == runs[-2]):
-                runs[-1] += 1
-            else:
-                runs += (sequence, 1)
-        return runs
+    def _all_runs(self) -> list[int]:
+        """Those of all messages from `kept` on."""
+        found: list[int] = []
+        for _, runs in self._runs:
+            found += runs
+        extra = sum(found[1::2]) - int(self.next - self.kept)  # have left
+        at = 0
+        while extra > 0:
+            gone = min(extra, found[at + 1])
+            found[at] += gone if found[at] else 0
+            found[at + 1] -= gone
+            extra -= gone
+            at += 0 if found[at + 1] else 2
+        return found[at:]
 
     def recover(self, entries: list[QueueEntry | None], kept: i64, first: i64, now: i64) -> None:
         """Have what a stage had before a restart, which begins with the offset `kept`; None: it is lost."""
@@ -222,5 +251,9 @@ class Stage:
                 self.lost.append(int(kept) + number)
         if self.rows > 0:
             self.times = [(int(self.next), int(now))]
+        runs: list[int] = []
+        for entry in entries:
+            _extend(runs, entry)
+        self._runs = [(int(self.next), runs)]
         while self.leave():
             pass

@@ -29,7 +29,8 @@ from protocol.streams.chunk import ChunkWriter
 from protocol.streams.rows import columns_of
 
 ROWS_MAX: Final = 1_000_000  # staged for one reader
-ADVANCE_MAX: Final = 100_000  # staged by one request: they are named in one record of the log
+ADVANCE_MAX: Final = 100_000  # staged by one request
+RUNS_MAX: Final = 20_000  # of neighbours in the log that one request stages: one record names them all
 BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if it does not say how many
 CHUNK_BYTES: Final = 256 * 2**10
 CHUNK_ROWS: Final = 5000
@@ -167,7 +168,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
     room = min(rows, ROWS_MAX - int(stage.next) + max(acknowledged, before))
     slices = Slices()
     try:
-        while room > 0 and size > 0:
+        while room > 0 and size > 0 and stage.coming_runs < RUNS_MAX:
             taken = int(stage.take_one())
             if taken < 0:
                 break
