@@ -56,6 +56,26 @@ class _Told:
         if kept + len(self.numbers) != number_of(change, "next"):
             raise ValueError(f"a stage has {len(self.numbers)} messages from {kept} on: {change}")
 
+    def describe(self, queue: int, reader: str) -> Change:
+        """All of it, for the log."""
+        runs: list[int] = []
+        for number in self.numbers:
+            if runs and number == (runs[-2] + runs[-1] if runs[-2] else 0):
+                runs[-1] += 1
+            else:
+                runs += (number, 1)
+        return {
+            "kind": STAGE,
+            "queue": queue,
+            "reader": reader,
+            "epoch": self.epoch,
+            "kept": self.kept,
+            "first": self.first,
+            "next": self.kept + len(self.numbers),
+            "runs": runs,
+            "incarnation": self.incarnation,
+        }
+
 
 @final
 class Staging:
@@ -125,7 +145,10 @@ class Staging:
         self.append(stage, {"kind": RELEASED, "queue": int(stage.queue.number), "reader": stage.reader})
 
     def describe(self) -> Iterator[list[Change]]:
-        """Each stage, for the log."""
+        """Each stage, for the log; which begins its first segment before recovery is over."""
+        for (number, reader), told in list(self._told.items()):
+            if self._broker.queue_numbered(number) is not None:
+                yield [told.describe(number, reader)]
         for queue, stages in list(self._stages.items()):
             for stage in list(stages.values()):
                 if stage.logged and not queue.deleted and stages.get(stage.reader) is stage:

@@ -76,6 +76,13 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]])
     assert sequences(back) == sequences(stage)
     assert back.queue.ready == queue.ready
     assert back.lost == []
+    unfinished = new_broker(RecordingStore())
+    for change in store.changes:
+        unfinished.apply(change)
+    twice = restarted(definitions_of(unfinished), store)  # what a log begins with after a restart
+    (back,) = twice.staging.of(twice.vhosts["/"].queues["q"])
+    assert (back.epoch, back.incarnation) == (stage.epoch, 7)
+    assert sequences(back) == sequences(stage)
 
 
 def test_what_is_acknowledged_leaves_after_a_restart_if_it_had_not() -> None:
