@@ -28,6 +28,7 @@ class Reader:
     def __init__(self) -> None:
         self.first = 0
         self.next = 0
+        self.whole = True  # it has all before `next`, so it may have acknowledged that
         self.over = False
         self.steps = 0
         self.read: dict[int, set[bytes]] = {}
@@ -37,13 +38,18 @@ class Reader:
         """Read from a broker."""
         api = Api(base)
         try:
-            epoch = api.post(*READER, status=200, body={})["epoch"]
-            self._fetch(api, self.first, self.next)
+            state = api.post(*READER, status=200, body={})
+            epoch = state["epoch"]
+            if state["next"] > self.next:  # the answer to a step was lost
+                self.first, self.next, self.whole = state["first"], state["next"], False
+            if not self.whole:
+                self._fetch(api, self.first, self.next)
             while not self.over:
                 body = {"epoch": epoch, "ack_upto": self.next, "want_rows": STEP, "expect_next": self.next}
                 found = api.post(*READER, "advance", status=200, body=body)
                 assert found["first"] == self.next
                 self.first, self.next = found["first"], found["next"]
+                self.whole = False
                 self.over = self.first == self.next
                 self._fetch(api, self.first, self.next)
                 self.steps += 1
@@ -57,13 +63,16 @@ class Reader:
     def _fetch(self, api: Api, offset: int, end: int) -> None:
         if offset == end:
             return
-        content = api.ask("GET", *READER, "rows", **{"from": str(offset), "to": str(end)}).content
+        answer = api.ask("GET", *READER, "rows", **{"from": str(offset), "to": str(end)})
+        assert answer.status_code == 200, answer.text
+        content = answer.content
         position = 0
         while position < len(content):
             chunk = Chunk(content, position)
             for row in range(chunk.rows):
                 self.read.setdefault(chunk.header.first + row, set()).add(chunk.value(BODY, row))
             position += chunk.header.size
+        self.whole = True
 
 
 def killed(start_daemon: DaemonStarter, rounds: int) -> None:
