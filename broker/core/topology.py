@@ -175,9 +175,9 @@ class Topology:
         queue.name = name
         self.queues[name] = queue
         self.bindings.renamed(queue)
+        self.epoch += 1
         if queue.journal is not None:
             queue.journal.renamed()
-        self.epoch += 1
 
     def share_queue(self, queue: Queue) -> None:
         """Have a queue be exclusive to nobody."""
