@@ -27,8 +27,8 @@ class ListPage(StreamPage):
         self.behind = behind
 
     @property
-    def data(self) -> bytes:
-        return bytes(ROW_BYTES * len(self.rows[self.first : self.behind]))
+    def size(self) -> int:
+        return ROW_BYTES * len(self.rows[self.first : self.behind])
 
     def message(self, offset: int) -> Message:
         assert self.first <= offset < self.behind

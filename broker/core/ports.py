@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -46,8 +46,8 @@ class StreamPage:
     behind: i64 = 0
 
     @property
-    def data(self) -> bytes:
-        """All of them, as they are stored (protocol.streams.chunk)."""
+    def size(self) -> i64:
+        """Bytes that they take."""
         raise NotImplementedError
 
     def message(self, offset: i64) -> Message:
@@ -61,6 +61,16 @@ class StreamPage:
     def filter_value(self, offset: i64) -> bytes:
         """What it says of itself for consumers to choose by; empty: nothing."""
         raise NotImplementedError
+
+
+@final
+class StreamBlock:
+    """Rows of a stream as they are stored, in whole chunks: the offsets from `first` up to `behind`."""
+
+    def __init__(self, data: bytes, first: i64, behind: i64) -> None:
+        self.data = data
+        self.first = first
+        self.behind = behind
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -111,6 +121,24 @@ class StoredStream:
         Raises OSError or LogDamaged if the disk does not give them back.
         """
         return None
+
+    def block(self, offset: i64, behind: i64, size: i64) -> StreamBlock | None:
+        """The chunks (protocol.streams.chunk) from that around an offset on, or from the oldest that is kept.
+
+        They go up to the one that has the row before `behind`, or less far: to `size` bytes, if the first
+        alone has not more, and not beyond rows that are lost. What their checksums say is left to who reads
+        them. None if nothing is on disk yet.
+
+        Raises what `at` raises.
+        """
+        return None
+
+    def reach(self, offset: i64, size: i64) -> i64:
+        """The offset up to which the rows from one on take `size` bytes on disk: behind one row at least.
+
+        Within a chunk all rows count as equally long. Raises what `at` raises.
+        """
+        return offset
 
     def since(self, time: i64) -> i64:
         """The offset of the first message from a time on, in microseconds since 1970; `behind`: none yet.

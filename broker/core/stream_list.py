@@ -120,7 +120,7 @@ class StreamEntryList(QueueEntryList):
         """The rows around an offset of a partition, None if it is not there yet; what that costs is noted."""
         page = self.partitions[partition].at(offset)
         if page is not None:
-            self.reads += LOAD_COST + (len(page.data) >> LOAD_SHIFT)
+            self.reads += LOAD_COST + (page.size >> LOAD_SHIFT)
         return page
 
     def before(self, entry: QueueEntry) -> QueueEntry:

@@ -46,13 +46,7 @@ class StreamOffsets(Alarm):
         Raises:
             PreconditionFailed: there are too many names.
         """
-        names = self.kept.keys() | self._attached.keys()
-        if name not in names and len(names) >= NAMES_MAX:
-            queue = self._queue
-            raise PreconditionFailed(
-                f"queue '{queue.name}' in vhost '{queue.vhost}' keeps the offsets of {NAMES_MAX} consumers, "
-                f"and none of '{name}'"
-            )
+        self._require_room(name)
         entries = self._queue.entries
         assert isinstance(entries, StreamEntryList), "a queue with a stream has such a list"
         context.progress = StreamProgress(self, context, name, len(entries.partitions))
@@ -79,6 +73,23 @@ class StreamOffsets(Alarm):
             del self._attached[progress.name]
             self._note()
 
+    def keep(self, name: str, offsets: list[int]) -> None:
+        """Whoever calls itself so has got as far as `offsets`, one for each partition, without consuming.
+
+        Raises:
+            PreconditionFailed: a consumer of that name is there, or there are too many names.
+        """
+        if name in self._attached:
+            queue = self._queue
+            raise PreconditionFailed(
+                f"consumer '{name}' of queue '{queue.name}' in vhost '{queue.vhost}' is there, and what it "
+                "settles counts"
+            )
+        self._require_room(name)
+        if self.kept.get(name) != offsets:
+            self.kept[name] = offsets
+            self._topology.note_queue(self._queue)
+
     def forget(self, name: str) -> bool:
         """Whoever calls itself so begins anew; whether anybody did, or does."""
         attached = self._attached.pop(name, None)  # what it still settles counts no longer
@@ -91,6 +102,15 @@ class StreamOffsets(Alarm):
         """Have the log know how far all have got (Alarm)."""
         self._look()
         self._note()
+
+    def _require_room(self, name: str) -> None:
+        names = self.kept.keys() | self._attached.keys()
+        if name not in names and len(names) >= NAMES_MAX:
+            queue = self._queue
+            raise PreconditionFailed(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' keeps the offsets of {NAMES_MAX} consumers, "
+                f"and none of '{name}'"
+            )
 
     def _look(self) -> None:
         """See how far all have got."""

@@ -28,9 +28,9 @@ class ChunkPage(StreamPage):
         self._named = (b"", b"")
 
     @property
-    def data(self) -> bytes:
-        """The chunk (StreamPage)."""
-        return bytes(self.chunk.data)
+    def size(self) -> i64:
+        """Bytes of the chunk (StreamPage)."""
+        return self.chunk.header.size
 
     def message(self, offset: i64) -> Message:
         """The message with an offset (StreamPage)."""

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.ports import StreamBlock
 from broker.store.disk import Disk
 from broker.store.errors import LogDamaged
 from broker.store.open_files import OpenFiles
@@ -157,6 +158,81 @@ class StreamSegments:
     def following(self, place: Place) -> Place | None:
         """The chunk behind one; None if there is none yet. Raises OSError, LogDamaged."""
         return self.find(place.header.behind)
+
+    def block(self, place: Place, behind: i64, size: i64) -> StreamBlock:
+        """Whole chunks from one on, of the same file: of `size` bytes at most, or that one alone.
+
+        They end with the one that has the row before `behind`, and before lost rows. Raises OSError,
+        LogDamaged.
+        """
+        segment = place.segment
+        header = place.header
+        room: i64 = max(size, header.size)
+        data = self.disk.read(
+            self.readable(segment), int(min(room, segment.end - place.position)), int(place.position)
+        )
+        length: i64 = len(data)
+        last: i64 = header.first
+        at: i64 = 0
+        while at + HEADER_BYTES <= length and (at == 0 or last < behind):
+            try:
+                header = Header(data, int(at))
+            except ChunkDamagedError as error:
+                if at == 0:
+                    raise LogDamaged(self.path(segment), int(place.position), str(error)) from error
+                break  # whoever asks for it is told
+            end: i64 = at + header.size
+            if end > length or header.lost:
+                break
+            last = header.behind
+            at = end
+        return StreamBlock(data[: int(at)], place.header.first, last)
+
+    def reach(self, offset: i64, size: i64) -> i64:
+        """The offset up to which the rows from `offset` on, which is kept, take `size` bytes (StoredStream).
+
+        Raises OSError, LogDamaged.
+        """
+        place = self.find(offset)
+        if place is None:
+            return self.next
+        offset = max(offset, place.header.first)
+        rows: i64 = place.header.rows
+        length: i64 = place.header.size
+        here = length - length * (offset - place.header.first) // rows
+        if size < here:
+            return offset + max(size * rows // length, 1)
+        left = size - here
+        behind: i64 = place.header.behind
+        position = place.position + length
+        index: i64 = bisect_right(self.segments, offset, key=_first) - 1
+        for segment in self.segments[index:]:
+            if segment.first > behind:
+                position = 0
+                behind = segment.first
+            if left < segment.end - position:
+                return self._reached(segment, position + left)
+            left -= segment.end - position
+            behind = segment.next
+            position = 0
+        return self.next
+
+    def _reached(self, segment: StreamSegment, position: i64) -> i64:
+        """The offset of the row that is at a position in a file."""
+        index: i64 = bisect_right(segment.positions, position) - 1
+        start: i64 = segment.positions[index]
+        headers = self.headers(segment)
+        while True:
+            try:
+                header = headers.at(start)
+            except ChunkDamagedError as error:
+                raise LogDamaged(self.path(segment), int(start), str(error)) from error
+            length: i64 = header.size
+            if position < start + length:
+                rows: i64 = header.rows
+                first: i64 = header.first
+                return first + (position - start) * rows // length
+            start += length
 
     def load(self, place: Place) -> Chunk:
         """Read a chunk. Raises OSError, LogDamaged."""

@@ -79,6 +79,67 @@ def test_an_offset_is_found_by_its_time(api: Api, publisher: Publisher, stream: 
     assert api.get("streams", "/", stream, "0", "offset", time=str(before)) == {"offset": 100}
 
 
+def test_an_offset_is_found_by_the_bytes_up_to_it(api: Api, stream: str) -> None:
+    size = api.get("streams", "/", stream)["partitions"][0]["bytes"]
+
+    def reached(start: int, most: int) -> int:
+        answer = api.get("streams", "/", stream, "0", "offset", **{"from": str(start), "bytes": str(most)})
+        return int(answer["offset"])
+
+    assert reached(0, 1) == 1
+    assert reached(99, 1) == 100
+    assert reached(0, size) == reached(30, size) == reached(0, 10 * size) == 100
+    assert 40 <= reached(0, size // 2) <= 60
+    assert 65 <= reached(40, size * 3 // 10) <= 75
+    reaches = [reached(0, most) for most in range(1, size, size // 40)]
+    assert reaches == sorted(reaches)
+    assert len(set(reaches)) > 30
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "reason"),
+    [
+        ({}, 400, "by time, or by from and bytes"),
+        ({"from": "5"}, 400, "by time, or by from and bytes"),
+        ({"from": "5", "bytes": "0"}, 400, "bytes"),
+        ({"from": "5", "bytes": "5", "time": "5"}, 400, "by time, or by from and bytes"),
+    ],
+    ids=["nothing", "no bytes", "0 bytes", "both"],
+)
+def test_an_offset_that_is_not_asked_for_rightly(
+    api: Api, stream: str, query: dict[str, str], status: int, reason: str
+) -> None:
+    answer = api.ask("GET", "streams", "/", stream, "0", "offset", **query)
+    assert answer.status_code == status
+    assert reason in answer.json()["reason"]
+
+
+def test_streams_are_listed(api: Api, stream: str, publisher: Publisher) -> None:
+    queue = publisher.channel.declare(stream + ".queue")
+    listed = {each["name"]: each for each in api.get("streams", "/")}
+    assert listed[stream] == api.get("streams", "/", stream)
+    assert queue not in listed
+    assert api.get("streams", "/", name=stream) == [listed[stream]]
+    assert api.ask("GET", "streams", "/", name=queue).status_code == 404
+
+
+def test_a_stream_keeps_how_far_a_program_has_got(api: Api, stream: str) -> None:
+    def kept() -> object:
+        return api.get("streams", "/", stream)["partitions"][0]["consumers"]
+
+    where = ("streams", "/", stream, "consumers", "lake")
+    api.put(*where, status=204, offsets=[40])
+    assert kept() == {"lake": 40}
+    api.put(*where, status=204, offsets=[41])
+    assert kept() == {"lake": 41}
+    for wrong, reason in (([1, 2], "1 partition"), (["1"], "'1'"), ([-1], "-1"), (7, "7"), ([True], "True")):
+        answer = api.ask("PUT", *where, body={"offsets": wrong})
+        assert answer.status_code == 400
+        assert reason in answer.json()["reason"]
+    api.delete(*where)
+    assert kept() == {}
+
+
 @pytest.mark.parametrize(
     ("query", "status", "reason"),
     [

@@ -4,11 +4,12 @@ A stream has partitions, one or several, from 0 on. Offsets are dense: from a to
 """
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Managed
@@ -16,13 +17,29 @@ from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.fields import required
 from broker.admin.shapes import shown_partitions
+from broker.auth.terms import READ
 from broker.core.ports import StoredStream
 from broker.core.streaming import QueueStream
 
 CHUNKS: Final = "application/vnd.amqpd.chunks"
+BLOCK_BYTES: Final = 512 * 1024  # that are read in one go, and wait for a reader who is slow
 
 router = APIRouter(tags=["streams"])
+
+
+@router.get("/streams/{vhost}")
+async def list_streams(
+    visitor: Asker, vhost: Name, name: Annotated[list[str] | None, Query()] = None
+) -> JSONResponse:
+    """The streams with these names, in their order, or all that the user may read; each as it is alone."""
+    if name is not None:
+        return JSONResponse([_shown(_stream(visitor, vhost, each)) for each in name])
+    found = visitor.vhost(vhost)
+    rights = visitor.rights(found)
+    streams = [queue.stream for queue in found.queues.values() if queue.stream is not None]
+    return JSONResponse([_shown(stream) for stream in streams if rights.allow(READ, stream.queue.name)])
 
 
 @router.get("/streams/{vhost}/{name}")
@@ -31,13 +48,27 @@ async def get_stream(visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
 
     And what it keeps for named consumers: the offsets with which they go on.
     """
+    return JSONResponse(_shown(_stream(visitor, vhost, name)))
+
+
+@router.put("/streams/{vhost}/{name}/consumers/{consumer}", status_code=204)
+async def keep_offsets(
+    management: Managed, visitor: Asker, vhost: Name, name: Name, consumer: Name, body: Body
+) -> Response:
+    """Have the stream keep how far a program has got that reads in bulk: `offsets`, of each partition."""
     stream = _stream(visitor, vhost, name)
-    kept = stream.offsets.kept.items()
-    partitions = [
-        {**each, "consumers": {consumer: offsets[number] for consumer, offsets in kept}}
-        for number, each in enumerate(shown_partitions(stream))
-    ]
-    return JSONResponse({"name": name, "vhost": vhost, "partitions": partitions})
+    offsets = required(body, "offsets")
+    if not isinstance(offsets, list) or not all(type(each) is int and 0 <= each < 2**62 for each in offsets):
+        raise bad_request(f"'offsets' is not a list of offsets: {offsets!r}")
+    if len(offsets) != len(stream.partitions):
+        raise bad_request(
+            f"'offsets' has {len(offsets)} numbers; stream '{name}' in vhost '{vhost}' has "
+            f"{len(stream.partitions)} partitions"
+        )
+    management.store.require()
+    stream.offsets.keep(consumer, offsets)
+    await durable(management.store)
+    return Response(status_code=204)
 
 
 @router.delete("/streams/{vhost}/{name}/consumers/{consumer}", status_code=204)
@@ -53,11 +84,28 @@ async def forget_consumer(
 
 @router.get("/streams/{vhost}/{name}/{partition}/offset")
 async def find_offset(
-    visitor: Asker, vhost: Name, name: Name, partition: int, time: Annotated[int, Query(ge=0, lt=2**62)]
+    visitor: Asker,
+    vhost: Name,
+    name: Name,
+    partition: int,
+    time: Annotated[int | None, Query(ge=0, lt=2**62)] = None,
+    start: Annotated[int | None, Query(alias="from", ge=0, lt=2**62)] = None,
+    size: Annotated[int | None, Query(alias="bytes", ge=1, lt=2**62)] = None,
 ) -> JSONResponse:
-    """The offset of the first message that was appended at a time, in microseconds since 1970, or later."""
+    """An offset by `time`, or by `from` and `bytes`.
+
+    `time`: of the first message that was appended then, in microseconds since 1970, or later. `from` and
+    `bytes`: up to which the messages from one on take so many bytes on disk; behind one message at least.
+    """
     stored = _partition(visitor, vhost, name, partition)
-    return JSONResponse({"offset": int(stored.since(time))})
+    if (start is None) != (size is None) or (start is None) == (time is None):
+        raise bad_request("an offset is found by time, or by from and bytes")
+    if time is not None:
+        return JSONResponse({"offset": int(stored.since(time))})
+    assert start is not None, "as there is no time"
+    assert size is not None, "they come together"
+    _require_kept(stored, f"stream '{name}' in vhost '{vhost}'", start)
+    return JSONResponse({"offset": int(stored.reach(start, size))})
 
 
 @router.get("/streams/{vhost}/{name}/{partition}/chunks")
@@ -69,10 +117,12 @@ async def get_chunks(
     start: Annotated[int, Query(alias="from", ge=0, lt=2**62)],
     end: Annotated[int, Query(alias="to", ge=0, lt=2**62)],
     incarnation: int | None = None,
+    gaps: bool = False,
 ) -> StreamingResponse:
     """The chunks that have the messages with the offsets from one up to another, exclusively.
 
-    They are in the form of `protocol.streams.chunk`. The first and the last may have others too.
+    They are in the form of `protocol.streams.chunk`. The first and the last may have others too. `gaps`: what
+    is not there any more is left out; otherwise there is no answer then, or it breaks off.
     """
     stored = _partition(visitor, vhost, name, partition)
     where = f"stream '{name}' in vhost '{vhost}'"
@@ -80,23 +130,41 @@ async def get_chunks(
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stored.incarnation:
         raise ApiError(409, "conflict", f"{where} is another one now, {stored.incarnation}")
-    if start < stored.first:
-        raise ApiError(410, "gone", f"{where} begins with offset {stored.first}, not with {start}")
+    if not gaps:
+        _require_kept(stored, where, start)
     if end > stored.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stored.behind}, not {end}")
-    return StreamingResponse(_chunks(stored, start, end), media_type=CHUNKS)
+    return StreamingResponse(_chunks(stored, start, end, gaps), media_type=CHUNKS)
 
 
-async def _chunks(stored: StoredStream, offset: int, end: int) -> AsyncIterator[bytes]:
-    """Stored chunks. What is let go of meanwhile breaks the answer off, so that nobody takes it for whole."""
+async def _chunks(stored: StoredStream, offset: int, end: int, gaps: bool) -> AsyncIterator[bytes]:
+    """Stored chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
     slices = Slices()
     while offset < end:
-        page = stored.at(offset)
-        if page is None or page.first > offset:
-            raise ApiError(410, "gone", f"offset {offset} is not there any more")
-        offset = int(page.behind)
-        yield page.data
+        block = stored.block(offset, end, BLOCK_BYTES)
+        if block is None or block.first > offset:
+            if not gaps:
+                raise ApiError(410, "gone", f"offset {offset} is not there any more")
+            if block is None or block.first >= end:
+                return
+        offset = int(block.behind)
+        yield block.data
         await slices.breathe()
+
+
+def _require_kept(stored: StoredStream, where: str, offset: int) -> None:
+    """Raises ApiError: a stream has let go of an offset."""
+    if offset < stored.first:
+        raise ApiError(410, "gone", f"{where} begins with offset {stored.first}, not with {offset}")
+
+
+def _shown(stream: QueueStream) -> dict[str, Any]:
+    kept = stream.offsets.kept.items()
+    partitions = [
+        {**each, "consumers": {consumer: offsets[number] for consumer, offsets in kept}}
+        for number, each in enumerate(shown_partitions(stream))
+    ]
+    return {"name": stream.queue.name, "vhost": stream.queue.vhost, "partitions": partitions}
 
 
 def _stream(visitor: Visitor, vhost: str, name: str) -> QueueStream:
