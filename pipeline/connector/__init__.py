@@ -1,0 +1,1 @@
+"""`format("amqp")`: Spark reads from brokers and writes to them."""

@@ -1,0 +1,95 @@
+"""What a task reads, as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline.connector.bodies import JsonBodies, strings
+from pipeline.connector.columns import Bodies, Columns
+from pipeline.connector.messages import Details
+from pipeline.connector.offsets import Range
+from pipeline.connector.options import AMQP, SourceOptions
+from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
+
+ROWS: Final = 16_384  # of a batch that goes to Spark, or
+BYTES: Final = 4 * 2**20
+
+
+class Slice(InputPartition):
+    """A range, and the reader for whom it is staged; None: it is of a stream."""
+
+    def __init__(self, wanted: Range, reader: str | None) -> None:
+        super().__init__(0)
+        self.wanted = wanted
+        self.reader = reader
+
+
+def read(options: SourceOptions, schema: StructType, part: Slice) -> Iterator[pa.RecordBatch]:
+    """All messages of a range, or an error. Raises DataLossError, ServerError."""
+    wanted = part.wanted
+    gaps = not options.fail_on_loss and part.reader is None
+    columns = Columns(
+        to_arrow_schema(schema, timezone="UTC"),
+        wanted.place,
+        _bodies(options, schema),
+        Details(options.properties, options.headers),
+    )
+    rows = 0
+    for batch in _joined(_batches(options, columns, part, gaps)):
+        rows += batch.num_rows
+        yield batch
+    missing = wanted.end - wanted.start - rows
+    if missing and not gaps:
+        raise DataLossError(
+            f"{missing} messages are missing of partition {wanted.place.number} of '{wanted.place.queue}' "
+            f"from {wanted.start} to {wanted.end}"
+        )
+
+
+def _batches(options: SourceOptions, columns: Columns, part: Slice, gaps: bool) -> Iterator[pa.RecordBatch]:
+    if options.transport == AMQP:
+        from pipeline.connector.plain import consumed
+
+        yield from consumed(options, columns, part.wanted)
+        return
+    chunks = (
+        fetched(options.server, part.wanted, gaps, options.fetch_bytes)
+        if part.reader is None
+        else fetched_of_stage(options.server, part.reader, part.wanted, options.fetch_bytes)
+    )
+    for chunk, start, end in chunks:
+        yield columns.batch(chunk, start, end)
+
+
+def _bodies(options: SourceOptions, schema: StructType) -> Bodies | None:
+    if options.body_format == "string":
+        return strings
+    if options.body_format == "json":
+        value: Any = schema["value"].dataType
+        return JsonBodies(value)
+    return None
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth their overhead."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= ROWS or size >= BYTES:
+            yield _one(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,178 @@
+"""Bodies as text, or as the columns of a schema that JSON is read into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.connector.choices import OptionError
+from pipeline.connector.schema import CORRUPT
+
+Reader = Callable[[Any], Any]
+"""Makes a value of a type out of one of JSON. Raises ValueError, TypeError."""
+
+_INTEGERS = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
+
+
+def strings(values: pa.Array, field: pa.Field) -> pa.Array:
+    """Bodies as text; octets that are no UTF-8 are replaced."""
+    try:
+        return values.cast(field.type)
+    except pa.ArrowInvalid:
+        return pa.array([each.as_py().decode(errors="replace") for each in values], field.type)
+
+
+class JsonBodies:
+    """Reads JSON objects into the fields of a schema; fields that are not there are null.
+
+    What cannot be read is in the field `_corrupt_record` of the schema, and all other fields are null.
+    [Spark from_json, mode PERMISSIVE]
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        self._read = reader_of(StructType([each for each in schema.fields if each.name != CORRUPT]))
+        self._nothing = dict.fromkeys(schema.names)
+
+    def __call__(self, values: pa.Array, field: pa.Field) -> pa.Array:
+        """The column."""
+        return pa.array([self._row(each.as_py()) for each in values], field.type)
+
+    def _row(self, body: bytes) -> dict[str, Any]:
+        try:
+            found = self._read(json.loads(body, parse_float=Decimal))
+            if found is None:
+                raise ValueError("null is no object")
+        except (ValueError, TypeError, InvalidOperation, RecursionError):
+            return self._nothing | {CORRUPT: body.decode(errors="replace")}
+        return {**self._nothing, **found}
+
+
+def with_corrupt(schema: StructType) -> StructType:
+    """A schema with the field for what cannot be read."""
+    if CORRUPT in schema.names:
+        return schema
+    return StructType([*schema.fields, StructField(CORRUPT, StringType())])
+
+
+def inferred(bodies: Sequence[bytes]) -> StructType:
+    """The schema of JSON objects. Raises OptionError: there are none, or they are of different kinds."""
+    objects = []
+    for body in bodies:
+        try:
+            found = json.loads(body)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            objects.append(json.dumps(found).encode())
+    if not objects:
+        raise OptionError(
+            f"option 'bodySchema' is 'infer', but none of {len(bodies)} bodies is a JSON object"
+        )
+    try:
+        table = pj.read_json(pa.BufferReader(b"\n".join(objects)))
+    except pa.ArrowInvalid as error:
+        raise OptionError(f"option 'bodySchema' is 'infer', but bodies differ: {error}") from error
+    fields = [each.with_type(_known(each.type)) for each in table.schema]
+    found_schema: StructType = from_arrow_schema(pa.schema(fields))
+    return found_schema
+
+
+def _known(kind: pa.DataType) -> pa.DataType:
+    """A type that Spark has: what is always null is text, and times have the zone UTC."""
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(_known(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_known(each.type)) for each in kind])
+    return kind
+
+
+def reader_of(kind: DataType) -> Reader:
+    """What reads a type; null is always read. Raises OptionError: the type cannot be read out of JSON."""
+    read = _reader(kind)
+    return lambda value: None if value is None else read(value)
+
+
+def _reader(kind: DataType) -> Reader:
+    for integer, bits in _INTEGERS.items():
+        if isinstance(kind, integer):
+            return lambda value: _integer(value, bits)
+    if isinstance(kind, StringType):
+        return lambda value: value if isinstance(value, str) else json.dumps(value, default=float)
+    if isinstance(kind, FloatType | DoubleType):
+        return lambda value: float(_of(value, int, Decimal))
+    if isinstance(kind, BooleanType):
+        return lambda value: _of(value, bool)
+    if isinstance(kind, TimestampType):
+        return _timestamp
+    if isinstance(kind, DateType):
+        return lambda value: date.fromisoformat(_of(value, str))
+    if isinstance(kind, DecimalType):
+        step = Decimal(1).scaleb(-kind.scale)
+        return lambda value: Decimal(_of(value, int, Decimal)).quantize(step)
+    if isinstance(kind, ArrayType):
+        element = reader_of(kind.elementType)
+        return lambda value: [element(each) for each in _of(value, list)]
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        entry = reader_of(kind.valueType)
+        return lambda value: {key: entry(each) for key, each in _of(value, dict).items()}
+    if isinstance(kind, StructType):
+        fields = {each.name: reader_of(each.dataType) for each in kind.fields}
+        return lambda value: _struct(_of(value, dict), fields)
+    raise OptionError(f"option 'bodySchema' has the type {kind.simpleString()}, which JSON is not read into")
+
+
+def _struct(value: dict[str, Any], fields: dict[str, Reader]) -> dict[str, Any]:
+    return {name: read(value.get(name)) for name, read in fields.items()}
+
+
+def _of(value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise TypeError(f"{value!r} is of another type")
+    return value
+
+
+def _integer(value: Any, bits: int) -> int:
+    number = _of(value, int, Decimal)
+    if number != int(number) or not -(1 << bits) <= number < 1 << bits:
+        raise ValueError(f"{value!r} is no integer of {bits + 1} bits")
+    return int(number)
+
+
+def _timestamp(value: Any) -> datetime:
+    """ISO 8601, in UTC if no zone is said; or seconds since 1970."""
+    if isinstance(value, str):
+        found = datetime.fromisoformat(value)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    try:
+        return datetime.fromtimestamp(float(_of(value, int, Decimal)), UTC)
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"{value!r} is no time") from error

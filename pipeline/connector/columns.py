@@ -1,0 +1,131 @@
+"""Rows of chunks as Arrow columns, without looking at each row where that can be avoided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.connector.messages import Details, Message
+from pipeline.connector.offsets import Place
+from protocol.streams.chunk import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, SECTIONS, Chunk
+
+MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+Bodies = Callable[[pa.Array, pa.Field], pa.Array]
+"""Makes the column `value` out of an array of binaries, given its field."""
+
+
+class Columns:
+    """Makes record batches with the fields of `schema` out of the chunks of one partition.
+
+    `bodies`: None leaves `value` binary.
+    """
+
+    def __init__(self, schema: pa.Schema, place: Place, bodies: Bodies | None, wants: Details) -> None:
+        self._schema = schema
+        self._place = place
+        self._bodies = bodies
+        self._wants = wants
+
+    def batch(self, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:
+        """The rows of a chunk with the offsets from `start` up to `end`, exclusively."""
+        first = chunk.header.first
+        row, count = start - first, end - start
+        messages = self._messages(chunk, row, count)
+        values = (
+            _binaries(chunk, BODY, row, count)
+            if messages is None
+            else pa.array([each.body for each in messages], pa.binary())
+        )
+        data = chunk.data
+        times = pa.py_buffer(data).slice(int(chunk.times) + 8 * row, 8 * count)
+        columns: dict[str, Any] = {
+            "value": values,
+            "queue": pa.repeat(self._place.queue, count),
+            "partition": pa.repeat(pa.scalar(self._place.number, pa.int32()), count),
+            "offset": pc.add(_numbers(count), start),
+            "timestamp": pa.Array.from_buffers(MICROSECONDS, count, [None, times]),
+            "exchange": _texts(chunk, EXCHANGE, row, count),
+            "routing_key": _texts(chunk, ROUTING_KEY, row, count),
+            "redelivered": pa.repeat(pa.scalar(False), count),
+        }
+        return self._made(columns, messages)
+
+    def batch_of(self, messages: list[Message], offsets: list[int]) -> pa.RecordBatch:
+        """The same of single messages; when the broker got them is not known."""
+        count = len(messages)
+        columns: dict[str, Any] = {
+            "value": pa.array([each.body for each in messages], pa.binary()),
+            "queue": pa.repeat(self._place.queue, count),
+            "partition": pa.repeat(pa.scalar(self._place.number, pa.int32()), count),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.nulls(count, MICROSECONDS),
+            "exchange": pa.array([each.exchange for each in messages], pa.string()),
+            "routing_key": pa.array([each.routing_key for each in messages], pa.string()),
+            "redelivered": pa.array([each.redelivered for each in messages], pa.bool_()),
+        }
+        return self._made(columns, messages)
+
+    def _made(self, columns: dict[str, Any], messages: list[Message] | None) -> pa.RecordBatch:
+        schema = self._schema
+        if self._bodies is not None:
+            columns["value"] = self._bodies(columns["value"], schema.field("value"))
+        if self._wants.properties:
+            assert messages is not None, "they are wanted"
+            columns["properties"] = pa.array(
+                [each.properties for each in messages], schema.field("properties").type
+            )
+        if self._wants.headers:
+            assert messages is not None, "they are wanted"
+            columns["headers"] = pa.array([each.headers for each in messages], schema.field("headers").type)
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _messages(self, chunk: Chunk, row: int, count: int) -> list[Message] | None:
+        """Each message for itself; None where columns will do."""
+        every = self._wants.properties or self._wants.headers
+        if not every and not any(chunk.kind(each) == SECTIONS for each in _kinds(chunk, row, count)):
+            return None
+        read = self._wants.read
+        return [
+            read(chunk.kind(each), chunk.value(PROPERTIES, each), chunk.value(BODY, each))
+            for each in range(row, row + count)
+        ]
+
+
+def _kinds(chunk: Chunk, row: int, count: int) -> range:
+    """The rows whose kind is to be looked at: none where the chunk has no kinds."""
+    return range(row, row + count) if chunk.kinds else range(0)
+
+
+def _binaries(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
+    return _sliced(chunk, column, pa.binary()).slice(row, count)
+
+
+def _texts(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
+    """Names as text; octets that are no UTF-8 are replaced."""
+    found = _sliced(chunk, column, pa.string()).slice(row, count)
+    try:
+        found.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = _binaries(chunk, column, row, count)
+        return pa.array([each.as_py().decode(errors="replace") for each in raw], pa.string())
+    return found
+
+
+def _sliced(chunk: Chunk, column: int, kind: pa.DataType) -> pa.Array:
+    """A column of all rows, where it lies."""
+    found = chunk.columns[column]
+    data = pa.py_buffer(chunk.data)
+    starts = data.slice(int(found.offsets), 4 * (chunk.rows + 1))
+    return pa.Array.from_buffers(
+        kind, chunk.rows, [None, starts, data.slice(int(found.start), int(found.end - found.start))]
+    )
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int) -> pa.Array:
+    """0, 1, 2 and so on."""
+    return pa.array(range(count), pa.int64())

@@ -1,0 +1,222 @@
+"""One connection of AMQP 0-9-1 with one channel, in the thread of its task. [amqp-0-9-1 4]
+
+Heartbeats are not asked for: Spark may let a task wait for minutes.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import time
+from typing import Final
+
+from pamqp import base, commands, common
+
+from pipeline.connector.server import Server, ServerError
+from protocol.amqp091 import constants as c
+from protocol.amqp091.methods import decode_method
+from protocol.errors import ProtocolError
+
+CHANNEL: Final = 1
+FRAME_MAX: Final = 131072
+READ_BYTES: Final = 256 * 1024
+HEADER: Final = b"AMQP\x00\x00\x09\x01"
+_FRAME_HEAD: Final = struct.Struct(">BHI")
+_METHOD: Final = struct.Struct(">I")
+_CAPABILITIES: Final = (
+    "authentication_failure_close",
+    "basic.nack",
+    "connection.blocked",
+    "consumer_cancel_notify",
+)
+
+Frame = tuple[int, bytes]
+"""The type of a frame and its payload."""
+
+
+class Link:
+    """A connection that is open. Raises ServerError everywhere: it is of no use then."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._buffer = b""
+        self._socket = _connected(server)
+        self.frame_max = FRAME_MAX
+        try:
+            self._log_in()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def close(self) -> None:
+        """Say goodbye, if there is somebody still, and close the socket."""
+        try:
+            self._send_method(commands.Connection.Close(200, "", 0, 0), 0)
+            self._wait(commands.Connection.CloseOk)
+        except (ServerError, OSError):
+            pass
+        finally:
+            self._socket.close()
+
+    def drop(self) -> None:
+        """Close the socket, and nothing else."""
+        self._socket.close()
+
+    def call(self, method: base.Frame, channel: int = CHANNEL) -> base.Frame:
+        """Send a method and wait for the answer to it."""
+        self._send_method(method, channel)
+        return self._wait(*(_named(each) for each in method.valid_responses))
+
+    def send(self, data: bytes) -> None:
+        """Send frames."""
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ServerError(
+                f"the connection to the broker broke off: {error}{self._last_words()}"
+            ) from error
+
+    def frames(self, timeout: float) -> list[Frame]:
+        """The frames that are there, or come within a time in seconds; none: none came."""
+        found = self._whole()
+        if not found and self._readable(timeout):
+            self._receive()
+            found = self._whole()
+        return found
+
+    def pending(self) -> bool:
+        """Whether something has come."""
+        return bool(self._buffer) or self._readable(0)
+
+    def _readable(self, timeout: float) -> bool:
+        """Whether bytes are there, or come within a time; those that TLS has read ahead count."""
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        return bool(select.select([self._socket], [], [], timeout)[0])
+
+    def _log_in(self) -> None:
+        server = self._server
+        self._socket.sendall(HEADER)
+        self._wait(commands.Connection.Start)
+        properties: common.FieldTable = {
+            "product": "amqpd pipeline",
+            "capabilities": dict.fromkeys(_CAPABILITIES, True),
+        }
+        response = f"\0{server.user}\0{server.password.read()}"
+        start_ok = commands.Connection.StartOk(properties, "PLAIN", response, "en_US")
+        self._send_method(start_ok, 0)
+        tune = self._wait(commands.Connection.Tune)
+        assert isinstance(tune, commands.Connection.Tune), "nothing else was waited for"
+        self.frame_max = min(tune.frame_max or FRAME_MAX, FRAME_MAX)
+        self._send_method(commands.Connection.TuneOk(tune.channel_max, self.frame_max, 0), 0)
+        self.call(commands.Connection.Open(server.vhost), 0)
+        self.call(commands.Channel.Open())
+
+    def _send_method(self, method: base.Frame, channel: int) -> None:
+        self.send(method_frame(method, channel))
+
+    def _wait(self, *kinds: type[base.Frame]) -> base.Frame:
+        """The next method, which has to be one of these."""
+        until = time.monotonic() + self._server.timeout
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise ServerError(f"no answer of the broker within {self._server.timeout:g} s")
+            for number, (kind, payload) in enumerate(found := self.frames(left)):
+                if kind == c.FRAME_METHOD:
+                    method = method_of(payload)
+                    if isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
+                        continue
+                    if not isinstance(method, kinds):
+                        raise refusal(method)
+                    self._put_back(found[number + 1 :])
+                    return method
+
+    def _put_back(self, frames: list[Frame]) -> None:
+        back = b"".join(_FRAME_HEAD.pack(kind, CHANNEL, len(data)) + data + b"\xce" for kind, data in frames)
+        self._buffer = back + self._buffer
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except OSError as error:
+            raise ServerError(f"the connection to the broker broke off: {error}") from error
+        if not data:
+            raise ServerError("the broker closed the connection")
+        self._buffer = self._buffer + data if self._buffer else data
+
+    def _whole(self) -> list[Frame]:
+        """The frames that have come as a whole; what is left waits for more."""
+        data = self._buffer
+        end = len(data)
+        at = 0
+        found: list[Frame] = []
+        while end - at >= c.FRAME_OVERHEAD:
+            kind, _, size = _FRAME_HEAD.unpack_from(data, at)
+            behind = at + c.FRAME_OVERHEAD + size
+            if behind > end:
+                break
+            found.append((kind, data[at + 7 : behind - 1]))
+            at = behind
+        self._buffer = data[at:]
+        return found
+
+    def _last_words(self) -> str:
+        """What the broker said before it closed the connection."""
+        try:
+            for kind, payload in self.frames(1.0):
+                if kind == c.FRAME_METHOD:
+                    return f": {refusal(method_of(payload))}"
+        except ServerError:
+            pass
+        return ""
+
+
+def method_frame(method: base.Frame, channel: int = CHANNEL) -> bytes:
+    """A method as a frame."""
+    payload = _METHOD.pack(method.index) + method.marshal()
+    return _FRAME_HEAD.pack(c.FRAME_METHOD, channel, len(payload)) + payload + b"\xce"
+
+
+def method_of(payload: bytes) -> base.Frame:
+    """The method in the payload of a frame. Raises ServerError."""
+    try:
+        return decode_method(_METHOD.unpack_from(payload)[0], payload)
+    except (ProtocolError, struct.error) as error:
+        raise ServerError(f"the broker sent what is no method: {error}") from error
+
+
+def refusal(method: base.Frame) -> ServerError:
+    """What a method means that nobody waited for."""
+    if isinstance(method, commands.Connection.Close | commands.Channel.Close):
+        return ServerError(f"the broker says {method.reply_code} {method.reply_text}")
+    if isinstance(method, commands.Basic.Cancel):
+        return ServerError("the broker cancelled the consumer: the queue may be gone")
+    return ServerError(f"the broker sent {method.name} out of the blue")
+
+
+def _named(name: str) -> type[base.Frame]:
+    group, method = name.split(".")
+    found: type[base.Frame] = getattr(getattr(commands, group), method)
+    return found
+
+
+def _connected(server: Server) -> socket.socket:
+    failure: Exception | None = None
+    for attempt in range(server.retries + 1):
+        if attempt:
+            time.sleep(0.2 * 2**attempt)
+        for scheme, host, port in server.amqp:
+            try:
+                plain = socket.create_connection((host, port), server.timeout)
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if scheme == "amqp":
+                    return plain
+                context = ssl.create_default_context(cafile=server.authority)
+                return context.wrap_socket(plain, server_hostname=host)
+            except OSError as error:
+                failure = error
+    names = " or ".join(f"{host}:{port}" for _, host, port in server.amqp)
+    raise ServerError(f"cannot connect to {names}: {failure}")

@@ -1,0 +1,126 @@
+"""Messages one by one: properties, headers, and the bodies of AMQP 1.0."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from pipeline.connector.texts import json_text, text_of
+from protocol.amqp091 import properties as basic
+from protocol.amqp091.content import body as body_of
+from protocol.amqp091.properties import Properties
+from protocol.amqp10.conditions import DecodeError
+from protocol.amqp10.decoding import decode
+from protocol.amqp10.descriptors import AMQP_VALUE
+from protocol.amqp10.sections import Sections
+from protocol.conversion.names import ENCODED_BODY
+from protocol.conversion.to091 import content091
+from protocol.errors import ProtocolError
+from protocol.streams.chunk import SECTIONS
+from protocol.streams.rows import content_of
+
+JSON: Final = "application/json"
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LAST: Final = (
+    253402300799  # the end of the year 9999, in seconds: what is later are ms, as some clients write
+)
+_TEXTS: Final = {
+    "content_type": basic.CONTENT_TYPE,
+    "content_encoding": basic.CONTENT_ENCODING,
+    "correlation_id": basic.CORRELATION_ID,
+    "reply_to": basic.REPLY_TO,
+    "expiration": basic.EXPIRATION,
+    "message_id": basic.MESSAGE_ID,
+    "type": basic.TYPE,
+    "user_id": basic.USER_ID,
+    "app_id": basic.APP_ID,
+}
+
+
+class Message(NamedTuple):
+    """A message; `properties` and `headers` are None where they are not wanted."""
+
+    body: bytes
+    properties: dict[str, Any] | None
+    headers: dict[str, str | None] | None
+    exchange: str = ""
+    routing_key: str = ""
+    redelivered: bool = False
+
+
+class Details(NamedTuple):
+    """What is wanted of messages beside their bodies."""
+
+    properties: bool
+    headers: bool
+
+    def read(self, kind: int, properties: bytes, body: bytes) -> Message:
+        """The message in a row of a chunk."""
+        if kind == SECTIONS:
+            content = content091(content_of(kind, properties, body), value_as_text=True)
+            found = Properties(content)
+            payload = body_of(content)
+            is_encoded = found.octets(basic.TYPE) == ENCODED_BODY
+            if is_encoded:
+                payload = _as_json(payload)
+            return Message(
+                payload,
+                _properties(found) | ({"type": None, "content_type": JSON} if is_encoded else {})
+                if self.properties
+                else None,
+                _headers(found) if self.headers else None,
+            )
+        said, headers = _told(properties, self.properties, self.headers)
+        return Message(body, said, headers)
+
+
+@lru_cache(maxsize=256)
+def _told(
+    properties: bytes, wants_properties: bool, wants_headers: bool
+) -> tuple[dict[str, Any] | None, dict[str, str | None] | None]:
+    """What a property list says; publishers often say the same of many messages."""
+    found = Properties(content_of(0, properties, b""))
+    return _properties(found) if wants_properties else None, _headers(found) if wants_headers else None
+
+
+def _properties(found: Properties) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    for name, index in _TEXTS.items():
+        octets = found.octets(index)
+        said[name] = None if octets is None else octets.decode(errors="replace")
+    said["delivery_mode"] = found.number(basic.DELIVERY_MODE)
+    said["priority"] = found.number(basic.PRIORITY)
+    seconds = found.number(basic.TIMESTAMP)
+    said["timestamp"] = None if seconds is None else time_of(seconds)
+    return said
+
+
+def time_of(number: int) -> datetime | None:
+    """When a timestamp is, in seconds or, as some clients write it, in milliseconds; None: never."""
+    milliseconds = number if number > LAST else number * 1000
+    return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds <= LAST * 1000 else None
+
+
+def _headers(found: Properties) -> dict[str, str | None] | None:
+    try:
+        headers = found.headers()
+    except ProtocolError:  # the log has taken them, and here is nobody who could be told
+        return None
+    return {name: text_of(value) for name, value in headers.items()}
+
+
+def _as_json(sections: bytes) -> bytes:
+    """Sections amqp-value or amqp-sequence as JSON: a value, or the list of all elements. [amqp-1.0 3.2.7]"""
+    found = Sections(sections, 0, len(sections))
+    elements: list[object] = []
+    try:
+        while found.advance():
+            value, _ = decode(sections, found.value, found.end)
+            if found.code == AMQP_VALUE:
+                return json_text(value).encode()
+            if isinstance(value, list):
+                elements += value
+    except DecodeError:
+        return sections
+    return json_text(elements).encode()

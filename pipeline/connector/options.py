@@ -1,0 +1,190 @@
+"""What can be said of a source: Kafka's names wherever Kafka has one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pipeline.connector.choices import Choices, OptionError
+from pipeline.connector.offsets import EARLIEST, LATEST, Place
+from pipeline.connector.server import Server, server_of
+
+CHUNK: Final = "chunk"
+AMQP: Final = "amqp"
+BODY_FORMATS: Final = ("binary", "string", "json")
+INFER: Final = "infer"
+_PLACES: Final = 'JSON such as {"orders": {"0": 23, "1": -2}}'
+
+
+class Bound(NamedTuple):
+    """Where reading begins or ends. `offset`: EARLIEST or LATEST, where nothing else is said.
+
+    `offsets`: of single partitions. `time`: of all, `times`: of single ones, in microseconds since 1970.
+    """
+
+    offset: int
+    offsets: Mapping[Place, int]
+    time: int | None = None
+    times: Mapping[Place, int] | None = None
+
+    @property
+    def by_time(self) -> bool:
+        """Whether times are said."""
+        return self.time is not None or self.times is not None
+
+
+class Limits(NamedTuple):
+    """How much a batch has: `rows` and `size` in bytes at most; None: all.
+
+    It waits for `least_rows`, but not longer than `delay` seconds.
+    """
+
+    rows: int | None
+    size: int | None
+    least_rows: int | None
+    delay: float
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """All that is said. One of `names`, `pattern` and `assigned` is."""
+
+    server: Server
+    names: tuple[str, ...]
+    pattern: str | None
+    assigned: tuple[Place, ...]
+    starting: Bound
+    latest_if_none: bool
+    ending: Bound
+    limits: Limits
+    least_parts: int | None
+    part_rows: int | None
+    fail_on_loss: bool
+    headers: bool
+    properties: bool
+    body_format: str
+    body_schema: str | None
+    sample_rows: int
+    reader: str | None
+    transport: str
+    fetch_bytes: int
+    poll: float
+
+
+def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
+    """Read the options. `streaming`: their defaults differ. Raises OptionError."""
+    choices = Choices(given)
+    server = server_of(choices)
+    names, pattern, assigned = _subscription(choices)
+    body_format = choices.one_of("bodyFormat", BODY_FORMATS, "binary")
+    body_schema = choices.text("bodySchema")
+    if (body_schema is not None) != (body_format == "json"):
+        raise OptionError("options 'bodyFormat' json and 'bodySchema' go together: a schema as DDL, or infer")
+    if streaming and body_schema == INFER:
+        raise OptionError("option 'bodySchema' is 'infer', which is for batches: a stream wants the schema")
+    strategies = ("error", "latest")
+    options = SourceOptions(
+        server=server,
+        names=names,
+        pattern=pattern,
+        assigned=assigned,
+        starting=_bound(choices, "starting", LATEST if streaming else EARLIEST),
+        latest_if_none=choices.one_of("startingOffsetsByTimestampStrategy", strategies, "error") == "latest",
+        ending=_bound(choices, "ending", LATEST),
+        limits=Limits(
+            choices.count("maxMessagesPerTrigger", "maxOffsetsPerTrigger"),
+            choices.count("maxBytesPerTrigger"),
+            choices.count("minMessagesPerTrigger", "minOffsetsPerTrigger"),
+            choices.seconds("maxTriggerDelay", 900.0),
+        ),
+        least_parts=choices.count("minPartitions"),
+        part_rows=choices.count("maxMessagesPerPartition", "maxRecordsPerPartition"),
+        fail_on_loss=choices.flag("failOnDataLoss", True),
+        headers=choices.flag("includeHeaders", False),
+        properties=choices.flag("includeProperties", False),
+        body_format=body_format,
+        body_schema=body_schema,
+        sample_rows=choices.count("inferSampleSize", default=1000) or 1000,
+        reader=choices.text("readerName"),
+        transport=choices.one_of("transport", (CHUNK, AMQP), CHUNK),
+        fetch_bytes=choices.count("fetchBytes", default=4 * 2**20, least=65536) or 0,
+        poll=(choices.count("pollIntervalMs", default=100) or 0) / 1000,
+    )
+    choices.refuse_others(("path",))
+    return options
+
+
+def _subscription(choices: Choices) -> tuple[tuple[str, ...], str | None, tuple[Place, ...]]:
+    names, pattern = choices.text("subscribe"), choices.text("subscribePattern")
+    assign = choices.text("assign")
+    if [names, pattern, assign].count(None) != 2:
+        raise OptionError("one of the options 'subscribe', 'subscribePattern' and 'assign' is wanted")
+    if names is not None:
+        found = tuple(dict.fromkeys(each.strip() for each in names.split(",") if each.strip()))
+        if not found:
+            raise OptionError(f"option 'subscribe' is '{names}'; it names streams or queues")
+        return found, None, ()
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"option 'subscribePattern' is '{pattern}': {error}") from error
+        return (), pattern, ()
+    assert assign is not None, "one of three"
+    places: list[Place] = []
+    for queue, numbers in _json("assign", assign, 'JSON such as {"orders": [0, 2]}').items():
+        if not isinstance(numbers, list) or not all(type(each) is int for each in numbers):
+            raise OptionError(
+                f"option 'assign' has {numbers!r} for '{queue}', which is no list of partitions"
+            )
+        places += [Place(queue, each) for each in numbers]
+    if not places:
+        raise OptionError(f"option 'assign' is '{assign}'; it names partitions")
+    return (), None, tuple(places)
+
+
+def _bound(choices: Choices, which: str, default: int) -> Bound:
+    """`startingOffsets` or `endingOffsets`, and times, which go before them. [Kafka's rule]"""
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    if which == "ending":
+        del words["earliest"]
+    value = choices.text(f"{which}Offsets")
+    bound = Bound(default, {})
+    if value is not None and value.lower() in words:
+        bound = Bound(words[value.lower()], {})
+    elif value is not None:
+        expected = f"{' or '.join(words)}, or {_PLACES}"
+        bound = Bound(default, _by_place(f"{which}Offsets", value, expected, EARLIEST))
+    time = choices.count(f"{which}Timestamp", least=0)
+    times = choices.text(f"{which}OffsetsByTimestamp")
+    if time is not None:
+        return bound._replace(time=time * 1000)
+    if times is not None:
+        by_place = _by_place(f"{which}OffsetsByTimestamp", times, _PLACES, 0)
+        return bound._replace(times={place: each * 1000 for place, each in by_place.items()})
+    return bound
+
+
+def _by_place(name: str, value: str, expected: str, least: int) -> dict[Place, int]:
+    found: dict[Place, int] = {}
+    for queue, numbers in _json(name, value, expected).items():
+        if not isinstance(numbers, dict):
+            raise OptionError(f"option '{name}' has {numbers!r} for '{queue}'; it is {expected}")
+        for number, each in numbers.items():
+            if not str(number).isdecimal() or type(each) is not int or each < least:
+                raise OptionError(f"option '{name}' has {number!r}: {each!r} for '{queue}'; it is {expected}")
+            found[Place(queue, int(number))] = each
+    return found
+
+
+def _json(name: str, value: str, expected: str) -> dict[str, object]:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OptionError(f"option '{name}' is '{value}'; it is {expected}")
+    return found

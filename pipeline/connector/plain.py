@@ -1,0 +1,246 @@
+"""Streams of any broker that has them over AMQP 0-9-1: what they have is found out by consuming.
+
+[RabbitMQ streams, "Consuming"]
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pamqp import base, commands, common
+
+from pipeline.connector.choices import OptionError
+from pipeline.connector.columns import Columns
+from pipeline.connector.link import CHANNEL, Frame, Link, method_frame, method_of, refusal
+from pipeline.connector.messages import Details, Message
+from pipeline.connector.offsets import Partition, Place, Range
+from pipeline.connector.options import SourceOptions
+from pipeline.connector.server import ServerError
+from pipeline.connector.streams import DataLossError
+from protocol.amqp091 import constants as c
+from protocol.amqp091.properties import Properties
+from protocol.streams.chunk import BASIC
+from protocol.streams.rows import content_of
+
+PREFETCH: Final = 5000
+ROWS: Final = 5000  # of a batch
+QUIET_S: Final = 0.25  # a stream that gives nothing for so long has been read to its end,
+LOOK_S: Final = 1.0  # or as far as this took
+OFFSET: Final = "x-stream-offset"
+_OFFSET_FIELD: Final = bytes((len(OFFSET),)) + OFFSET.encode() + b"l"
+_METHOD: Final = struct.Struct(">I")
+_BODY_SIZE: Final = struct.Struct(">4xQ")
+
+
+class Delivery(NamedTuple):
+    """What came: where it is in the stream, and the message's property list and body."""
+
+    offset: int
+    deliver: commands.Basic.Deliver
+    properties: bytes
+    body: bytes
+
+
+class ForeignStreams:
+    """The streams that options name, as any broker tells of them."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Raises OptionError: they are to be named in a way that only this broker knows."""
+        if options.pattern is not None:
+            raise OptionError(
+                "option 'subscribePattern' is not for transport 'amqp', which cannot list streams"
+            )
+        if options.limits.size is not None:
+            raise OptionError(
+                "option 'maxBytesPerTrigger' is not for transport 'amqp', which cannot tell sizes"
+            )
+        for place in options.assigned:
+            if place.number:
+                raise OptionError(
+                    f"'{place.queue}' has one partition with transport 'amqp': name the streams themselves"
+                )
+        self._server = options.server
+        self._names = options.names or tuple(place.queue for place in options.assigned)
+
+    def partitions(self) -> list[Partition]:
+        """The streams, each of which is one partition. Raises ServerError."""
+        found: list[Partition] = []
+        for name in self._names:
+            first = self._first_of(name, "first")
+            last = -1 if first is None else self._last_of(name)
+            found.append(Partition(Place(name, 0), "", first or 0, max(last + 1, first or 0)))
+        return found
+
+    def at_time(self, place: Place, moment: int) -> int:
+        """The first offset that is delivered for a time: messages just before it may be too. [RabbitMQ]"""
+        offset = self._first_of(place.queue, datetime.fromtimestamp(moment / 1e6, UTC))
+        return 1 << 62 if offset is None else offset
+
+    def reach(self, place: Place, start: int, size: int) -> int:
+        """Not known: options are held to that."""
+        raise OptionError(f"the sizes of messages of '{place.queue}' are not known")
+
+    def keep(self, reader: str, positions: dict[Place, int]) -> None:
+        """Nothing is kept: brokers keep offsets for consumers of another protocol only."""
+
+    def _first_of(self, name: str, spec: common.FieldValue) -> int | None:
+        consumer = _Consumer(self._server_link(), name, spec, 1)
+        try:
+            for each in consumer.deliveries(QUIET_S):
+                return each.offset
+        finally:
+            consumer.close()
+        return None
+
+    def _last_of(self, name: str) -> int:
+        consumer = _Consumer(self._server_link(), name, "last", PREFETCH)
+        until = time.monotonic() + LOOK_S
+        last = -1
+        try:
+            for each in consumer.deliveries(QUIET_S):
+                last = max(last, each.offset)
+                if time.monotonic() > until:
+                    break
+        finally:
+            consumer.close()
+        return last
+
+    def _server_link(self) -> Link:
+        return Link(self._server)
+
+
+def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """The messages of a range. Raises DataLossError, ServerError."""
+    details = Details(options.properties, options.headers)
+    consumer = _Consumer(Link(options.server), wanted.place.queue, wanted.start, PREFETCH)
+    messages: list[Message] = []
+    offsets: list[int] = []
+    following = wanted.start
+    try:
+        for each in consumer.deliveries(options.server.timeout):
+            if each.offset < following:
+                continue
+            if each.offset > following and options.fail_on_loss:
+                raise DataLossError(
+                    f"stream '{wanted.place.queue}' has no message {following}, but {each.offset}"
+                )
+            if each.offset >= wanted.end:
+                break
+            following = each.offset + 1
+            messages.append(_message(each, details))
+            offsets.append(each.offset)
+            if len(messages) >= ROWS:
+                yield columns.batch_of(messages, offsets)
+                messages, offsets = [], []
+            if following == wanted.end:
+                break
+        else:
+            seconds = options.server.timeout
+            raise ServerError(
+                f"stream '{wanted.place.queue}' gave no message {following} within {seconds:g} s"
+            )
+        if messages:
+            yield columns.batch_of(messages, offsets)
+    finally:
+        consumer.close()
+
+
+def _message(each: Delivery, details: Details) -> Message:
+    found = details.read(BASIC, each.properties, each.body)
+    if found.headers is not None:
+        found.headers.pop(OFFSET, None)
+    deliver = each.deliver
+    return found._replace(
+        exchange=deliver.exchange or "",
+        routing_key=deliver.routing_key or "",
+        redelivered=bool(deliver.redelivered),
+    )
+
+
+class _Consumer:
+    """Consumes a stream from an offset on, over a link of its own."""
+
+    def __init__(self, link: Link, queue: str, spec: common.FieldValue, prefetch: int) -> None:
+        self._link = link
+        self._prefetch = prefetch
+        self._frames: list[Frame] = []
+        try:
+            link.call(commands.Basic.Qos(0, prefetch, False))
+            arguments: common.FieldTable = {OFFSET: spec}
+            link.call(commands.Basic.Consume(0, queue, "", False, False, False, False, arguments))
+        except BaseException:
+            link.drop()
+            raise
+
+    def close(self) -> None:
+        """Leave: what has come meanwhile is nothing to wait for."""
+        self._link.drop()
+
+    def deliveries(self, quiet: float) -> Iterator[Delivery]:
+        """What comes, until nothing has come for `quiet` seconds. Raises ServerError."""
+        unsettled = 0
+        while (each := self._delivery(quiet)) is not None:
+            unsettled += 1
+            if unsettled * 2 >= self._prefetch:
+                tag = each.deliver.delivery_tag
+                self._link.send(method_frame(commands.Basic.Ack(tag or 0, True), CHANNEL))
+                unsettled = 0
+            yield each
+
+    def _delivery(self, quiet: float) -> Delivery | None:
+        method = self._method(quiet)
+        if method is None:
+            return None
+        if not isinstance(method, commands.Basic.Deliver):
+            raise refusal(method)
+        _, header = self._frame(quiet, c.FRAME_HEADER)
+        properties = header[12:]
+        (size,) = _BODY_SIZE.unpack_from(header)
+        parts: list[bytes] = []
+        while size > 0:
+            _, part = self._frame(quiet, c.FRAME_BODY)
+            parts.append(part)
+            size -= len(part)
+        return Delivery(_offset(properties), method, properties, b"".join(parts))
+
+    def _method(self, quiet: float) -> base.Frame | None:
+        while True:
+            if not self._frames:
+                self._frames = self._link.frames(quiet)[::-1]
+                if not self._frames:
+                    if not self._link.pending():
+                        return None
+                    continue
+            kind, payload = self._frames.pop()
+            if kind == c.FRAME_METHOD:
+                return method_of(payload)
+            if kind != c.FRAME_HEARTBEAT:
+                raise ServerError(f"the broker sent a frame of type {kind} where none belongs")
+
+    def _frame(self, quiet: float, kind: int) -> Frame:
+        until = time.monotonic() + max(quiet, 10.0)
+        while not self._frames:
+            self._frames = self._link.frames(quiet)[::-1]
+            if time.monotonic() > until:
+                raise ServerError("the broker began a message and did not end it")
+        found = self._frames.pop()
+        if found[0] != kind:
+            raise ServerError(f"the broker sent a frame of type {found[0]} inside a message")
+        return found
+
+
+def _offset(properties: bytes) -> int:
+    """The offset that a delivery says. Raises ServerError: it says none, so the queue is no stream."""
+    at = properties.find(_OFFSET_FIELD)
+    if at >= 0:
+        start = at + len(_OFFSET_FIELD)
+        return int.from_bytes(properties[start : start + 8], "big")
+    offset = Properties(content_of(BASIC, properties, b"")).headers().get(OFFSET)
+    if not isinstance(offset, int):
+        raise ServerError("the broker delivers messages without offsets: the queue is no stream")
+    return offset

@@ -1,0 +1,82 @@
+"""What a batch reads: offsets that are fixed when it is planned."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pipeline.connector.choices import OptionError
+from pipeline.connector.offsets import Offsets, Partition, Range, split
+from pipeline.connector.options import SourceOptions
+from pipeline.connector.starting import resolved
+from pipeline.connector.streams import DataLossError, fetched
+from pipeline.connector.subscription import Subscription
+from protocol.streams.chunk import BODY
+
+LOG: Final = logging.getLogger("amqpd.pipeline")
+
+
+def of_batch(options: SourceOptions) -> list[Range]:
+    """The ranges that tasks read. Raises OptionError, ServerError, DataLossError."""
+    subscription = Subscription(options)
+    for queue in subscription.queues:
+        raise OptionError(
+            f"'{queue.place.queue}' is an ordinary queue: to read it takes messages out of it, and a batch "
+            "cannot do that safely: use readStream with trigger(availableNow=True)"
+        )
+    partitions = subscription.streams.partitions()
+    at_time = subscription.streams.at_time
+    start = resolved(options.starting, partitions, at_time, options.latest_if_none)
+    end = resolved(options.ending, partitions, at_time, latest_if_none=True)
+    ranges = checked(options, start, end, partitions)
+    return split(ranges, options.least_parts, options.part_rows)
+
+
+def checked(options: SourceOptions, start: Offsets, end: Offsets, partitions: list[Partition]) -> list[Range]:
+    """The ranges from `start` up to `end`, that are held against what is there.
+
+    With `failOnDataLoss` something that is not there is an error, without it is left out, and told.
+
+    Raises DataLossError.
+    """
+    by_place = {each.place: each for each in partitions}
+    ranges: list[Range] = []
+    for place, behind in end.positions.items():
+        incarnation = end.incarnations[place]
+        first = start.positions.get(place, behind)
+        found = by_place.get(place)
+        name = f"partition {place.number} of '{place.queue}'"
+        if found is None:
+            _lost(options, f"{name} is gone, with the messages from {first} to {behind}")
+            continue
+        if found.incarnation != incarnation or start.incarnations.get(place, incarnation) != incarnation:
+            _lost(options, f"{name} was deleted and declared again: the messages from {first} are gone")
+            first, behind, incarnation = found.first, min(behind, found.next), found.incarnation
+        if max(first, behind) > found.next:
+            _lost(options, f"{name} ends before offset {found.next}, not {max(first, behind)}")
+            behind = found.next
+        if first < found.first:
+            _lost(options, f"{name} begins with offset {found.first}: the messages from {first} are gone")
+            first = found.first
+        if first < behind:
+            ranges.append(Range(place, incarnation, first, behind))
+    return ranges
+
+
+def sampled(options: SourceOptions) -> list[bytes]:
+    """The bodies of the first messages. Raises what `of_batch` raises."""
+    bodies: list[bytes] = []
+    for wanted in of_batch(options):
+        few = wanted._replace(end=min(wanted.end, wanted.start + options.sample_rows - len(bodies)))
+        if few.start >= few.end:
+            break
+        for chunk, start, end in fetched(options.server, few, not options.fail_on_loss, options.fetch_bytes):
+            first = chunk.header.first
+            bodies += [chunk.value(BODY, row) for row in range(start - first, end - first)]
+    return bodies
+
+
+def _lost(options: SourceOptions, what: str) -> None:
+    if options.fail_on_loss:
+        raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+    LOG.warning("%s", what)

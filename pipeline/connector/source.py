@@ -1,0 +1,133 @@
+"""`format("amqp")` as Spark finds it: the source, its two readers, and the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pipeline.connector.batches import Slice, read
+from pipeline.connector.bodies import inferred, with_corrupt
+from pipeline.connector.ddl import schema_of
+from pipeline.connector.options import INFER, SourceOptions, source_options
+from pipeline.connector.progress import Progress
+from pipeline.connector.reading import of_batch, sampled
+from pipeline.connector.schema import body_type, source_schema
+
+
+class AmqpDataSource(DataSource):
+    """Streams and queues of a broker."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is called."""
+        return "amqp"
+
+    def schema(self) -> StructType:
+        """The columns; some of them come by options. Raises OptionError, ServerError."""
+        return _schema(source_options(self.options, streaming=False))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads once. Raises OptionError."""
+        return AmqpReader(source_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """Reads on and on. Raises OptionError."""
+        return AmqpStreamReader(source_options(self.options, streaming=True), schema)
+
+
+class AmqpReader(DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads (DataSourceReader)."""
+        return [Slice(each, None) for each in of_batch(self._options)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+        return read(self._options, self._schema, partition) if isinstance(partition, Slice) else iter(())
+
+
+class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads in batches from offset to offset; a batch that is read again has the same messages.
+
+    What is acknowledged is what Spark has committed: the offset with which it asks for more.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._progress: Progress | None = None  # in the process that plans, when it is asked for
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
+        return self._planning().initial().json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        """What options say of rows; all else is between us (DataSourceStreamReader)."""
+        rows = self._options.limits.rows
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+        """What is there now, and nothing else, is to be read (SupportsTriggerAvailableNow)."""
+        self._planning().fix_end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next batch goes (DataSourceStreamReader)."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return self._planning().next_batch(start, rows)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
+        """How far the streams go, for whoever watches the query (DataSourceStreamReader)."""
+        return self._planning().end_seen()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """What each task reads of a batch (DataSourceStreamReader)."""
+        return list(self._planning().slices(start, end))
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
+        return read(self._options, self._schema, partition) if isinstance(partition, Slice) else iter(())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done (DataSourceStreamReader)."""
+        self._planning().acknowledge(end)
+
+    def _planning(self) -> Progress:
+        if self._progress is None:
+            self._progress = Progress(self._options)
+        return self._progress
+
+
+def register(spark: SparkSession) -> None:
+    """Have `format("amqp")` be known where the package is not installed but comes in a zip."""
+    spark.dataSource.register(AmqpDataSource)
+
+
+def _schema(options: SourceOptions) -> StructType:
+    schema: StructType | None = None
+    if options.body_schema == INFER:
+        schema = inferred(sampled(options))
+    elif options.body_schema is not None:
+        schema = schema_of(options.body_schema)
+    body = body_type(options.body_format, None if schema is None else with_corrupt(schema))
+    return source_schema(body, options.properties, options.headers)

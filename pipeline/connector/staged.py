@@ -1,0 +1,97 @@
+"""Ordinary queues as a source: what is staged for a reader can be read again until it is done with.
+
+[amqpd, staged readers]
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pipeline.connector.choices import OptionError
+from pipeline.connector.offsets import Partition, Place
+from pipeline.connector.server import RefusedError, Server
+from pipeline.errors import PipelineError
+
+AT_ONCE: Final = 100_000  # messages that one request stages at most
+
+
+class StagedQueue:
+    """A queue with a reader. It is attached when it is first asked for: then no other program has it."""
+
+    def __init__(self, server: Server, queue: str, reader: str | None) -> None:
+        """Raises OptionError: readers have names."""
+        if reader is None:
+            raise OptionError(
+                f"'{queue}' is an ordinary queue, and is read by name: option 'readerName' is missing"
+            )
+        self.place = Place(queue, 0)
+        self._server = server
+        self._where = ("staged", server.vhost, queue, reader)
+        self._reader = reader
+        self._epoch: int | None = None
+        self._incarnation = ""
+        self._first = 0
+        self._next = 0
+
+    def partition(self) -> Partition:
+        """What is staged. Raises ServerError."""
+        self._attach()
+        return Partition(self.place, self._incarnation, self._first, self._next)
+
+    def waiting(self) -> int:
+        """How many messages the queue has that could be staged. Raises ServerError."""
+        found = self._server.get("queues", self._server.vhost, self.place.queue, columns="messages_ready")
+        return int(found["messages_ready"])
+
+    def acknowledge(self, start: int) -> None:
+        """Let go of all messages before an offset. Raises ServerError, PipelineError."""
+        self._attach()
+        if start > self._first:
+            self._advance(start, 0, None)
+
+    def advance(self, start: int, rows: int | None, size: int | None) -> int:
+        """Let go of what is before `start`, and have `rows` messages staged from there on, or all there are.
+
+        `size`: bytes of their bodies, about. Returns the offset behind the last one. Raises ServerError,
+        PipelineError: another program reads under this name.
+        """
+        self._attach()
+        self.acknowledge(start)
+        goal = None if rows is None else start + rows
+        while goal is None or self._next < goal:
+            before = self._next
+            left = AT_ONCE if goal is None else min(goal - before, AT_ONCE)
+            self._advance(start, left, size)
+            if self._next == before or size is not None:
+                break
+        return self._next if goal is None else min(self._next, goal)
+
+    def _attach(self) -> None:
+        if self._epoch is None:
+            self._take(self._server.post(*self._where))
+
+    def _advance(self, start: int, rows: int, size: int | None) -> None:
+        try:
+            found = self._server.post(
+                *self._where,
+                "advance",
+                epoch=self._epoch,
+                ack_upto=start,
+                want_rows=rows,
+                want_bytes=size,
+                expect_next=self._next,
+            )
+        except RefusedError as error:
+            if error.status != 409:
+                raise
+            queue = self.place.queue
+            raise PipelineError(
+                f"reader '{self._reader}' of queue '{queue}' has been taken over: another query has the same "
+                f"'readerName', or this one was started again ({error})"
+            ) from error
+        self._take(found)
+
+    def _take(self, found: dict[str, Any]) -> None:
+        self._epoch = found["epoch"]
+        self._incarnation = str(found["incarnation"])
+        self._first, self._next = found["first"], found["next"]

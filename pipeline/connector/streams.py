@@ -1,0 +1,162 @@
+"""What streams of the broker have, and their messages: by bulk fetch, in chunks as they are stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pipeline.connector.choices import OptionError
+from pipeline.connector.offsets import Partition, Place, Range
+from pipeline.connector.options import SourceOptions
+from pipeline.connector.server import RefusedError, Server, ServerError
+from pipeline.errors import PipelineError
+from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
+
+NAMES_AT_ONCE: Final = 50  # in one request
+
+
+class DataLossError(PipelineError):
+    """Messages that were to be read are not there any more, or the stream is another one."""
+
+
+class Streams:
+    """The streams that options name, as the broker has them now."""
+
+    def __init__(self, options: SourceOptions, names: Sequence[str]) -> None:
+        """`names`: those of them that are streams, if they are not said by a pattern."""
+        self._server = options.server
+        self._options = options
+        self._names = names
+
+    def partitions(self) -> list[Partition]:
+        """Their partitions. Raises ServerError, OptionError."""
+        options, names = self._options, self._names
+        if options.pattern is not None:
+            wanted = re.compile(options.pattern)
+            found = [each for each in self._asked() if wanted.fullmatch(each["name"])]
+        else:
+            groups = [names[start : start + NAMES_AT_ONCE] for start in range(0, len(names), NAMES_AT_ONCE)]
+            found = [each for group in groups for each in self._asked(group)]
+        partitions = [
+            _partition(stream["name"], each, options) for stream in found for each in stream["partitions"]
+        ]
+        if not options.assigned:
+            return partitions
+        by_place = {each.place: each for each in partitions}
+        for place in options.assigned:
+            if place not in by_place and place.queue in names:
+                raise OptionError(f"stream '{place.queue}' has no partition {place.number}")
+        return [by_place[place] for place in options.assigned if place in by_place]
+
+    def at_time(self, place: Place, time: int) -> int:
+        """The offset of the first message from a time on, in microseconds since 1970. Raises ServerError."""
+        return self._offset(place, time=time)
+
+    def reach(self, place: Place, start: int, size: int) -> int:
+        """The offset up to which messages take so many bytes. Raises ServerError."""
+        return self._offset(place, **{"from": start, "bytes": size})
+
+    def keep(self, reader: str, positions: dict[Place, int]) -> None:
+        """Have the streams keep where a reader goes on. Raises ServerError."""
+        by_queue: dict[str, dict[int, int]] = {}
+        for place, offset in positions.items():
+            by_queue.setdefault(place.queue, {})[place.number] = offset
+        for each in self.partitions():
+            by_queue[each.place.queue].setdefault(each.place.number, each.kept or each.first)
+        for queue, offsets in by_queue.items():
+            ordered = [offsets[number] for number in sorted(offsets)]
+            self._server.put("streams", self._server.vhost, queue, "consumers", reader, offsets=ordered)
+
+    def _offset(self, place: Place, **query: object) -> int:
+        where = ("streams", self._server.vhost, place.queue, str(place.number), "offset")
+        return int(self._server.get(*where, **query)["offset"])
+
+    def _asked(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._server.get("streams", self._server.vhost, name=names)
+        return found
+
+
+def _partition(queue: str, found: dict[str, Any], options: SourceOptions) -> Partition:
+    kept = found["consumers"].get(options.reader) if options.reader is not None else None
+    place = Place(queue, found["partition"])
+    return Partition(place, str(found["incarnation"]), found["first"], found["next"], kept)
+
+
+def fetched(server: Server, wanted: Range, gaps: bool, size: int) -> Iterator[tuple[Chunk, int, int]]:
+    """The chunks that have the messages of a range, each with the offsets that are of it.
+
+    `gaps`: what is not there any more is left out. `size`: bytes that are fetched in one go.
+
+    Raises DataLossError, ServerError: it ends as soon as something is missing.
+    """
+    where = ("streams", server.vhost, wanted.place.queue, str(wanted.place.number), "chunks")
+    query = {"gaps": "true"} if gaps else {}
+    return _chunks(server, where, wanted, query, size)
+
+
+def fetched_of_stage(
+    server: Server, reader: str, wanted: Range, size: int
+) -> Iterator[tuple[Chunk, int, int]]:
+    """The same of what is staged of a queue for a reader."""
+    where = ("staged", server.vhost, wanted.place.queue, reader, "rows")
+    return _chunks(server, where, wanted, {}, size)
+
+
+def _chunks(
+    server: Server, where: tuple[str, ...], wanted: Range, query: dict[str, str], size: int
+) -> Iterator[tuple[Chunk, int, int]]:
+    offset = wanted.start
+    attempts = 0
+    while offset < wanted.end:
+        bounds: dict[str, object] = {"from": offset, "to": wanted.end, "incarnation": wanted.incarnation}
+        before = offset
+        try:
+            with server.open(*where, **bounds, **query) as answer:
+                for chunk in _read(answer, size):
+                    first, behind = chunk.header.first, chunk.header.behind
+                    if first > offset and not query:
+                        raise DataLossError(f"{_name(wanted)} has no message {offset}, but {first}")
+                    start, end = max(first, offset), min(behind, wanted.end)
+                    if start < end:
+                        yield chunk, start, end
+                    offset = max(offset, end)
+        except RefusedError as error:
+            raise _refusal(error, wanted) from error
+        except (ServerError, ChunkDamagedError):
+            attempts = 0 if offset > before else attempts + 1
+            if attempts > server.retries:
+                raise
+            continue
+        if offset < wanted.end and query:
+            return
+        if offset < wanted.end and offset == before:
+            raise ServerError(f"{_name(wanted)} gave no message {offset}")
+
+
+def _read(answer: Any, size: int) -> Iterator[Chunk]:
+    """Chunks one after the other. Raises ChunkDamagedError: the answer ends within one."""
+    data = b""
+    while True:
+        more = answer.read(size)
+        if not more:
+            break
+        data = data + more if data else more
+        at = 0
+        while len(data) - at >= HEADER_BYTES and len(data) - at >= Header(data, at).size:
+            chunk = Chunk(data, at)
+            yield chunk
+            at += chunk.header.size
+        data = data[at:]
+    if data:
+        raise ChunkDamagedError(f"the answer ends within a chunk, behind {len(data)} bytes of it")
+
+
+def _refusal(error: RefusedError, wanted: Range) -> PipelineError:
+    if error.status in (404, 409, 410, 416):
+        return DataLossError(f"{_name(wanted)}: {error}")
+    return error
+
+
+def _name(wanted: Range) -> str:
+    return f"partition {wanted.place.number} of '{wanted.place.queue}'"

@@ -1,0 +1,20 @@
+"""What makes `format("amqp")` known: Spark looks into all modules called pyspark_* when it knows no format.
+
+Every session pays for what is imported here, so it is next to nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.connector.source import AmqpDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
+
+
+def __getattr__(name: str) -> Any:
+    """The source, when Spark asks for it."""
+    if name != "DefaultSource":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pipeline.connector.source import AmqpDataSource
+
+    return AmqpDataSource

@@ -1,0 +1,200 @@
+"""What becomes of bodies, properties and headers on their way from a publisher into Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pika
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from pipeline.connector.source import register
+from tests.brokers import Broker
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    register(spark)
+    yield broker
+    broker.stop()
+
+
+def rows(spark: SparkSession, broker: Broker, queue: str, **options: str) -> list[Row]:
+    frame = spark.read.format("amqp").options(**broker.options_of_spark, subscribe=queue, **options).load()
+    found: list[Row] = frame.orderBy("offset").collect()
+    return found
+
+
+def utc(text: str) -> datetime:
+    """A time as Spark gives it: without a zone, which the session says."""
+    return datetime.fromisoformat(text)
+
+
+ALL = {"includeProperties": "true", "includeHeaders": "true"}
+
+
+SAID: dict[str, Any] = {
+    "content_type": "text/plain",
+    "content_encoding": "gzip",
+    "delivery_mode": 2,
+    "priority": 200,
+    "correlation_id": "c",
+    "reply_to": "r",
+    "expiration": "60000",
+    "message_id": "m",
+    "type": "t",
+    "user_id": "guest",
+    "app_id": "a",
+}
+HEADERS: dict[str, tuple[Any, str | None]] = {
+    "text": ("Grüße", "Grüße"),
+    "whole": (-5, "-5"),
+    "big": (2**40, str(2**40)),
+    "yes": (True, "true"),
+    "none": (None, None),
+    "octets": (b"\xff\xfe", "//4="),
+    "decimal": (Decimal("1.5"), "1.5"),
+    "time": (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
+    "table": ({"a": [1, {"b": None}]}, '{"a": [1, {"b": null}]}'),
+}
+
+
+def test_properties_and_headers_of_0_9_1(spark: SparkSession, broker: Broker) -> None:
+    broker.declare_stream("properties")
+    headers = {name: sent for name, (sent, _) in HEADERS.items()}
+    with broker.channel() as channel:
+        said = pika.BasicProperties(headers=headers, timestamp=1_700_000_000, **SAID)
+        channel.basic_publish("", "properties", b"body", said)
+        channel.basic_publish("", "properties", b"", pika.BasicProperties())
+        channel.basic_publish("", "properties", b"", pika.BasicProperties(timestamp=2**63))
+    first, second, third = rows(spark, broker, "properties", **ALL)
+    assert first["properties"].asDict() == SAID | {"timestamp": utc("2023-11-14T22:13:20")}
+    assert first["headers"] == {name: text for name, (_, text) in HEADERS.items()}
+    assert set(second["properties"].asDict().values()) == {None}
+    assert (bytes(second["value"]), second["headers"]) == (b"", {})
+    assert third["properties"]["timestamp"] is None, "no calendar has it"
+
+
+def test_messages_of_1_0(spark: SparkSession, broker: Broker) -> None:
+    proton = pytest.importorskip("proton", reason="the extra `peers` is not installed")
+    broker.declare_stream("sections")
+    connection = pytest.importorskip("proton.utils").BlockingConnection(
+        broker.daemon.address.url().removesuffix("/%2F"), allowed_mechs="PLAIN"
+    )
+    sender = connection.create_sender("/queues/sections")
+    sender.send(
+        proton.Message(
+            id="i", subject="s", properties={"n": 7, "t": proton.timestamp(0)}, body=b"data", inferred=True
+        )
+    )
+    sender.send(proton.Message(body={"a": [1, True, None], "b": proton.symbol("s")}, id=proton.ulong(9)))
+    sender.send(proton.Message(body="text"))
+    connection.close()
+    data, value, text = rows(spark, broker, "sections", **ALL)
+    assert bytes(data["value"]) == b"data"
+    assert (data["properties"]["message_id"], data["headers"]["n"]) == ("i", "7")
+    assert json.loads(bytes(value["value"])) == {"a": [1, True, None], "b": "s"}
+    assert value["properties"]["content_type"] == "application/json"
+    assert bytes(text["value"]) == b"text"
+    plain = rows(spark, broker, "sections")
+    assert [bytes(row["value"]) for row in plain] == [bytes(row["value"]) for row in (data, value, text)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000, 16 * 2**20], ids=["nothing", "1 B", "70 kB", "16 MiB"])
+def test_bodies_of_any_size(spark: SparkSession, broker: Broker, size: int) -> None:
+    broker.declare_stream(f"size-{size}")
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    broker.publish(f"size-{size}", [body, b"next"])
+    first, second = rows(spark, broker, f"size-{size}", fetchBytes="65536")
+    assert (bytes(first["value"]) == body, bytes(second["value"])) == (True, b"next")
+
+
+def test_bodies_as_text(spark: SparkSession, broker: Broker) -> None:
+    broker.declare_stream("texts")
+    broker.publish("texts", ["Grüße".encode(), b"", b"\xff!"])
+    found = [row["value"] for row in rows(spark, broker, "texts", bodyFormat="string")]
+    assert found == ["Grüße", "", "\N{REPLACEMENT CHARACTER}!"]
+
+
+def test_bodies_as_json_with_a_schema(spark: SparkSession, broker: Broker) -> None:
+    broker.declare_stream("json")
+    full: dict[str, Any] = {
+        "id": 2**40,
+        "small": 7,
+        "price": 1.25,
+        "exact": 1.25,
+        "on": True,
+        "day": "2026-03-04",
+        "at": "2026-03-04T05:06:07.5+02:00",
+        "tags": ["a", "b"],
+        "counts": {"x": 1},
+        "inner": {"name": "n", "more": "unknown"},
+        "text": {"kept": "as JSON"},
+    }
+    broken = [b"{", b"[1]", b"null", b'{"small": 300}', b'{"on": "yes"}', b'{"at": "soon"}', b"\xff"]
+    bodies = [json.dumps(full).encode(), b"{}", b'{"id": null, "small": 1.0}', *broken]
+    broker.publish("json", bodies)
+    ddl = (
+        "id bigint, small tinyint, price double, exact decimal(10,3), on boolean, day date, at timestamp, "
+        "tags array<string>, counts map<string,int>, inner struct<name: string>, text string NOT NULL"
+    )
+    found = [row["value"] for row in rows(spark, broker, "json", bodyFormat="json", bodySchema=ddl)]
+    assert found[0].asDict(recursive=True) == {
+        "id": 2**40,
+        "small": 7,
+        "price": 1.25,
+        "exact": Decimal("1.250"),
+        "on": True,
+        "day": date(2026, 3, 4),
+        "at": utc("2026-03-04T03:06:07.5"),
+        "tags": ["a", "b"],
+        "counts": {"x": 1},
+        "inner": {"name": "n"},
+        "text": '{"kept": "as JSON"}',
+        "_corrupt_record": None,
+    }
+    assert set(found[1].asDict().values()) == {None}
+    assert (found[2]["id"], found[2]["small"]) == (None, 1)
+    corrupt = [row["_corrupt_record"] for row in found[3:]]
+    assert corrupt == [body.decode(errors="replace") for body in broken]
+
+
+def test_a_schema_is_inferred(spark: SparkSession, broker: Broker) -> None:
+    broker.declare_stream("inferred")
+    broker.publish("inferred", [b'{"a": 1, "b": {"c": ["x"]}}', b'{"a": 2, "d": null}', b"no"])
+    found = rows(spark, broker, "inferred", bodyFormat="json", bodySchema="infer")
+    assert found[0]["value"].asDict(recursive=True) == {
+        "a": 1,
+        "b": {"c": ["x"]},
+        "d": None,
+        "_corrupt_record": None,
+    }
+    assert found[2]["value"]["_corrupt_record"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "reason"),
+    [
+        ("a", "a type is missing"),
+        ("a in", "'in' is no type"),
+        ("a array<int", "'>' is expected where 'the end' is"),
+        ("a decimal(50,2)", "decimal(50,2) is too wide"),
+        ("a int b int", "'the end' is expected where 'b' is"),
+        ("a binary", "the type binary, which JSON is not read into"),
+        ("a ; b", "';' has no meaning there"),
+        ('{"a": 1}', "which is no schema"),
+    ],
+)
+def test_schemas_that_are_none(spark: SparkSession, broker: Broker, ddl: str, reason: str) -> None:
+    broker.declare_stream("json")
+    with pytest.raises(PySparkException) as refused:
+        rows(spark, broker, "json", bodyFormat="json", bodySchema=ddl)
+    assert reason in str(refused.value)
