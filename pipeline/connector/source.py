@@ -9,7 +9,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -28,6 +30,8 @@ from pipeline.connector.options import INFER, SourceOptions, source_options
 from pipeline.connector.progress import Progress
 from pipeline.connector.reading import of_batch, sampled
 from pipeline.connector.schema import body_type, source_schema
+from pipeline.connector.sink import AmqpStreamWriter, AmqpWriter
+from pipeline.connector.sink_options import sink_options
 
 
 class AmqpDataSource(DataSource):
@@ -49,6 +53,14 @@ class AmqpDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Reads on and on. Raises OptionError."""
         return AmqpStreamReader(source_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Publishes once. Raises OptionError."""
+        return AmqpWriter(sink_options(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """Publishes batch after batch. Raises OptionError."""
+        return AmqpStreamWriter(sink_options(self.options, schema, overwrite))
 
 
 class AmqpReader(DataSourceReader):

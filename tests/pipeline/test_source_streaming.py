@@ -119,12 +119,12 @@ def test_what_comes_with_a_name_is_read_also_after_a_crash_before_the_first_comm
     broker.declare_stream("latest")
     broker.publish("latest", numbers(0, 10))
     job = Job(spark, broker, tmp_path / "a", subscribe="latest", readerName="me")
-    assert job.run() == []
-    broker.publish("latest", numbers(10, 20))
     job.fail_in = 0
     with pytest.raises(PySparkException):
         job.run()
+    broker.publish("latest", numbers(10, 20))
     assert job.run() == numbers(10, 20)
+    assert job.sizes() == [0, 10], "the first batch is the empty one that it was"
     again = Job(spark, broker, tmp_path / "b", subscribe="latest", readerName="me")
     broker.publish("latest", numbers(20, 25))
     assert again.run() == numbers(20, 25), "the broker knows what was committed under this name"
