@@ -29,8 +29,11 @@ JOBS: Final = {
     "compact": "rewrite sealed files as few large ones, by date and hour, into --out",
     "retain": "delete sealed files older than --keep, once they are what the manifest says",
     "export": "write events as Parquet, Delta or Iceberg into --out",
+    "stream-to-parquet": "messages of streams and queues (--url, --subscribe) into --out, each once",
 }
+STORE: Final = "stream-to-parquet"
 MODES: Final = ("batch", "available-now", "continuous")
+OURS: Final = re.compile(r"^pipeline\.[\w.]+Error: (.+)$", re.MULTILINE)
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -51,9 +54,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """What can be said on the command line."""
-    top = argparse.ArgumentParser(prog="amqpd pipeline", description="Jobs on Spark over sealed journals.")
+    top = argparse.ArgumentParser(
+        prog="amqpd pipeline", description="Jobs on Spark over journals and messages."
+    )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    jobs = "\n".join(f"  {name:<8} {text}" for name, text in JOBS.items())
+    jobs = "\n".join(f"  {name:<17} {text}" for name, text in JOBS.items())
     run = commands.add_parser(
         "run",
         help="run a job",
@@ -65,7 +70,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--master", default="local[*]", help="of Spark; others than local ones by spark-submit")
     run.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="setting of Spark")
     run.add_argument("--since", type=duration, metavar="24h", help="only events of the last s, m, h or d")
-    run.add_argument("--mode", choices=MODES, default="batch", help="of audit; others go on in --out")
+    modes = "of audit, others than batch go on in --out; stream-to-parquet ends unless continuous"
+    run.add_argument("--mode", choices=MODES, default="batch", help=modes)
     run.add_argument("--out", metavar="FOLDER", help="where results go")
     run.add_argument("--report", metavar="FILE.html", help="of audit: a page to look at")
     run.add_argument("--print-command", action="store_true", help="show what would be started")
@@ -77,6 +83,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--msg-uid", type=int, help="of lineage: the broker's number")
     run.add_argument("--keep", type=duration, metavar="30d", help="of retain: how long")
     run.add_argument("--to", choices=("parquet", "delta", "iceberg"), default="parquet", help="of export")
+    run.add_argument("--url", help="of stream-to-parquet: the broker, amqp://user:password@host:5672/vhost")
+    run.add_argument("--subscribe", metavar="NAMES", help="of stream-to-parquet: streams and queues")
+    option = 'of stream-to-parquet: an option of format("amqp")'
+    run.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=option)
     return top
 
 
@@ -88,11 +98,11 @@ def duration(text: str) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
-def settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Settings of Spark out of KEY=VALUE. Raises PipelineError: one is not like that."""
+def settings(pairs: Sequence[str], flag: str = "--conf") -> dict[str, str]:
+    """Settings out of KEY=VALUE. Raises PipelineError: one is not like that."""
     for pair in pairs:
         if not re.fullmatch(r"[^=\s]+=.*", pair, re.DOTALL):
-            raise PipelineError(f"--conf '{pair}' is not KEY=VALUE")
+            raise PipelineError(f"{flag} '{pair}' is not KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
@@ -128,26 +138,39 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
 
     started = time.monotonic()
     spark = build_session(master, settings(options.conf))
-    _tell(f"{options.job} of {options.journal} on {spark.sparkContext.master}")
+    source = options.subscribe if options.job == STORE else options.journal
+    _tell(f"{options.job} of {source} on {spark.sparkContext.master}")
     since = None
     if options.since is not None:
         since = datetime.now(UTC) - timedelta(seconds=options.since)
     try:
         found, summary = run(spark, options, since, _tell)
     except PySparkException as error:
-        raise PipelineError(f"{options.job} has failed: {str(error).splitlines()[0]}") from error
+        raise PipelineError(f"{options.job} has failed: {cause(str(error))}") from error
     finally:
         spark.stop()
     seconds = round(time.monotonic() - started, 1)
-    body = {"job": options.job, "journal": options.journal, "seconds": seconds, **summary}
+    of = "subscribe" if options.job == STORE else "journal"
+    body = {"job": options.job, of: source, "seconds": seconds, **summary}
     sys.stdout.write(json.dumps(body, default=str) + "\n")
     sys.stdout.flush()
     _tell(f"{options.job}: {'findings' if found else 'clean'}, {seconds} s")
     return FOUND if found else CLEAN
 
 
+def cause(error: str) -> str:
+    """The line of an error of Spark that says what was wrong: our last one, or else the first."""
+    ours: list[str] = OURS.findall(error)
+    return ours[-1] if ours else error.splitlines()[0]
+
+
 def _require(options: argparse.Namespace) -> None:
     """Raises PipelineError: the job wants what is not said."""
+    if options.job == STORE:
+        _require_of_store(options)
+        return
+    if options.url or options.subscribe or options.option:
+        raise PipelineError(f"--url, --subscribe and --option are of {STORE}, not of {options.job}")
     if options.job in ("compact", "export") and not options.out:
         raise PipelineError(f"{options.job} wants --out FOLDER")
     if options.job == "retain" and options.keep is None:
@@ -158,6 +181,13 @@ def _require(options: argparse.Namespace) -> None:
         raise PipelineError(f"--mode {options.mode} is of audit, and wants --out FOLDER")
     if options.report and (options.job != "audit" or options.mode != "batch"):
         raise PipelineError("--report is of audit, in the mode batch")
+
+
+def _require_of_store(options: argparse.Namespace) -> None:
+    for name in ("url", "subscribe", "out"):
+        if not getattr(options, name):
+            raise PipelineError(f"{STORE} wants --{name}")
+    settings(options.option, "--option")
 
 
 def _tell(text: str) -> None:

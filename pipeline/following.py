@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipeline.jobs.incremental import Carried, findings, is_over, joined, portion, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from pipeline.journal.reading import FILES, as_events, sealed_folder
+from pipeline.waiting import until_told
 
 GRACE: Final = 600.0
 FILES_OF_BATCH: Final = 100
@@ -49,10 +50,7 @@ def follow(
         query = writer.trigger(availableNow=True).start()
     else:
         query = writer.trigger(processingTime="5 seconds").start()
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
+    until_told(query)
     summary = batches.latest()
     return bool(summary["total_findings"]), summary | {"not_judged": NOT_FOLLOWED}
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.command import STORE, settings
 from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
@@ -29,6 +30,8 @@ NEED_FULL: Final = ("latency", "order")
 
 def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None, tell: Told) -> Outcome:
     """Run a job; returns whether there are findings, and what to say. Raises PipelineError."""
+    if options.job == STORE:
+        return False, _store(spark, options, tell)
     if options.job == "retain":
         return False, retain(Path(options.journal), options.keep, datetime.now(UTC))
     if options.mode != "batch":
@@ -48,6 +51,16 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
     if options.job == "lineage":
         return _lineage(events, options)
     return _table(events, options)
+
+
+def _store(spark: SparkSession, options: argparse.Namespace, tell: Told) -> dict[str, Any]:
+    from pipeline.connector.source import register
+    from pipeline.lake.storing import store
+
+    register(spark)
+    said = {"url": options.url, "subscribe": options.subscribe, "startingOffsets": "earliest"}
+    said |= settings(options.option, "--option")
+    return store(spark, said, options.out, options.mode == "continuous", tell)
 
 
 def _audit(events: DataFrame, options: argparse.Namespace, tell: Told) -> Outcome:

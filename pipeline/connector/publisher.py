@@ -67,6 +67,10 @@ class Publisher:
             self._write()
             self._take(self._timeout)
 
+    def flush(self) -> None:
+        """Send what waits for more."""
+        self._write()
+
     def finish(self) -> None:
         """Wait until all is confirmed, and close."""
         self._write()

@@ -29,6 +29,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(missing()), reason=f"tests of the pipeline did not run: {missing()}")
 def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
     planted: tuple[Path, Planted], tmp_path: Path
@@ -55,6 +56,14 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
         (["retain"], "wants --keep"),
         (["lineage"], "wants --message-id or --msg-uid"),
         (["audit", "--conf", "nothing"], "'nothing' is not KEY=VALUE"),
+        (["stream-to-parquet", "--subscribe", "s", "--out", "o"], "wants --url"),
+        (["stream-to-parquet", "--url", "u", "--out", "o"], "wants --subscribe"),
+        (["stream-to-parquet", "--url", "u", "--subscribe", "s"], "wants --out"),
+        (
+            ["stream-to-parquet", "--url", "u", "--subscribe", "s", "--out", "o", "--option", "x"],
+            "--option 'x'",
+        ),
+        (["audit", "--subscribe", "s"], "are of stream-to-parquet, not of audit"),
     ],
 )
 def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,49 @@
+"""Messages as they come, into Parquet files: each once, however often a batch is done.
+
+<out>/checkpoint/                                       of Spark: how far it is
+<out>/data/batch=N/queue=NAME/date=2026-01-31/*.parquet what batch N has; done again it replaces that
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.waiting import until_told
+
+PARTITIONS: Final = ("queue", "date")
+EVERY: Final = "5 seconds"
+
+
+def store(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    out: str,
+    continuous: bool,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """Store what is there, or go on until told to end; returns what was stored in this run.
+
+    `options`: of `format("amqp")`.
+    """
+    rows = batches = 0
+
+    def take(batch: DataFrame, number: int) -> None:
+        nonlocal rows, batches
+        batch.persist()
+        count = batch.count()
+        dated = batch.withColumn("date", F.to_date(F.coalesce("timestamp", F.current_timestamp())))
+        dated.write.mode("overwrite").partitionBy(*PARTITIONS).parquet(f"{out}/data/batch={number}")
+        batch.unpersist()
+        rows += count
+        batches += 1
+        tell(f"batch {number}: {count} messages")
+
+    stream = spark.readStream.format("amqp").options(**options).load()
+    writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", f"{out}/checkpoint")
+    trigger = writer.trigger(processingTime=EVERY) if continuous else writer.trigger(availableNow=True)
+    until_told(trigger.start())
+    return {"messages": rows, "batches": batches, "out": out}

@@ -1,0 +1,150 @@
+"""`python -m tests.bench.spark`: how fast Spark reads from a broker and writes to it, all on this machine.
+
+The sink fills two streams, which are read then. Figures of repeated steps are the best and the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from broker.flavour import FLAVOUR
+from pipeline.connector.choices import Choices
+from pipeline.connector.publisher import Publisher
+from pipeline.connector.server import server_of
+from pipeline.connector.source import register
+from pipeline.session import build_session
+from tests.brokers import Broker
+
+STREAMS = ("bench-0", "bench-1")
+GOALS = {"sink": 50_000.0, "batch": 1_000_000.0, "streaming": 150_000.0}
+
+
+def told(name: str, rows: int, seconds: list[float]) -> bool:
+    """Print rates; whether the best is what is wanted."""
+    best, median = rows / min(seconds), rows / statistics.median(seconds)
+    goal = GOALS[name]
+    print(
+        f"{name}: best {best:,.0f} rows/s, median {median:,.0f} of {len(seconds)} (goal {goal:,.0f})",
+        flush=True,
+    )
+    return best >= goal
+
+
+def timed(work: Any) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def fill(spark: SparkSession, broker: Broker, rows: int, size: int) -> float:
+    """Have the sink write so many rows, half of them into each stream."""
+    numbers = spark.range(0, rows, 1, 2)
+    body = F.rpad(F.col("id").cast("string"), size, "x").cast("binary").alias("value")
+    key = F.when(F.col("id") < rows // 2, STREAMS[0]).otherwise(STREAMS[1]).alias("routing_key")
+    writer = numbers.select(body, key).write.format("amqp").options(**broker.options_of_spark)
+    return timed(lambda: writer.mode("append").save())
+
+
+def read(spark: SparkSession, broker: Broker) -> DataFrame:
+    options = broker.options_of_spark | {"subscribe": ",".join(STREAMS)}
+    return spark.read.format("amqp").options(**options).load()
+
+
+def stream(spark: SparkSession, broker: Broker, folder: str, rows: int) -> tuple[float, list[int]]:
+    """Read all in batches of `rows`: how long that took, and how long each batch did, in ms."""
+    options = broker.options_of_spark | {"subscribe": ",".join(STREAMS), "startingOffsets": "earliest"}
+    frame = spark.readStream.format("amqp").options(**options, maxMessagesPerTrigger=str(rows)).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True)
+    started = time.perf_counter()
+    query = writer.start()
+    query.awaitTermination()
+    took = time.perf_counter() - started
+    return took, [
+        each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]
+    ]
+
+
+def latency(spark: SparkSession, broker: Broker, folder: str, seconds: float, rate: int) -> list[float]:
+    """Seconds from each publish to when it is in a Parquet file."""
+    broker.declare_stream("live")
+    options = broker.options_of_spark | {"subscribe": "live", "startingOffsets": "earliest"}
+    frame = spark.readStream.format("amqp").options(**options, bodyFormat="string").load()
+    delays: list[float] = []
+
+    def store(batch: DataFrame, number: int) -> None:
+        batch.write.mode("overwrite").parquet(f"{folder}/out/batch={number}")
+        now = time.time()
+        written = spark.read.parquet(f"{folder}/out/batch={number}").select("value").collect()
+        delays.extend(now - float(row["value"]) for row in written)
+
+    query = frame.writeStream.foreachBatch(store).option("checkpointLocation", f"{folder}/at").start()
+    server = server_of(Choices(broker.options_of_spark))
+
+    def publish() -> None:
+        publisher = Publisher(server, True, 1000, 30)
+        until = time.time() + seconds
+        while time.time() < until:
+            for _ in range(max(rate // 100, 1)):
+                publisher.publish("", "live", b"\x10\x00\x02", repr(time.time()).encode())
+            publisher.flush()
+            time.sleep(0.01)
+        publisher.finish()
+
+    time.sleep(5)  # the query has begun
+    thread = threading.Thread(target=publish)
+    thread.start()
+    thread.join()
+    query.processAllAvailable()
+    query.stop()
+    return sorted(delays)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.spark", description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--size", type=int, default=256, help="bytes of a body")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--rate", type=int, default=1000, help="messages per second, for how late they are")
+    chosen = parser.parse_args()
+    good = True
+    with tempfile.TemporaryDirectory() as folder:
+        broker = Broker(Path(folder, "broker"))
+        spark = build_session("local[2]", {})
+        register(spark)
+        print(f"broker: {FLAVOUR}; Spark {spark.version} on {spark.sparkContext.master}", flush=True)
+        for name in STREAMS:
+            broker.declare_stream(name)
+        fill(spark, broker, 1000, chosen.size)
+        part = chosen.rows // 4
+        good &= told("sink", part, [fill(spark, broker, part, chosen.size) for _ in range(4)])
+        rows = 4 * part + 1000
+        batch = [
+            timed(lambda: read(spark, broker).write.format("noop").mode("overwrite").save())
+            for _ in range(chosen.times)
+        ]
+        good &= told("batch", rows, batch)
+        runs = [stream(spark, broker, f"{folder}/at-{number}", 100_000) for number in range(chosen.times)]
+        good &= told("streaming", rows, [took for took, _ in runs])
+        medians = [statistics.median(each) for _, each in runs]
+        print(f"streaming: median batch of 100,000 rows: {min(medians):.0f} to {max(medians):.0f} ms")
+        delays = latency(spark, broker, f"{folder}/latency", 20, chosen.rate)
+        p50, p95 = delays[len(delays) // 2], delays[len(delays) * 95 // 100]
+        print(f"publish to Parquet, {len(delays)} messages: p50 {p50:.2f} s, p95 {p95:.2f} s (goal 2 s)")
+        good &= p95 < 2
+        spark.stop()
+        broker.stop()
+    return 0 if good else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
