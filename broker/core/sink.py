@@ -262,7 +262,5 @@ class Decision(DurableWaiter):
             sink.moving = []
             for attempt in self._winners + self._losers:
                 sink.attempts[attempt.number] = attempt
-            store = sink.virtual_host.store
-            if not store.failure:
-                store.append_definition(sink.describe())
+            sink.virtual_host.store.append_definition(sink.describe())  # in the place of the decision
         self._done(f"the log has failed: {reason}")

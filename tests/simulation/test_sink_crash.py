@@ -156,6 +156,17 @@ def test_a_batch_is_published_once_on_a_full_disk(size: int) -> None:
     assert (size == SIZES[0] and (False, True) in outcomes) or (True, True) in outcomes
 
 
+def test_what_was_not_decided_stays_so() -> None:
+    (size, _) = SIZES
+    story = short_of_room(size, 0)
+    assert story.answers[1] != ""
+    story.disk.capacity = 1 << 40
+    story.go_on()
+    assert not story.sink.moving
+    story.disk.kill()
+    assert found(story.disk) == (0, rows((0,), size))
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_a_batch_goes_on_when_there_is_room_again(size: int) -> None:
     outcomes = set()
