@@ -25,6 +25,7 @@ from broker import __version__, logs
 from broker.adapters.letters import write_letter
 from broker.adapters.receipt091 import write_receipt
 from broker.adapters.server import Server
+from broker.adapters.sinking import rows_of
 from broker.adapters.views import view_of
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password, make_password
@@ -179,6 +180,7 @@ class Daemon:
     def _recover(self) -> None:
         self.settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         began = time.monotonic()
+        self.broker.sinks.open_rows = rows_of
         report = self.log.recover(Recovered(self.broker))
         self.journal.start()
         self.broker.resume()

@@ -54,9 +54,8 @@ class RecordingStore(MessageStore):
             self.changes.append(change)
 
     def forget(self, message: Message, queue: Queue) -> None:
-        assert self.kinds()[-1] in ("queue.delete", "exchange.delete", "vhost.delete"), (
-            "the change comes first"
-        )
+        says_so = ("queue.delete", "exchange.delete", "vhost.delete", "sink", "sink.delete")
+        assert self.kinds()[-1] in says_so, "the change comes first"
         self.forgotten.append(message)
 
     def kinds(self) -> list[object]:

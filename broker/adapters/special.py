@@ -20,6 +20,7 @@ from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, RECEIP
 from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
 
 if TYPE_CHECKING:
+    from broker.adapters.access import Rights
     from broker.adapters.channel091 import Channel
     from broker.adapters.publication import Publication
 
@@ -47,10 +48,10 @@ def publish_special(channel: Channel, publication: Publication, message: Message
         properties = Properties(message.content)
         view = View091(properties)
         if traits & NAMES_USER != 0:
-            _check_user(channel, properties.text(USER_ID))
+            check_user(channel.connection.rights, properties.text(USER_ID))
         if traits & COPIES != 0:
             headers = view.headers()
-            _check_copies(headers)
+            check_copies(headers)
             keys = view.further_keys()
             for key in keys:
                 channel.connection.rights.require_topic(WRITE, route.exchange, key)
@@ -93,15 +94,21 @@ def _delay(message: Message, date: i64) -> None:
         message.marks |= DELAYED
 
 
-def _check_user(channel: Channel, name: str) -> None:
-    """A publisher names itself or nobody, unless it is an impersonator. [RabbitMQ validated user-id]"""
-    user = channel.connection.user
-    if name != user and not channel.connection.rights.may_impersonate():
+def check_user(rights: Rights, name: str) -> None:
+    """A publisher names itself or nobody, unless it is an impersonator. [RabbitMQ validated user-id]
+
+    Raises PreconditionFailed.
+    """
+    user = rights.user
+    if name != user and not rights.may_impersonate():
         raise PreconditionFailed(f"user_id property set to '{name}' but authenticated user was '{user}'")
 
 
-def _check_copies(headers: dict[str, object]) -> None:
-    """The headers that add routing keys are lists. [RabbitMQ sender-selected distribution]"""
+def check_copies(headers: dict[str, object]) -> None:
+    """The headers that add routing keys are lists. [RabbitMQ sender-selected distribution]
+
+    Raises PreconditionFailed.
+    """
     for name in (CC, BCC):
         if name in headers and not isinstance(headers[name], list):
             raise PreconditionFailed(

@@ -24,6 +24,7 @@ from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import ReceiptWriter, bare_receipt
 from broker.core.replacing import drop_outdated
 from broker.core.schedule import Schedule
+from broker.core.sinks import Sinks
 from broker.core.stage import STAGE
 from broker.core.staging import Staging
 from broker.core.streaming import open_stream
@@ -88,6 +89,7 @@ class Broker:
         self.staging = Staging(self)
         self.appliers[STAGE] = self.staging.apply
         self.definers.append(self.staging.describe)
+        self.sinks = Sinks(self)
 
     @property
     def next_number(self) -> i64:
@@ -138,6 +140,7 @@ class Broker:
             watcher(name)
         del self.vhosts[name]
         self.store.append_definition({"kind": VHOST + DELETED, "name": name})
+        self.sinks.leave(name)
         vhost.vacate().begin(partial(self._vacated, name))
 
     def limit_vhost(self, name: str, connections_max: int | None, queues_max: int | None) -> None:
@@ -210,6 +213,7 @@ class Broker:
             self._numbers.reserve(number_of(change, "number") - 1)
         elif kind == VHOST + DELETED:
             vhost = self.vhosts.pop(text_of(change, "name"), None)
+            self.sinks.leave(text_of(change, "name"))
             if vhost is not None:
                 vhost.vacate().finish()
         elif kind.split(".")[0] == VHOST:
@@ -253,6 +257,7 @@ class Broker:
     def resume(self) -> None:
         """Recovery is over, and the log takes appends again: go on from what it brought back."""
         self.staging.recover()
+        self.sinks.recover()
         for queue in list(self._numbers.queues.values()):
             drop_outdated(queue)
             give_up_exhausted(queue)

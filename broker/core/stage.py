@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.connection import Connection, Scheduler
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
 from broker.core.expiry import next_in_time
 from broker.core.operation import mark, unmark
 from broker.core.returning import finish_returns
-from broker.core.session import Session
 from broker.core.settling import settle_all
 from broker.core.stopping import check_dequeue
+from broker.core.taker import taker_of
 
 if TYPE_CHECKING:
     from broker.core.definitions import Change
@@ -29,14 +25,6 @@ if TYPE_CHECKING:
 
 STAGE: Final = "stage"
 STEP: Final = 200  # entries that leave or come back in one slice
-
-
-@final
-class _NoTurns(Scheduler):
-    """Nothing is ever delivered here."""
-
-    def schedule(self, connection: Connection) -> None:
-        """Ignored (Scheduler)."""
 
 
 def check_take(queue: Queue) -> None:
@@ -67,11 +55,10 @@ class Stage:
     """
 
     def __init__(self, queue: Queue, reader: str, incarnation: i64) -> None:
-        session = Session(Connection(_NoTurns()))
         self.queue = queue
         self.reader = reader
         self.incarnation = incarnation
-        self.taker = QueueConsumer(ConsumerTarget(session, Credit()), queue)
+        self.taker = taker_of(queue)
         self.epoch: i64 = 0
         self.kept: i64 = 0
         self.first: i64 = 0

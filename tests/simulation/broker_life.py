@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+from broker.adapters.sinking import rows_of
 from broker.core.broker import Broker
 from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
@@ -40,6 +41,7 @@ class Life:
         names = itertools.count(1)
         self.clock = HandClock()
         self.broker = Broker(self.log, Counters(), lambda: str(next(names)), self.clock.schedule, views)
+        self.broker.sinks.open_rows = rows_of
         self.log.recover(Recovered(self.broker))
         self.vhost: VirtualHost = self.broker.declare_vhost("/")
 

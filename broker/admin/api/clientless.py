@@ -1,23 +1,11 @@
-"""Channels and consumers that no client has: through them the API publishes and takes as a client would."""
+"""Channels that no client has: through them the API publishes as a client would."""
 
 from broker.adapters.access import Origin, Rights
 from broker.adapters.channel091 import Channel
 from broker.adapters.connection091 import Connection091
 from broker.adapters.server import Server
-from broker.core.connection import Connection, Scheduler
-from broker.core.consumer import QueueConsumer
-from broker.core.consumer_target import ConsumerTarget
-from broker.core.credit import Credit
-from broker.core.queue import Queue
-from broker.core.session import Session
+from broker.core.taker import NoTurns
 from broker.core.vhost import VirtualHost
-
-
-class _NoTurns(Scheduler):
-    """Nothing is ever delivered here, so no turn is needed."""
-
-    def schedule(self, connection: Connection) -> None:
-        """Ignored (Scheduler)."""
 
 
 class _NoSocket:
@@ -54,13 +42,8 @@ class _NoSocket:
 
 def channel_for(server: Server, rights: Rights, vhost: VirtualHost) -> Channel:
     """A channel in a virtual host for a user with these rights."""
-    connection = Connection091(server, _NoTurns(), _NoSocket(), Origin("", 0, True))
+    connection = Connection091(server, NoTurns(), _NoSocket(), Origin("", 0, True))
     connection.user = rights.user
     connection.rights = rights
     connection.virtual_host = vhost
     return Channel(connection, 1, vhost)
-
-
-def taker_of(queue: Queue) -> QueueConsumer:
-    """Somebody who may own entries that are taken one by one."""
-    return QueueConsumer(ConsumerTarget(Session(Connection(_NoTurns())), Credit()), queue)

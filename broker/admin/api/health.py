@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from broker.adapters.access import QUEUE
-from broker.admin.api.clientless import channel_for, taker_of
+from broker.admin.api.clientless import channel_for
 from broker.admin.api.connections import open_connections
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed, Management
@@ -15,6 +15,7 @@ from broker.admin.api.publishing import publish_message
 from broker.admin.api.visitor import Asker
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.getting import get_one
+from broker.core.taker import taker_of
 
 FAILED: Final = 503
 ALIVENESS_QUEUE: Final = "aliveness-test"

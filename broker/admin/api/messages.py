@@ -10,7 +10,6 @@ from fastapi.responses import StreamingResponse
 
 from broker.adapters.selecting import SelectorFilter
 from broker.admin.api.body import Body
-from broker.admin.api.clientless import taker_of
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request
 from broker.admin.api.management import Managed
@@ -34,6 +33,7 @@ from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.selector.selector import Selector
 from broker.core.stream_list import refuse_stream
+from broker.core.taker import taker_of
 
 COUNT_MAX: Final = 10_000
 PIECE: Final = 64  # messages that are sent at once

@@ -15,7 +15,6 @@ from fastapi.responses import JSONResponse
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.annotated import message_given
 from broker.admin.api.body import Body, MessageBody
-from broker.admin.api.clientless import taker_of
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.examining import id_of
 from broker.admin.api.management import Managed, Management
@@ -34,6 +33,7 @@ from broker.core.operation import Operation
 from broker.core.queue import Queue
 from broker.core.route import Route
 from broker.core.stream_list import refuse_stream
+from broker.core.taker import taker_of
 from broker.core.vhost import VirtualHost
 
 MESSAGES_MAX: Final = 2000  # of one operation: its commit is one step, which must not take long

@@ -3,6 +3,7 @@
 from fastapi import APIRouter, FastAPI
 
 from broker.admin.api import (
+    attempts,
     bindings,
     channels,
     connections,
@@ -21,6 +22,7 @@ from broker.admin.api import (
     policies,
     publishing,
     queues,
+    sinks,
     staging,
     streams,
     users,
@@ -49,6 +51,8 @@ def add_api(app: FastAPI, management: Management) -> None:
         queues.router,
         streams.router,
         staging.router,
+        sinks.router,
+        attempts.router,
         messages.router,
         examining.router,
         operations.router,

@@ -1,0 +1,243 @@
+"""Staged sinks: batches of messages that a program has published exactly once, whatever is killed. [amqpd]
+
+How a driver (of a streaming query, say) and its tasks go about it. The sink's name is the query's, and stays
+the same when the query is started again; batches have growing numbers. Paths are below
+`/api/staged-sinks/{vhost}/{query}`, bodies and answers are JSON but for chunks.
+
+1.  `POST /` attaches the driver: `{epoch, last_batch, moving_rows}`. `last_batch` is -1 if there was none.
+    Attempts of earlier epochs are dropped, and whoever still has one of these epochs gets 409 from now on.
+2.  `POST /attempts {epoch, batch, partition}` begins an attempt: `{attempt}`, a number that no other attempt
+    ever has. If the batch is committed already the answer is `{attempt: null}`: there is nothing to write.
+3.  `POST /attempts/{attempt}/rows?from=N` adds rows, of which the attempt has N before: `{rows}`, how many it
+    has now, all of them on disk. The body is one or more chunks, one behind the other
+    (`protocol/streams/chunk.py`; times, first offset and incarnation count for nothing), or as
+    `application/json` `{messages: [{exchange, routing_key, properties, payload, payload_encoding}]}`.
+    A request whose answer was lost may be sent again as it was. The user must be allowed to publish there.
+4.  `POST /commit {epoch, batch, attempts, rows}` has everything be published that the named attempts have,
+    one of each partition, in their order: `{committed: true, last_batch, moving_rows}`. `rows` is how many
+    that are: if it is another number nothing is done. A batch that is not after the last one answers
+    `{committed: "already"}`, and its attempts are dropped; also after a restart of either side. So whoever
+    got no answer asks again. With 202 it is decided, and `moving_rows` are not published yet after `wait`
+    seconds (30): `blocked` says what is in their way; ask again. With `mandatory` (the default) 409 says
+    which row would go nowhere, and nothing is decided.
+5.  `POST /abort {epoch, batch}` drops all attempts at a batch; `DELETE /attempts/{attempt}` drops one.
+
+`GET /` shows all of it, and `GET /api/staged-sinks/{vhost}` all sinks. `DELETE /` forgets the sink, its last
+batch included: a query that begins anew with batch 0 needs that, or another name. It takes `?force=true` to
+lose what is decided and not published yet.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body
+from broker.admin.api.durable import durable
+from broker.admin.api.errors import ApiError, bad_request
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.sink_access import attached, check_epoch, check_there, conflict, count, gate, owned
+from broker.admin.api.slices import Slices
+from broker.admin.api.visitor import Asker
+from broker.admin.fields import Fields, flag, number
+from broker.core.attempt import Attempt
+from broker.core.errors import BrokerError
+from broker.core.moving import objection
+from broker.core.sink import Sink
+from protocol.errors import ProtocolError
+
+WAIT: Final = 30  # seconds for which a commit waits for rows to be published, unless it says for how many
+WAIT_MAX: Final = 60
+
+router = APIRouter(tags=["staged sinks"])
+
+
+@router.get("/staged-sinks/{vhost}")
+async def list_sinks(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
+    """All sinks of a virtual host."""
+    found = visitor.visible_vhost(vhost)
+    return JSONResponse([_shown(sink) for sink in management.broker.sinks.of(found)])
+
+
+@router.get("/staged-sinks/{vhost}/{query}")
+async def get_sink(management: Managed, visitor: Asker, vhost: Name, query: Name) -> JSONResponse:
+    """What a sink has published, and what its attempts have."""
+    sink = management.broker.sinks.existing(visitor.visible_vhost(vhost), query)
+    visitor.require_owner(sink.user, False)
+    attempts = [_attempt_shown(each) for each in sink.attempts.values()]
+    return JSONResponse(_shown(sink) | {"attempts": attempts})
+
+
+@router.post("/staged-sinks/{vhost}/{query}")
+async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: Name) -> JSONResponse:
+    """Name a sink, or take it over."""
+    found = visitor.vhost(vhost)
+    sinks = management.broker.sinks
+    sink = sinks.found(found, query)
+    if sink is None:
+        sink = sinks.attach(found, query, visitor.name)
+    else:
+        visitor.require_owner(sink.user, True)
+        async with gate(sink):  # a commit that has begun is decided
+            check_there(sink)
+            sinks.attach(found, query, visitor.name)
+    epoch = int(sink.epoch)
+    await durable(management.store)
+    return JSONResponse({"epoch": epoch, "last_batch": int(sink.last), "moving_rows": int(sink.moving_rows)})
+
+
+@router.post("/staged-sinks/{vhost}/{query}/commit")
+async def commit_batch(
+    management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body
+) -> JSONResponse:
+    """Have a batch be published, unless it was."""
+    sink = attached(management, visitor, vhost, query, body)
+    batch = count(body, "batch")
+    wait = number(body, "wait") if body.get("wait") is not None else WAIT
+    if not 0 <= wait <= WAIT_MAX:
+        raise bad_request(f"wait {wait} is not from 0 to {WAIT_MAX} seconds")
+    async with gate(sink):
+        check_there(sink)
+        check_epoch(sink, body)
+        committed = batch <= sink.last
+        if committed:
+            management.store.require()
+            sink.drop([each for each in sink.attempts.values() if each.batch <= batch])
+            await durable(management.store)
+        elif sink.moving:
+            why = sink.blocked or "it is being published"
+            raise conflict(f"{sink.where()} is not done with batch {sink.last}: {why}")
+        else:
+            await _commit(management, sink, batch, body)
+    status = 200 if await _idle(sink, wait) else 202
+    answer = {
+        "committed": "already" if committed else True,
+        "last_batch": int(sink.last),
+        "moving_rows": int(sink.moving_rows),
+    }
+    return JSONResponse(
+        answer | ({"blocked": sink.blocked or None} if status == 202 else {}), status_code=status
+    )
+
+
+@router.post("/staged-sinks/{vhost}/{query}/abort", status_code=204)
+async def abort_batch(management: Managed, visitor: Asker, vhost: Name, query: Name, body: Body) -> Response:
+    """Forget all attempts at a batch; one that is committed stays so."""
+    sink = attached(management, visitor, vhost, query, body)
+    batch = count(body, "batch")
+    async with gate(sink):
+        check_there(sink)
+        check_epoch(sink, body)
+        management.store.require()
+        sink.drop([each for each in sink.attempts.values() if each.batch == batch])
+    await durable(management.store)
+    return Response(status_code=204)
+
+
+@router.delete("/staged-sinks/{vhost}/{query}", status_code=204)
+async def delete_sink(
+    management: Managed, visitor: Asker, vhost: Name, query: Name, force: bool = False
+) -> Response:
+    """Forget a sink, its attempts and which batch was the last one."""
+    sink = owned(management, visitor, vhost, query)
+    async with gate(sink):
+        check_there(sink)
+        if sink.moving and not force:
+            raise conflict(
+                f"{sink.where()} has yet to publish {sink.moving_rows} rows of batch {sink.last}: "
+                "they are lost with force=true"
+            )
+        management.broker.sinks.delete(sink)
+    await durable(management.store)
+    return Response(status_code=204)
+
+
+async def _commit(management: Management, sink: Sink, batch: int, body: Fields) -> None:
+    """Decide on a batch. Raises ApiError and what the core raises: then nothing was decided."""
+    mandatory = flag(body, "mandatory", True)
+    winners = _winners(sink, batch, body)
+    slices = Slices()
+    for winner in winners:
+        for entry in list(winner.queue.entries):
+            try:
+                why = objection(entry.message, sink.virtual_host, sink.open_rows, mandatory)
+            except (BrokerError, ProtocolError) as error:
+                why = error.text
+            if why:
+                raise conflict(
+                    f"a row of attempt {winner.number} of {sink.where()} cannot be published: {why}"
+                )
+            await slices.breathe()
+    check_there(sink)
+    management.store.require()
+    if _winners(sink, batch, body) != winners:
+        raise conflict(f"the attempts of {sink.where()} have changed meanwhile")
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    sink.commit(batch, winners, mandatory, future.set_result)
+    trouble = await future
+    if trouble:
+        raise ApiError(
+            503, "service_unavailable", f"batch {batch} of {sink.where()} is not committed: {trouble}"
+        )
+
+
+def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
+    """The attempts that a commit names, which have all the rows that it says. Raises ApiError."""
+    named = body.get("attempts")
+    if not isinstance(named, list) or not all(type(each) is int for each in named):
+        raise bad_request("'attempts' is not a list of numbers")
+    winners: dict[int, Attempt] = {}
+    for each in named:
+        attempt = sink.attempts.get(each)
+        if attempt is None:
+            raise conflict(f"{sink.where()} has no attempt {each} to commit")
+        if attempt.batch != batch:
+            raise conflict(f"attempt {each} of {sink.where()} is at batch {attempt.batch}, not {batch}")
+        other = winners.setdefault(int(attempt.partition), attempt)
+        if other is not attempt or named.count(each) > 1:
+            raise conflict(
+                f"attempts {other.number} and {each} of {sink.where()} are both "
+                f"at partition {attempt.partition}"
+            )
+    rows = sum(int(attempt.rows) for attempt in winners.values())
+    if rows != number(body, "rows"):
+        raise conflict(f"the attempts of {sink.where()} have {rows} rows, not {number(body, 'rows')}")
+    return list(winners.values())
+
+
+async def _idle(sink: Sink, seconds: int) -> bool:
+    """Wait until everything committed is published; false: it takes longer than that."""
+    done = asyncio.Event()
+    sink.idle(done.set)
+    try:
+        await asyncio.wait_for(done.wait(), seconds)
+    except TimeoutError:
+        sink.ignore(done.set)
+        return False
+    return True
+
+
+def _shown(sink: Sink) -> dict[str, Any]:
+    return {
+        "query": sink.query,
+        "vhost": sink.virtual_host.name,
+        "user": sink.user,
+        "epoch": int(sink.epoch),
+        "last_batch": int(sink.last),
+        "moving_rows": int(sink.moving_rows),
+        "blocked": sink.blocked or None,
+        "attempt_count": len(sink.attempts),
+        "attempt_rows": sum(int(each.rows) for each in sink.attempts.values()),
+    }
+
+
+def _attempt_shown(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "attempt": int(attempt.number),
+        "batch": int(attempt.batch),
+        "partition": int(attempt.partition),
+        "rows": int(attempt.rows),
+        "bytes": int(attempt.queue.ready_bytes),
+    }

@@ -1,0 +1,187 @@
+"""A staged sink, with the power cut, the process killed or the disk full anywhere on the way of a batch.
+
+What is found afterwards, when the next life has gone on, is all of the batch or nothing of it.
+"""
+
+import itertools
+import random
+
+import pytest
+
+from broker.adapters.sinking import stored
+from broker.core.attempt import Attempt
+from protocol.streams.chunk import BASIC, ChunkWriter
+from protocol.streams.rows import columns_of
+from tests.simulation.broker_life import Life
+from tests.simulation.sim_disk import PowerLoss, SimDisk
+
+SEEDS = range(3)  # of what a power cut leaves
+QUEUES = ("even", "odd")
+ROWS = 5  # of a chunk
+SIZES = (20, 2000)  # of bodies: within a segment, and over several
+
+
+def body(batch: int, number: int, size: int) -> bytes:
+    return b"%d.%d " % (batch, number) * size
+
+
+def add(attempt: Attempt, batch: int, start: int, size: int) -> None:
+    """Add a chunk of rows for both queues."""
+    writer = ChunkWriter()
+    for number in range(start, start + ROWS):
+        key = QUEUES[number % 2].encode()
+        writer.add(0, BASIC, b"", key, b"\x10\x00\x02", body(batch, number, size)[:size])
+    attempt.add(stored(writer.take(0, 0), ROWS))
+
+
+def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:
+    """What queues have of these batches."""
+    return {
+        name: [body(batch, n, size)[:size] for batch in batches for n in range(4 * ROWS) if n % 2 == odd]
+        for odd, name in enumerate(QUEUES)
+    }
+
+
+class Story:
+    """What is said of a batch, and what was answered. Batch 0 is published; the accident hits batch 1."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.disk = disk
+        self.life = Life(disk)
+        self.answers: list[str] = []
+        for name in QUEUES:
+            self.life.declare(name)
+        self.sink = self.life.broker.sinks.attach(self.life.vhost, "query", "guest")
+
+    def write(self, batch: int, size: int) -> list[Attempt]:
+        """Two partitions, and one that does not win."""
+        attempts = [self.sink.begin(batch, partition) for partition in (0, 1, 1)]
+        for number, attempt in enumerate(attempts[:2]):
+            for start in (0, ROWS):
+                add(attempt, batch, 2 * ROWS * number + start, size)
+        add(attempts[2], 9, 0, size)
+        self.turn()
+        return attempts[:2]
+
+    def commit(self, batch: int, attempts: list[Attempt]) -> None:
+        """Commit, and let what is decided go its way for some turns."""
+        self.sink.commit(batch, attempts, True, self.answers.append)
+        self.go_on()
+
+    def go_on(self) -> None:
+        for _ in range(8):
+            self.turn()
+
+    def turn(self) -> None:
+        self.life.commit()
+        self.life.clock.advance(1000)
+        self.life.tidy()
+
+    def found(self) -> dict[str, list[bytes]]:
+        return {name: [columns_of(each)[2] for each in held] for name, held in self.life.held().items()}
+
+
+def found(disk: SimDisk) -> tuple[int, dict[str, list[bytes]]]:
+    """The last batch in the next life of the broker, and what its queues have when it has gone on."""
+    story = Story.__new__(Story)
+    story.life = Life(disk)
+    story.life.broker.resume()
+    story.sink = story.life.broker.sinks.existing(story.life.vhost, "query")
+    story.go_on()
+    assert not story.sink.moving
+    assert story.sink.blocked == ""
+    return int(story.sink.last), story.found()
+
+
+def told(disk: SimDisk, operations: int, size: int) -> list[str]:
+    """Publish two batches, with so many operations of the disk for the second; what was answered."""
+    story = Story(disk)
+    story.commit(0, story.write(0, size))
+    assert story.found() == rows((0,), size)
+    try:
+        disk.operations_left = operations
+        story.commit(1, story.write(1, size))
+    except PowerLoss:
+        pass
+    return story.answers
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
+def test_a_batch_is_published_once_wherever_it_is_cut(size: int, seed: int, lost: bool) -> None:
+    outcomes = set()
+    for operations in itertools.count():
+        disk = SimDisk(random.Random(seed))
+        answers = told(disk, operations, size)
+        finished = disk.operations_left > 0
+        if lost:
+            disk.crash()
+        else:
+            disk.kill()
+        last, held = found(disk)
+        assert held == rows(tuple(range(last + 1)), size), f"after {operations} operations"
+        if len(answers) == 2:
+            assert last == 1, f"after {operations} operations"
+        outcomes.add((len(answers), last))
+        if finished:
+            break
+    assert {(1, 0), (2, 1)} <= outcomes
+
+
+def short_of_room(size: int, room: int) -> Story:
+    """Batch 1 with so many bytes of the disk left when it is committed."""
+    story = Story(SimDisk(random.Random(1)))
+    story.commit(0, story.write(0, size))
+    attempts = story.write(1, size)
+    story.disk.capacity = story.disk.used() + room
+    story.commit(1, attempts)
+    return story
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_batch_is_published_once_on_a_full_disk(size: int) -> None:
+    outcomes = set()
+    for room in range(0, 60_000, 2000):
+        story = short_of_room(size, room)
+        decided = story.answers[1] == ""
+        story.disk.kill()
+        story.disk.capacity = 1 << 40
+        last, held = found(story.disk)
+        assert held == rows(tuple(range(last + 1)), size), f"with {room} bytes of room"
+        if decided:
+            assert last == 1, f"with {room} bytes of room"
+        outcomes.add((decided, bool(story.life.log.failure)))
+    assert (True, False) in outcomes
+    assert (size == SIZES[0] and (False, True) in outcomes) or (True, True) in outcomes
+
+
+def test_what_was_not_decided_stays_so() -> None:
+    (size, _) = SIZES
+    story = short_of_room(size, 0)
+    assert story.answers[1] != ""
+    story.disk.capacity = 1 << 40
+    story.go_on()
+    assert not story.sink.moving
+    story.disk.kill()
+    assert found(story.disk) == (0, rows((0,), size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_batch_goes_on_when_there_is_room_again(size: int) -> None:
+    outcomes = set()
+    for room in range(0, 60_000, 2000):
+        story = short_of_room(size, room)
+        outcomes.add((story.answers[1] == "", story.life.log.failure == ""))
+        story.disk.capacity = 1 << 40
+        story.go_on()
+        assert story.life.log.failure == ""
+        if story.answers[1]:
+            assert story.sink.last == 0
+            assert story.found() == rows((0,), size)
+            story.commit(1, [each for each in story.sink.attempts.values() if each.rows > ROWS])
+            assert story.answers[2] == ""
+        assert story.found() == rows((0, 1), size)
+        story.disk.kill()
+        assert found(story.disk) == (1, rows((0, 1), size)), f"with {room} bytes of room"
+    assert len(outcomes) > 1
