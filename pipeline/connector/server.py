@@ -114,6 +114,10 @@ class Server:
         """Ask for something that does no harm if it is asked twice. Raises ServerError."""
         return self._ask("POST", path, {}, fields)
 
+    def send(self, *path: str, data: bytes, **query: object) -> Any:
+        """Post octets, which does no harm if it is done twice. Raises ServerError."""
+        return self._ask("POST", path, query, data)
+
     def put(self, *path: str, **fields: object) -> Any:
         """Have something be so. Raises ServerError."""
         return self._ask("PUT", path, {}, fields)
@@ -150,7 +154,7 @@ class Server:
     def _begin(self, method: str, path: tuple[str, ...], query: dict[str, object], fields: object) -> Answer:
         """Send a request until there is an answer. Raises ServerError."""
         where = _path(path, query)
-        body = None if fields is None else json.dumps(fields)
+        body = fields if fields is None or isinstance(fields, bytes) else json.dumps(fields).encode()
         failure: Exception | None = None
         for attempt in range(self.retries + 1):
             if attempt:
@@ -166,10 +170,10 @@ class Server:
                 raise RefusedError(answer.response.status, _reason(method, where, answer))
         raise ServerError(f"cannot reach {' or '.join(self.api)}: {_told(failure)}")
 
-    def _send(self, base: str, method: str, where: str, body: str | None) -> Answer:
+    def _send(self, base: str, method: str, where: str, body: bytes | None) -> Answer:
         """Send it once; twice if the connection had been idle and was closed meanwhile."""
         login = base64.b64encode(f"{self.user}:{self.password.read()}".encode()).decode()
-        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Basic {login}"}
         target = (base, login)
         kept = _idle.get(target, [])
         while True:

@@ -6,10 +6,8 @@ row it is of: who receives it can tell what it has already.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -20,33 +18,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from pipeline.connector.outgoing import BATCH, PARTITION, QUERY, outgoing
 from pipeline.connector.publisher import Publisher
 from pipeline.connector.sink_options import SinkOptions
-from pipeline.errors import PipelineError
-from protocol.amqp091.table import encode_table
-
-QUERY: Final = "x-spark-query-id"
-BATCH: Final = "x-spark-batch-id"
-PARTITION: Final = "x-spark-partition"
-ROW: Final = "x-spark-row"
-_ROW: Final = bytes((len(ROW),)) + ROW.encode() + b"l"
-_NUMBERS: Final = {"delivery_mode": 1, "priority": 1}
-_ORDER: Final = (
-    "content_type",
-    "content_encoding",
-    "headers",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "timestamp",
-    "type",
-    "user_id",
-    "app_id",
-)
-"""As they stand in a content header. [amqp-0-9-1 1.8.3]"""
 
 
 class Rows(WriterCommitMessage):
@@ -78,111 +52,29 @@ class AmqpStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Rows:
         """Publish a task's rows (DataSourceStreamArrowWriter). Raises ServerError."""
-        context = TaskContext.get()
-        assert context is not None, "it is called in tasks"
-        stamps = {
-            QUERY: str(context.getLocalProperty("sql.streaming.queryId")),
-            BATCH: int(context.getLocalProperty("streaming.sql.batchId") or 0),
-            PARTITION: context.partitionId(),
-        }
-        return _publish(self._options, iterator, stamps)
+        return _publish(self._options, iterator, stamps_of_task())
+
+
+def stamps_of_task() -> dict[str, Any]:
+    """Which query, batch and task this process works for."""
+    context = TaskContext.get()
+    assert context is not None, "it is called in tasks"
+    return {
+        QUERY: str(context.getLocalProperty("sql.streaming.queryId")),
+        BATCH: int(context.getLocalProperty("streaming.sql.batchId") or 0),
+        PARTITION: context.partitionId(),
+    }
 
 
 def _publish(options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: dict[str, Any]) -> Rows:
     publisher = Publisher(options.server, options.mandatory, options.in_flight, options.confirm_timeout)
     count = 0
     try:
-        for batch in batches:
-            _publish_batch(publisher, options, batch, stamps, count)
-            count += batch.num_rows
+        for each in outgoing(options, batches, stamps):
+            publisher.publish(*each)
+            count += 1
         publisher.finish()
     except BaseException:
         publisher.drop()
         raise
     return Rows(count)
-
-
-def _publish_batch(
-    publisher: Publisher, options: SinkOptions, batch: pa.RecordBatch, stamps: dict[str, Any], first: int
-) -> None:
-    names = batch.schema.names
-    values = batch.column("value")
-    if not pa.types.is_binary(values.type):
-        values = values.cast(pa.binary())
-    exchanges = _named(batch, "exchange", options.exchange)
-    keys = _named(batch, "routing_key", options.routing_key)
-    said = batch.column("properties").to_pylist() if "properties" in names else None
-    headers = batch.column("headers").to_pylist() if "headers" in names else None
-    fixed = Properties(options, stamps, {}, [])
-    for row, value in enumerate(values):
-        body = value.as_py()
-        if body is None:
-            raise PipelineError(f"row {first + row} of task {stamps[PARTITION]} has null for 'value'")
-        properties = (
-            fixed
-            if said is None and headers is None
-            else Properties(
-                options, stamps, said[row] or {} if said else {}, headers[row] or [] if headers else []
-            )
-        )
-        publisher.publish(exchanges[row], keys[row], properties.of_row(first + row), body)
-
-
-def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
-    """A name for each row: the option goes before the column. [Kafka's rule]"""
-    if option is not None:
-        return [option] * batch.num_rows
-    found: list[str] = batch.column(name).to_pylist()
-    if None in found:
-        raise PipelineError(f"a row has null for '{name}', and no option says it")
-    return found
-
-
-class Properties:
-    """The property list of messages that differ by their rows only."""
-
-    def __init__(
-        self,
-        options: SinkOptions,
-        stamps: dict[str, Any],
-        said: dict[str, Any],
-        headers: list[tuple[str, str | None]],
-    ) -> None:
-        """Raises PipelineError: something does not fit."""
-        try:
-            table = encode_table(dict(headers) | stamps)[4:] + _ROW
-        except ValueError as error:
-            raise PipelineError(f"column 'headers': {error}") from error
-        values = {"delivery_mode": options.delivery_mode, "content_type": options.content_type}
-        values |= {name: value for name, value in said.items() if value is not None}
-        flags = 0
-        before: list[bytes] = []
-        after: list[bytes] = []
-        for place, name in enumerate(_ORDER):
-            if name == "headers":
-                flags |= 1 << (15 - place)
-            elif values.get(name) is not None:
-                flags |= 1 << (15 - place)
-                (before if place < _ORDER.index("headers") else after).append(_encoded(name, values[name]))
-        size = (len(table) + 8).to_bytes(4, "big")
-        self._before = flags.to_bytes(2, "big") + b"".join(before) + size + table
-        self._after = b"".join(after)
-
-    def of_row(self, row: int) -> bytes:
-        """Those of a row."""
-        return self._before + row.to_bytes(8, "big") + self._after
-
-
-def _encoded(name: str, value: Any) -> bytes:
-    if name in _NUMBERS:
-        if not 0 <= value <= 255:
-            raise PipelineError(f"property '{name}' is {value}; it is a number from 0 to 255")
-        return bytes((value,))
-    if name == "timestamp":
-        assert isinstance(value, datetime), "the schema says so"
-        seconds = int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
-        return struct.pack(">q", seconds)
-    raw = str(value).encode()
-    if len(raw) > 255:
-        raise PipelineError(f"property '{name}' has {len(raw)} bytes; it has 255 at most")
-    return bytes((len(raw),)) + raw

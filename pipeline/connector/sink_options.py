@@ -12,7 +12,8 @@ from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.schema import PROPERTIES
 from pipeline.connector.server import Server, server_of
 
-GUARANTEES: Final = ("at-least-once",)
+AT_LEAST_ONCE: Final = "at-least-once"
+EXACTLY_ONCE: Final = "exactly-once"
 TRANSIENT: Final = 1
 PERSISTENT: Final = 2
 
@@ -21,7 +22,8 @@ PERSISTENT: Final = 2
 class SinkOptions:
     """`exchange`, `routing_key`: None where a column says them. `confirm_timeout`: seconds.
 
-    `in_flight`: messages that are not confirmed yet, at most.
+    `in_flight`: messages that are not confirmed yet, at most. `name`: of the staged sink that makes it
+    exactly once, None: at least once.
     """
 
     server: Server
@@ -32,9 +34,12 @@ class SinkOptions:
     confirm_timeout: float
     delivery_mode: int
     content_type: str | None
+    name: str | None
 
 
-def sink_options(given: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+def sink_options(
+    given: Mapping[str, str], schema: StructType, overwrite: bool, streaming: bool
+) -> SinkOptions:
     """Read the options, and hold the columns to them. Raises OptionError."""
     if overwrite:
         raise OptionError("mode 'overwrite' cannot be: what is in a queue stays; say mode('append')")
@@ -44,7 +49,12 @@ def sink_options(given: Mapping[str, str], schema: StructType, overwrite: bool) 
     mode = choices.count("deliveryMode", default=PERSISTENT)
     if mode not in (TRANSIENT, PERSISTENT):
         raise OptionError(f"option 'deliveryMode' is '{mode}'; it is 1, transient, or 2, persistent")
-    choices.one_of("guarantee", GUARANTEES, GUARANTEES[0])
+    name = choices.text("sinkName")
+    guarantee = choices.one_of("guarantee", (AT_LEAST_ONCE, EXACTLY_ONCE), AT_LEAST_ONCE)
+    if guarantee == EXACTLY_ONCE and not streaming:
+        raise OptionError("option 'guarantee' is 'exactly-once', which is for streaming queries")
+    if (guarantee == EXACTLY_ONCE) != (name is not None):
+        raise OptionError("options 'guarantee' exactly-once and 'sinkName' go together")
     _check_columns(schema, key)
     options = SinkOptions(
         server=server,
@@ -55,6 +65,7 @@ def sink_options(given: Mapping[str, str], schema: StructType, overwrite: bool) 
         confirm_timeout=(choices.count("confirmTimeoutMs", default=30_000) or 0) / 1000,
         delivery_mode=mode,
         content_type=choices.text("contentType"),
+        name=name,
     )
     choices.refuse_others(("path", "checkpointLocation", "queryName"))
     return options

@@ -32,6 +32,7 @@ from pipeline.connector.reading import of_batch, sampled
 from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.sink import AmqpStreamWriter, AmqpWriter
 from pipeline.connector.sink_options import sink_options
+from pipeline.connector.staged_sink import AmqpStagedWriter
 
 
 class AmqpDataSource(DataSource):
@@ -56,11 +57,12 @@ class AmqpDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publishes once. Raises OptionError."""
-        return AmqpWriter(sink_options(self.options, schema, overwrite))
+        return AmqpWriter(sink_options(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Publishes batch after batch. Raises OptionError."""
-        return AmqpStreamWriter(sink_options(self.options, schema, overwrite))
+        """Publishes batch after batch. Raises OptionError, ServerError."""
+        options = sink_options(self.options, schema, overwrite, streaming=True)
+        return AmqpStreamWriter(options) if options.name is None else AmqpStagedWriter(options, options.name)
 
 
 class AmqpReader(DataSourceReader):

@@ -1,0 +1,142 @@
+"""Rows as messages that go out: where to, properties as they stand in a content header, and bodies."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from pipeline.connector.sink_options import SinkOptions
+from pipeline.errors import PipelineError
+from protocol.amqp091.table import encode_table
+
+QUERY: Final = "x-spark-query-id"
+BATCH: Final = "x-spark-batch-id"
+PARTITION: Final = "x-spark-partition"
+ROW: Final = "x-spark-row"
+_ROW: Final = bytes((len(ROW),)) + ROW.encode() + b"l"
+_NUMBERS: Final = {"delivery_mode": 1, "priority": 1}
+_ORDER: Final = (
+    "content_type",
+    "content_encoding",
+    "headers",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+)
+"""As they stand in a content header. [amqp-0-9-1 1.8.3]"""
+
+
+class Outgoing(NamedTuple):
+    """A message."""
+
+    exchange: str
+    routing_key: str
+    properties: bytes
+    body: bytes
+
+
+def outgoing(
+    options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: dict[str, Any]
+) -> Iterator[Outgoing]:
+    """The messages of a task, each with its place in it. Raises PipelineError."""
+    count = 0
+    for batch in batches:
+        yield from _of_batch(options, batch, stamps, count)
+        count += batch.num_rows
+
+
+def _of_batch(
+    options: SinkOptions, batch: pa.RecordBatch, stamps: dict[str, Any], first: int
+) -> Iterator[Outgoing]:
+    names = batch.schema.names
+    values = batch.column("value")
+    if not pa.types.is_binary(values.type):
+        values = values.cast(pa.binary())
+    exchanges = _named(batch, "exchange", options.exchange)
+    keys = _named(batch, "routing_key", options.routing_key)
+    said = batch.column("properties").to_pylist() if "properties" in names else None
+    headers = batch.column("headers").to_pylist() if "headers" in names else None
+    fixed = Properties(options, stamps, {}, [])
+    for row, value in enumerate(values):
+        body = value.as_py()
+        if body is None:
+            raise PipelineError(f"row {first + row} of task {stamps[PARTITION]} has null for 'value'")
+        properties = (
+            fixed
+            if said is None and headers is None
+            else Properties(
+                options, stamps, said[row] or {} if said else {}, headers[row] or [] if headers else []
+            )
+        )
+        yield Outgoing(exchanges[row], keys[row], properties.of_row(first + row), body)
+
+
+def _named(batch: pa.RecordBatch, name: str, option: str | None) -> list[str]:
+    """A name for each row: the option goes before the column. [Kafka's rule]"""
+    if option is not None:
+        return [option] * batch.num_rows
+    found: list[str] = batch.column(name).to_pylist()
+    if None in found:
+        raise PipelineError(f"a row has null for '{name}', and no option says it")
+    return found
+
+
+class Properties:
+    """The property list of messages that differ by their rows only."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        stamps: dict[str, Any],
+        said: dict[str, Any],
+        headers: list[tuple[str, str | None]],
+    ) -> None:
+        """Raises PipelineError: something does not fit."""
+        try:
+            table = encode_table(dict(headers) | stamps)[4:] + _ROW
+        except ValueError as error:
+            raise PipelineError(f"column 'headers': {error}") from error
+        values = {"delivery_mode": options.delivery_mode, "content_type": options.content_type}
+        values |= {name: value for name, value in said.items() if value is not None}
+        flags = 0
+        before: list[bytes] = []
+        after: list[bytes] = []
+        for place, name in enumerate(_ORDER):
+            if name == "headers":
+                flags |= 1 << (15 - place)
+            elif values.get(name) is not None:
+                flags |= 1 << (15 - place)
+                (before if place < _ORDER.index("headers") else after).append(_encoded(name, values[name]))
+        size = (len(table) + 8).to_bytes(4, "big")
+        self._before = flags.to_bytes(2, "big") + b"".join(before) + size + table
+        self._after = b"".join(after)
+
+    def of_row(self, row: int) -> bytes:
+        """Those of a row."""
+        return self._before + row.to_bytes(8, "big") + self._after
+
+
+def _encoded(name: str, value: Any) -> bytes:
+    if name in _NUMBERS:
+        if not 0 <= value <= 255:
+            raise PipelineError(f"property '{name}' is {value}; it is a number from 0 to 255")
+        return bytes((value,))
+    if name == "timestamp":
+        assert isinstance(value, datetime), "the schema says so"
+        seconds = int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+        return struct.pack(">q", seconds)
+    raw = str(value).encode()
+    if len(raw) > 255:
+        raise PipelineError(f"property '{name}' has {len(raw)} bytes; it has 255 at most")
+    return bytes((len(raw),)) + raw

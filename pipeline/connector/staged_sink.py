@@ -1,0 +1,168 @@
+"""Batches that are published exactly once, whatever is done again or killed.
+
+Each task writes its rows into an attempt, which nobody sees; the driver commits the attempts that count, and
+the broker publishes them by one decision. [amqpd, staged sinks: broker/admin/api/sinks.py]
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from pipeline.connector.outgoing import BATCH, PARTITION, Outgoing, outgoing
+from pipeline.connector.server import RefusedError, Server, ServerError
+from pipeline.connector.sink import stamps_of_task
+from pipeline.connector.sink_options import SinkOptions
+from pipeline.errors import PipelineError
+from protocol.streams.chunk import BASIC, ChunkWriter
+
+CHUNK_ROWS: Final = 1000  # as many as the broker publishes in one step
+CHUNK_BYTES: Final = 1024 * 1024
+REQUEST_BYTES: Final = 4 * 2**20
+WAIT_S: Final = 30
+
+
+class AttemptMade(WriterCommitMessage):
+    """What a task has written; no `attempt`: the batch had been committed."""
+
+    def __init__(self, epoch: int, partition: int, attempt: int | None, rows: int) -> None:
+        self.epoch = epoch
+        self.partition = partition
+        self.attempt = attempt
+        self.rows = rows
+
+
+class AmqpStagedWriter(DataSourceStreamArrowWriter):
+    """Writes the rows of a streaming query, each batch once.
+
+    Spark makes one that it sends to its tasks, and another one for each commit. The first attaches to the
+    sink as it is sent, and from then on another driver of that name is fenced; the others learn from tasks
+    of what epoch they are.
+    """
+
+    def __init__(self, options: SinkOptions, name: str) -> None:
+        self._options = options
+        self._name = name
+        self._epoch = 0
+        self._last = -1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What tasks get. Raises ServerError."""
+        if not self._epoch:  # it is sent more than once
+            found = self._post()
+            self._epoch, self._last = found["epoch"], found["last_batch"]
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> AttemptMade:
+        """Write a task's rows (DataSourceStreamArrowWriter). Raises ServerError, PipelineError."""
+        stamps = stamps_of_task()
+        batch, partition = stamps[BATCH], stamps[PARTITION]
+        if batch < self._last:
+            raise PipelineError(
+                f"sink '{self._name}' has published batch {self._last} already, and this query is at "
+                f"{batch}: it has another checkpoint, and wants another 'sinkName'"
+            )
+        attempt: int | None = self._post("attempts", epoch=self._epoch, batch=batch, partition=partition)[
+            "attempt"
+        ]
+        if attempt is None:
+            return AttemptMade(self._epoch, partition, None, 0)
+        rows = Attempt(self._options.server, (*self._where(), "attempts", str(attempt), "rows"))
+        for each in outgoing(self._options, iterator, stamps):
+            rows.add(each)
+        rows.flush()
+        return AttemptMade(self._epoch, partition, attempt, rows.count)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Have the batch be published, unless it was (DataSourceStreamArrowWriter). Raises ServerError."""
+        made = _made(messages)
+        attempts = [each.attempt for each in made if each.attempt is not None]
+        until = time.monotonic() + self._options.confirm_timeout
+        while True:
+            found = self._post(
+                "commit",
+                epoch=made[0].epoch,
+                batch=batchId,
+                attempts=attempts,
+                rows=sum(each.rows for each in made),
+                mandatory=self._options.mandatory,
+                wait=min(WAIT_S, max(round(until - time.monotonic()), 1)),
+            )
+            if not found["moving_rows"]:
+                return
+            if time.monotonic() > until:
+                raise ServerError(
+                    f"batch {batchId} of sink '{self._name}' is committed, but {found['moving_rows']} rows "
+                    f"are not published yet: {found.get('blocked') or 'the broker is at it'}"
+                )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
+        """Drop what was written (DataSourceStreamArrowWriter). Raises ServerError."""
+        made = _made(messages)
+        if made:  # else they go with the next commit
+            self._post("abort", epoch=made[0].epoch, batch=batchId)
+
+    def _post(self, *path: str, **fields: object) -> Any:
+        try:
+            return self._options.server.post(*self._where(), *path, **fields)
+        except RefusedError as error:
+            if error.status == 409:
+                raise PipelineError(f"sink '{self._name}': {error}") from error
+            raise
+
+    def _where(self) -> tuple[str, ...]:
+        return "staged-sinks", self._options.server.vhost, self._name
+
+
+def _made(messages: list[WriterCommitMessage | None]) -> list[AttemptMade]:
+    """What tasks have written, in their order."""
+    made = [each for each in messages if isinstance(each, AttemptMade)]
+    return sorted(made, key=lambda each: each.partition)
+
+
+class Attempt:
+    """Rows on their way into an attempt. `count`: those that it has or is about to. Raises ServerError."""
+
+    def __init__(self, server: Server, where: tuple[str, ...]) -> None:
+        self.count = 0
+        self._server = server
+        self._where = where
+        self._there = 0
+        self._writer = ChunkWriter()
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def add(self, message: Outgoing) -> None:
+        """Add a row."""
+        writer = self._writer
+        exchange, key = message.exchange.encode(), message.routing_key.encode()
+        for name, value in (("exchange", exchange), ("routing key", key)):
+            if len(value) > 255:
+                raise PipelineError(
+                    f"{name} '{value[:50].decode(errors='replace')}...' has more than 255 bytes"
+                )
+        writer.add(0, BASIC, exchange, key, message.properties, message.body)
+        self.count += 1
+        if writer.rows >= CHUNK_ROWS or writer.size >= CHUNK_BYTES:
+            self._cut()
+            if self._size >= REQUEST_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        """Have all of them be on the broker's disk."""
+        if self._writer.rows:
+            self._cut()
+        if self._chunks:
+            found = self._server.send(*self._where, data=b"".join(self._chunks), **{"from": self._there})
+            self._there = found["rows"]
+            self._chunks = []
+            self._size = 0
+
+    def _cut(self) -> None:
+        chunk = self._writer.take(0, 0)
+        self._chunks.append(chunk)
+        self._size += len(chunk)

@@ -1,0 +1,144 @@
+"""`guarantee` = `exactly-once`: each batch is published once, however often Spark does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipeline.connector.source import register
+from tests.api import Api
+from tests.brokers import Broker
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    register(spark)
+    yield broker
+    broker.stop()
+
+
+def numbers(start: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, end)]
+
+
+class Copy:
+    """A query that copies a stream into a queue; it can be run again."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, at: Path, name: str, **options: Any) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.at = at
+        self.name = name
+        self.options = {"guarantee": "exactly-once", "sinkName": name, "routingKey": name + ".out"}
+        self.options |= {key: str(value) for key, value in options.items()}
+
+    def declare(self) -> Copy:
+        """Make the stream and the queue."""
+        self.broker.declare_stream(self.name, partitions=2)
+        self.broker.declare(self.name + ".out")
+        return self
+
+    def run(self, each: int = 100) -> None:
+        """Copy what there is, so many messages in a batch."""
+        said = self.broker.options_of_spark
+        source = {"subscribe": self.name, "startingOffsets": "earliest", "maxMessagesPerTrigger": str(each)}
+        stream = self.spark.readStream.format("amqp").options(**said, **source).load().select("value")
+        writer = stream.writeStream.format("amqp").options(**said, **self.options)
+        query = writer.option("checkpointLocation", str(self.at)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    def forget(self, batch: int) -> None:
+        """Have Spark not know that it has committed a batch: it does it again."""
+        for name in (str(batch), f".{batch}.crc"):
+            (self.at / "commits" / name).unlink(missing_ok=True)
+
+    def taken(self) -> list[bytes]:
+        """What came, in order."""
+        found = []
+        with self.broker.channel() as channel:
+            while (got := channel.basic_get(self.name + ".out", auto_ack=True))[0] is not None:
+                found.append(got[2])
+        return found
+
+    def state(self) -> Any:
+        """The sink, as the broker shows it."""
+        return Api(self.broker.daemon.admin).get("staged-sinks", "/", self.name)
+
+
+def test_batches_are_published(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    copy = Copy(spark, broker, tmp_path, "copy").declare()
+    broker.publish("copy", numbers(0, 250))
+    copy.run()
+    assert sorted(copy.taken(), key=int) == numbers(0, 250)
+    state = copy.state()
+    assert (state["last_batch"], state["moving_rows"], state["attempts"]) == (2, 0, [])
+
+
+def test_a_batch_that_spark_does_again_is_not_published_again(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    copy = Copy(spark, broker, tmp_path, "again").declare()
+    broker.publish("again", numbers(0, 150))
+    copy.run()
+    copy.forget(1)
+    broker.publish("again", numbers(150, 160))
+    copy.run()
+    assert sorted(copy.taken(), key=int) == numbers(0, 160)
+
+
+def test_large_rows_and_many_of_them(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    copy = Copy(spark, broker, tmp_path, "large").declare()
+    sizes = [0, 1, 300_000, 2_000_000, *([100] * 5000)]
+    broker.publish("large", [bytes(size) for size in sizes])
+    copy.run(each=10_000)
+    assert sorted(len(body) for body in copy.taken()) == sorted(sizes)
+
+
+def test_nothing_of_a_batch_is_published_that_would_go_nowhere(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    copy = Copy(spark, broker, tmp_path, "nowhere")
+    broker.declare_stream("nowhere", partitions=2)
+    broker.publish("nowhere", numbers(0, 20))
+    with pytest.raises(PySparkException, match=r"nowhere\.out"):
+        copy.run()
+    broker.declare("nowhere.out")
+    copy.run()
+    assert sorted(copy.taken(), key=int) == numbers(0, 20)
+
+
+def test_another_checkpoint_wants_another_name(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    copy = Copy(spark, broker, tmp_path / "a", "name").declare()
+    broker.publish("name", numbers(0, 250))
+    copy.run()
+    other = Copy(spark, broker, tmp_path / "b", "name")
+    with pytest.raises(PySparkException, match="wants another 'sinkName'"):
+        other.run()
+    assert len(copy.taken()) == 250
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"guarantee": "exactly-once"}, "exactly-once and 'sinkName' go together"),
+        ({"sinkName": "s"}, "exactly-once and 'sinkName' go together"),
+    ],
+    ids=["no name", "no guarantee"],
+)
+def test_wrong_options_are_named(
+    spark: SparkSession, broker: Broker, tmp_path: Path, options: dict[str, str], reason: str
+) -> None:
+    copy = Copy(spark, broker, tmp_path, "wrong").declare()
+    broker.publish("wrong", numbers(0, 1))
+    copy.options = {"routingKey": "wrong.out"} | options
+    with pytest.raises(PySparkException) as refused:
+        copy.run()
+    assert reason in str(refused.value)
