@@ -15,9 +15,9 @@ COPY pipeline pipeline
 RUN python -m venv /opt/amqpd && AMQPD_COMPILE=0 /opt/amqpd/bin/pip install -q --no-cache-dir '.[pipeline]' \
     && ln -s "$(/opt/amqpd/bin/python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/spark
 # the broker's user, so that both read the journal; /lake is for what jobs write
-RUN useradd --uid 10001 --user-group --create-home amqpd && install -d -o amqpd -g amqpd /lake
+RUN useradd --uid 10001 --user-group --home-dir /var/lib/spark --create-home amqpd && install -d -o amqpd -g amqpd /lake
 USER amqpd
-WORKDIR /home/amqpd
+WORKDIR /var/lib/spark
 ENV PATH=/opt/amqpd/bin:/opt/spark/bin:$PATH SPARK_HOME=/opt/spark SPARK_WORKER_DIR=/tmp/work \
     PYSPARK_PYTHON=/opt/amqpd/bin/python PYSPARK_DRIVER_PYTHON=/opt/amqpd/bin/python
 VOLUME /lake
