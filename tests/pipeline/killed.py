@@ -1,6 +1,7 @@
 """A streaming job that kills itself, Spark and all, at a named point: `python -m tests.pipeline.killed`.
 
-It writes each batch into a folder of its own, so that one that is done again replaces what was there.
+It writes each batch into a folder of its own, so that one that is done again replaces what was there; or
+into a queue, exactly once.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from pipeline.connector.options import source_options
+from pipeline.connector.sink_options import sink_options
 from pipeline.connector.source import AmqpDataSource, AmqpStreamReader
+from pipeline.connector.staged_sink import AmqpStagedWriter
 from pipeline.session import build_session
 
 BEFORE_ADVANCE: Final = "before advance"
@@ -28,7 +31,11 @@ FETCH: Final = "fetch"
 BEFORE_WRITE: Final = "before write"
 AFTER_WRITE: Final = "after write"
 AFTER_COMMIT: Final = "after commit"
-POINTS: Final = (BEFORE_ADVANCE, AFTER_ADVANCE, FETCH, BEFORE_WRITE, AFTER_WRITE, AFTER_COMMIT)
+BEFORE_PUBLISH: Final = "before publish"
+AFTER_PUBLISH: Final = "after publish"
+OF_READER: Final = (BEFORE_ADVANCE, AFTER_ADVANCE, FETCH, AFTER_COMMIT)
+POINTS: Final = (*OF_READER, BEFORE_WRITE, AFTER_WRITE)
+POINTS_OF_SINK: Final = (*OF_READER, BEFORE_WRITE, AFTER_WRITE, BEFORE_PUBLISH, AFTER_PUBLISH)
 KILL_AT: Final = "KILL_AT"
 GROUP: Final = "KILL_GROUP"
 
@@ -66,15 +73,35 @@ class KilledReader(AmqpStreamReader):
             yield batch
 
 
+class KilledWriter(AmqpStagedWriter):
+    """The writer that publishes exactly once, with points."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
+        """Die before an attempt is begun, or when it is complete."""
+        reached(BEFORE_WRITE)
+        made = super().write(iterator)
+        reached(AFTER_WRITE)
+        return made
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+        """Die before the broker decides, or when it has and Spark does not know it."""
+        reached(BEFORE_PUBLISH)
+        super().commit(messages, batchId)
+        reached(AFTER_PUBLISH)
+
+
 class KilledSource(AmqpDataSource):
-    """The source, with such a reader."""
+    """The source and the sink, with such a reader and writer."""
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        return KilledWriter(sink_options(self.options, schema, overwrite, streaming=True), "killed")
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return KilledReader(source_options(self.options, streaming=True), schema)
 
 
 def main() -> None:
-    """Arguments: a JSON object with `options`, `folder` and `available_now`."""
+    """Arguments: a JSON object with `options`, `folder`, `available_now`, and perhaps options of a `sink`."""
     said = json.loads(sys.argv[1])
     os.environ[GROUP] = str(os.getpgid(0))
     spark = build_session("local[2,4]", {"spark.sql.shuffle.partitions": "1"})
@@ -86,7 +113,11 @@ def main() -> None:
         reached(AFTER_WRITE)
 
     frame = spark.readStream.format("amqp").options(**said["options"]).load()
-    writer = frame.writeStream.foreachBatch(store).option("checkpointLocation", f"{said['folder']}/at")
+    if "sink" in said:
+        writer = frame.select("value").writeStream.format("amqp").options(**said["sink"])
+    else:
+        writer = frame.writeStream.foreachBatch(store)
+    writer = writer.option("checkpointLocation", f"{said['folder']}/at")
     if said["available_now"]:
         writer = writer.trigger(availableNow=True)
     writer.start().awaitTermination()

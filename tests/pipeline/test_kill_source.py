@@ -1,4 +1,4 @@
-"""Kill -9 of a job with all of Spark, and of the broker: each message is in the lake once."""
+"""Kill -9 of a job with all of Spark, and of the broker: each message arrives once."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ from pyspark.sql import SparkSession
 
 from tests.brokers import Broker
 from tests.daemon import ROOT
-from tests.pipeline.killed import KILL_AT, POINTS
+from tests.pipeline.killed import KILL_AT, POINTS, POINTS_OF_SINK
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 STREAM = "stream"
 QUEUE = "queue"
+SINK = "exactly-once sink"
+SINK_OPTIONS = {"guarantee": "exactly-once", "sinkName": "killed", "routingKey": "copied"}
 OPTIONS = {
+    SINK: {"subscribe": "orders", "startingOffsets": "earliest", "maxMessagesPerTrigger": "400"},
     STREAM: {"subscribe": "orders", "startingOffsets": "earliest", "maxMessagesPerTrigger": "400"},
     QUEUE: {"subscribe": "orders", "readerName": "lake", "maxMessagesPerTrigger": "400"},
 }
@@ -80,7 +83,7 @@ def job(
         "options": broker.options_of_spark | OPTIONS[kind],
         "folder": str(folder),
         "available_now": now,
-    }
+    } | ({"sink": broker.options_of_spark | SINK_OPTIONS} if kind == SINK else {})
     environment = os.environ | {KILL_AT: point, "PYTHONPATH": str(ROOT)}
     with (folder / "job.log").open("ab") as log:
         process = subprocess.Popen(
@@ -100,6 +103,9 @@ def job(
 
 
 def batches(folder: Path) -> set[str]:
+    """Those that are in the lake; of the sink, those that Spark has committed."""
+    if not (folder / "out").exists():
+        return {path.name for path in folder.glob("at/commits/[0-9]*")}
     return {path.parent.name for path in folder.glob("out/batch=*/_SUCCESS")}
 
 
@@ -118,7 +124,18 @@ def stored(folder: Path) -> list[int]:
     return [int(value) for path in paths for value in pq.read_table(path)["value"].to_pylist()]
 
 
-@pytest.fixture(params=[STREAM, QUEUE])
+def copied(broker: Broker) -> list[int]:
+    """All numbers in the queue that the sink publishes to."""
+    found: list[int] = []
+    with broker.channel() as channel:
+        for _, _, body in channel.consume("copied", auto_ack=True, inactivity_timeout=5):
+            if body is None:
+                break
+            found.append(int(body))
+    return found
+
+
+@pytest.fixture(params=[STREAM, QUEUE, SINK])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -127,10 +144,11 @@ def kind(request: pytest.FixtureRequest) -> str:
 def broker(tmp_path: Path, kind: str, spark: SparkSession) -> Iterator[Broker]:
     """Asks for Spark, so that this is skipped, saying so, where there is none."""
     broker = Broker(tmp_path / "broker")
-    if kind == STREAM:
-        broker.declare_stream("orders", partitions=3)
-    else:
+    if kind == QUEUE:
         broker.declare("orders")
+    else:
+        broker.declare_stream("orders", partitions=3)
+    broker.declare("copied")
     yield broker
     broker.stop()
 
@@ -140,7 +158,7 @@ def judge(broker: Broker, folder: Path, kind: str, traffic: Traffic) -> None:
     traffic.stop()
     with job(broker, folder, kind, now=True) as process:
         assert process.wait(PATIENCE_S) == 0, (folder / "job.log").read_text()[-5000:]
-    numbers = Counter(stored(folder))
+    numbers = Counter(copied(broker) if kind == SINK else stored(folder))
     assert [number for number, count in numbers.items() if count > 1] == []
     assert set(traffic.confirmed) - numbers.keys() == set()
     assert numbers.keys() - set(traffic.confirmed) - set(traffic.perhaps) == set()
@@ -151,7 +169,7 @@ def judge(broker: Broker, folder: Path, kind: str, traffic: Traffic) -> None:
 def test_kill_a_job_at_each_point(tmp_path: Path, kind: str, broker: Broker) -> None:
     traffic = Traffic(broker)
     try:
-        for point in POINTS:
+        for point in POINTS_OF_SINK if kind == SINK else POINTS:
             with job(broker, tmp_path, kind, point) as process:
                 assert process.wait(PATIENCE_S) == -signal.SIGKILL, (tmp_path / "job.log").read_text()[-5000:]
             with job(broker, tmp_path, kind) as process:
