@@ -6,28 +6,17 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.connector.bodies import JsonBodies, strings
 from pipeline.connector.columns import Bodies, Columns
 from pipeline.connector.messages import Details
-from pipeline.connector.offsets import Range
 from pipeline.connector.options import AMQP, SourceOptions
+from pipeline.connector.slices import Slice
 from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
 
 ROWS: Final = 16_384  # of a batch that goes to Spark, or
 BYTES: Final = 4 * 2**20
-
-
-class Slice(InputPartition):
-    """A range, and the reader for whom it is staged; None: it is of a stream."""
-
-    def __init__(self, wanted: Range, reader: str | None) -> None:
-        super().__init__(0)
-        self.wanted = wanted
-        self.reader = reader
 
 
 def read(options: SourceOptions, schema: StructType, part: Slice) -> Iterator[pa.RecordBatch]:
@@ -68,12 +57,12 @@ def _batches(options: SourceOptions, columns: Columns, part: Slice, gaps: bool) 
 
 
 def _bodies(options: SourceOptions, schema: StructType) -> Bodies | None:
-    if options.body_format == "string":
-        return strings
-    if options.body_format == "json":
-        value: Any = schema["value"].dataType
-        return JsonBodies(value)
-    return None
+    if options.body_format == "binary":
+        return None
+    from pipeline.connector.bodies import JsonBodies, strings
+
+    value: Any = schema["value"].dataType
+    return strings if options.body_format == "string" else JsonBodies(value)
 
 
 def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

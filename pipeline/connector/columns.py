@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.connector.messages import Details, Message
 from pipeline.connector.offsets import Place
@@ -46,7 +45,7 @@ class Columns:
             "value": values,
             "queue": pa.repeat(self._place.queue, count),
             "partition": pa.repeat(pa.scalar(self._place.number, pa.int32()), count),
-            "offset": pc.add(_numbers(count), start),
+            "offset": _numbers(start, end),
             "timestamp": pa.Array.from_buffers(MICROSECONDS, count, [None, times]),
             "exchange": _texts(chunk, EXCHANGE, row, count),
             "routing_key": _texts(chunk, ROUTING_KEY, row, count),
@@ -125,7 +124,6 @@ def _sliced(chunk: Chunk, column: int, kind: pa.DataType) -> pa.Array:
     )
 
 
-@lru_cache(maxsize=64)
-def _numbers(count: int) -> pa.Array:
-    """0, 1, 2 and so on."""
-    return pa.array(range(count), pa.int64())
+def _numbers(start: int, end: int) -> pa.Array:
+    """The numbers from `start` up to `end`, exclusively."""
+    return pa.Array.from_buffers(pa.int64(), end - start, [None, pa.py_buffer(array("q", range(start, end)))])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from pipeline.connector.batches import Slice
 from pipeline.connector.offsets import LATEST, Offsets, Partition, Place, offsets_of, shares, split
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.reading import checked
+from pipeline.connector.slices import Slice
 from pipeline.connector.staged import StagedQueue
 from pipeline.connector.starting import resolved
 from pipeline.connector.subscription import Subscription

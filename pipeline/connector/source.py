@@ -1,11 +1,13 @@
-"""`format("amqp")` as Spark finds it: the source, its two readers, and the sink."""
+"""`format("amqp")` as Spark finds it: the source, its two readers, and the sink.
+
+Spark plans in processes that are new each time: each imports what it needs, and no more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -23,16 +25,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline.connector.batches import Slice, read
-from pipeline.connector.bodies import inferred, with_corrupt
-from pipeline.connector.ddl import schema_of
 from pipeline.connector.options import INFER, SourceOptions, source_options
-from pipeline.connector.progress import Progress
-from pipeline.connector.reading import of_batch, sampled
 from pipeline.connector.schema import body_type, source_schema
-from pipeline.connector.sink import AmqpStreamWriter, AmqpWriter
-from pipeline.connector.sink_options import sink_options
-from pipeline.connector.staged_sink import AmqpStagedWriter
+from pipeline.connector.slices import Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.connector.progress import Progress
 
 
 class AmqpDataSource(DataSource):
@@ -57,10 +57,17 @@ class AmqpDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publishes once. Raises OptionError."""
+        from pipeline.connector.sink import AmqpWriter
+        from pipeline.connector.sink_options import sink_options
+
         return AmqpWriter(sink_options(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Publishes batch after batch. Raises OptionError, ServerError."""
+        from pipeline.connector.sink import AmqpStreamWriter
+        from pipeline.connector.sink_options import sink_options
+        from pipeline.connector.staged_sink import AmqpStagedWriter
+
         options = sink_options(self.options, schema, overwrite, streaming=True)
         return AmqpStreamWriter(options) if options.name is None else AmqpStagedWriter(options, options.name)
 
@@ -74,11 +81,13 @@ class AmqpReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """What each task reads (DataSourceReader)."""
+        from pipeline.connector.reading import of_batch
+
         return [Slice(each, None) for each in of_batch(self._options)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
-        return read(self._options, self._schema, partition) if isinstance(partition, Slice) else iter(())
+        return _read(self._options, self._schema, partition)
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -120,13 +129,15 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
-        return read(self._options, self._schema, partition) if isinstance(partition, Slice) else iter(())
+        return _read(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done (DataSourceStreamReader)."""
         self._planning().acknowledge(end)
 
     def _planning(self) -> Progress:
+        from pipeline.connector.progress import Progress
+
         if self._progress is None:
             self._progress = Progress(self._options)
         return self._progress
@@ -138,10 +149,24 @@ def register(spark: SparkSession) -> None:
 
 
 def _schema(options: SourceOptions) -> StructType:
-    schema: StructType | None = None
-    if options.body_schema == INFER:
-        schema = inferred(sampled(options))
-    elif options.body_schema is not None:
-        schema = schema_of(options.body_schema)
-    body = body_type(options.body_format, None if schema is None else with_corrupt(schema))
+    schema = None if options.body_schema is None else _body_schema(options, options.body_schema)
+    body = body_type(options.body_format, schema)
     return source_schema(body, options.properties, options.headers)
+
+
+def _body_schema(options: SourceOptions, said: str) -> StructType:
+    from pipeline.connector.bodies import inferred, with_corrupt
+    from pipeline.connector.ddl import schema_of
+    from pipeline.connector.reading import sampled
+
+    return with_corrupt(inferred(sampled(options)) if said == INFER else schema_of(said))
+
+
+def _read(
+    options: SourceOptions, schema: StructType, partition: InputPartition | None
+) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, Slice):
+        return iter(())
+    from pipeline.connector.batches import read
+
+    return read(options, schema, partition)

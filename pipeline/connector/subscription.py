@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.options import AMQP, SourceOptions
-from pipeline.connector.plain import ForeignStreams
 from pipeline.connector.server import RefusedError
 from pipeline.connector.staged import StagedQueue
 from pipeline.connector.streams import Streams
+
+if TYPE_CHECKING:
+    from pipeline.connector.plain import ForeignStreams
 
 
 class Subscription:
@@ -19,6 +22,8 @@ class Subscription:
         self.streams: Streams | ForeignStreams
         self.queues: list[StagedQueue] = []
         if options.transport == AMQP:
+            from pipeline.connector.plain import ForeignStreams
+
             self.streams = ForeignStreams(options)
             return
         names = options.names or tuple(dict.fromkeys(place.queue for place in options.assigned))
