@@ -47,7 +47,9 @@ def test_the_readme_gives_the_two_commands() -> None:
     ]
 
 
-def test_the_example_in_the_readme_is_python() -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+def test_the_examples_in_the_readme_are_python() -> None:
+    examples = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
-    compile(example, "README.md", "exec")
+    assert len(examples) >= 3
+    for example in examples:
+        compile(example, "README.md", "exec")
