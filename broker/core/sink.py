@@ -247,8 +247,7 @@ class Decision(DurableWaiter):
         sink = self._sink
         for attempt in self._losers:
             sink.let_go(attempt)
-        if not sink.gone:
-            sink.ring()
+        sink.go_on()
         self._done("")
 
     def on_store_failed(self, reason: str) -> None:
@@ -262,5 +261,6 @@ class Decision(DurableWaiter):
             sink.moving = []
             for attempt in self._winners + self._losers:
                 sink.attempts[attempt.number] = attempt
-            sink.virtual_host.store.append_definition(sink.describe())  # in the place of the decision
+            # the log says it all the same when there is room again, and so has to be told otherwise
+            sink.virtual_host.store.append_definition(sink.describe())
         self._done(f"the log has failed: {reason}")
