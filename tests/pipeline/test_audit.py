@@ -25,6 +25,7 @@ def events(spark: SparkSession, planted: tuple[Path, Planted]) -> DataFrame:
     return read_events(spark, str(planted[0])).persist()
 
 
+@pytest.mark.nightly
 def test_every_planted_fault_is_found_and_nothing_else(
     events: DataFrame, planted: tuple[Path, Planted]
 ) -> None:

@@ -127,6 +127,7 @@ def test_what_the_broker_does_not_take_fails_the_task(spark: SparkSession, broke
         write(values(spark, 100), broker, routingKey="full")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("columns", "options", "reason"),
     [

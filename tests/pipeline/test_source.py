@@ -113,6 +113,7 @@ def test_streams_by_pattern_and_partitions_by_number(spark: SparkSession, broker
     assert {row["partition"] for row in some.collect()} == {0, 2}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -160,6 +161,7 @@ def test_sql_reads_a_view(spark: SparkSession, broker: Broker) -> None:
     assert (row["rows"], row["last"]) == (500, 499)
 
 
+@pytest.mark.nightly
 def test_what_retention_has_taken_is_an_error_unless_that_may_be(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

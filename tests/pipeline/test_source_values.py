@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from pipeline.connector.source import register
 from tests.brokers import Broker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

@@ -94,6 +94,7 @@ def test_a_batch_that_spark_does_again_is_not_published_again(
     assert sorted(copy.taken(), key=int) == numbers(0, 160)
 
 
+@pytest.mark.nightly
 def test_large_rows_and_many_of_them(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     copy = Copy(spark, broker, tmp_path, "large").declare()
     sizes = [0, 1, 300_000, 2_000_000, *([100] * 5000)]
@@ -102,6 +103,7 @@ def test_large_rows_and_many_of_them(spark: SparkSession, broker: Broker, tmp_pa
     assert sorted(len(body) for body in copy.taken()) == sorted(sizes)
 
 
+@pytest.mark.nightly
 def test_nothing_of_a_batch_is_published_that_would_go_nowhere(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
@@ -115,6 +117,7 @@ def test_nothing_of_a_batch_is_published_that_would_go_nowhere(
     assert sorted(copy.taken(), key=int) == numbers(0, 20)
 
 
+@pytest.mark.nightly
 def test_another_checkpoint_wants_another_name(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     copy = Copy(spark, broker, tmp_path / "a", "name").declare()
     broker.publish("name", numbers(0, 250))
@@ -125,6 +128,7 @@ def test_another_checkpoint_wants_another_name(spark: SparkSession, broker: Brok
     assert len(copy.taken()) == 250
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -69,6 +69,7 @@ def test_each_run_adds_what_is_new(spark: SparkSession, broker: Broker, tmp_path
     assert len({row["date"] for row in rows}) <= 2, "midnight may come"
 
 
+@pytest.mark.nightly
 def test_options_are_those_of_the_format(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     broker.declare_stream("json")
     broker.publish("json", [b'{"id": 7}', b"no"])
@@ -78,6 +79,7 @@ def test_options_are_those_of_the_format(spark: SparkSession, broker: Broker, tm
     assert values == [{"id": 7, "_corrupt_record": None}, {"id": None, "_corrupt_record": "no"}]
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_read_is_an_error(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with pytest.raises(PySparkException) as failed:
         store(spark, *words(broker, tmp_path, "nothing"))
