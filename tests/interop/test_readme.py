@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_example_publishes_and_consumes(address: Address) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)[0]
     parameters = f'ConnectionParameters("{address.host}", {address.port})'
     here = example.replace('ConnectionParameters("localhost")', parameters)
     assert here != example
