@@ -137,6 +137,14 @@ class Staging:
         if stage.logged and not stage.queue.deleted:
             self._broker.store.append_definition(change)
 
+    def undo(self, stage: Stage, first: i64) -> None:
+        """The last step of a stage has failed: it is as it was before, with this `first`.
+
+        The log says the step all the same when it has room again, and so has to be told otherwise.
+        """
+        stage.undo(first)
+        self.append(stage, stage.describe())
+
     def release(self, stage: Stage) -> None:
         """Forget a reader; what it has staged is given back with `Stage.give_back`. Raises StoreFailed."""
         if stage.logged:

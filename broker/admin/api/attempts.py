@@ -12,10 +12,11 @@ from broker.adapters.sinking import Checker, stored
 from broker.admin.api.body import OF_MESSAGES_MAX, Body, read_body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.publishing import content_of, payload_of, properties_of
-from broker.admin.api.sink_access import NUMBER_MAX, attached, conflict, count, gate, owned
+from broker.admin.api.sink_access import NUMBER_MAX, attached, conflict, count, owned
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import table, text

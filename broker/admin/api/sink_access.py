@@ -1,6 +1,5 @@
 """Which staged sink a request is about, and whether its sender may use it."""
 
-import asyncio
 from typing import Final
 
 from broker.admin.api.errors import ApiError, bad_request, not_found
@@ -50,10 +49,3 @@ def count(body: Fields, name: str) -> int:
     if not 0 <= value < NUMBER_MAX:
         raise bad_request(f"{name} {value} is not from 0 to {NUMBER_MAX - 1}")
     return value
-
-
-def gate(sink: Sink) -> asyncio.Lock:
-    """What those wait with that change a sink, one after the other."""
-    if not isinstance(sink.gate, asyncio.Lock):
-        sink.gate = asyncio.Lock()
-    return sink.gate

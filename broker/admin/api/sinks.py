@@ -36,9 +36,10 @@ from fastapi.responses import JSONResponse, Response
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request
+from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
-from broker.admin.api.sink_access import attached, check_epoch, check_there, conflict, count, gate, owned
+from broker.admin.api.sink_access import attached, check_epoch, check_there, conflict, count, owned
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number

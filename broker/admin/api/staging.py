@@ -4,7 +4,6 @@ What a reader has acknowledged and what it gets instead is one step of the log, 
 answered. Staged messages are read as those of streams are, in chunks; offsets are dense.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
@@ -15,6 +14,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
@@ -47,7 +47,7 @@ async def attach_reader(
     staging = management.broker.staging
     for stage in staging.of(queue):
         if stage.reader == reader:
-            async with _gate(stage):  # an advance that has begun is finished
+            async with gate(stage):  # an advance that has begun is finished
                 staging.attach(queue, reader, 0)
                 await durable(management.store)
                 return JSONResponse(_shown(stage))
@@ -69,7 +69,7 @@ async def advance_reader(
         raise bad_request(f"want_rows {rows} is not from 0 to {ADVANCE_MAX}")
     if size < 0:
         raise bad_request(f"want_bytes {size} is negative")
-    async with _gate(stage):
+    async with gate(stage):
         if management.broker.staging.existing(queue, reader) is not stage:
             raise ApiError(409, "conflict", f"{_where(stage)} was released, and is another one now")
         if _is_new(stage, body):
@@ -130,7 +130,7 @@ async def release_reader(
     _, queue = readable(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     slices = Slices()
-    async with _gate(stage):
+    async with gate(stage):
         if management.broker.staging.existing(queue, reader) is not stage:
             raise not_found(f"{_where(stage)} was released")
         management.broker.staging.release(stage)
@@ -186,9 +186,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
     try:
         await durable(management.store)
     except ApiError:
-        stage.undo(before)
-        if not management.store.failure:
-            broker.staging.append(stage, stage.describe())
+        broker.staging.undo(stage, before)
         raise
     stage.durable()
     while stage.leave():
@@ -249,10 +247,3 @@ def _shown(stage: Stage) -> dict[str, Any]:
 def _where(stage: Stage) -> str:
     queue = stage.queue
     return f"reader '{stage.reader}' of queue '{queue.name}' in vhost '{queue.vhost}'"
-
-
-def _gate(stage: Stage) -> asyncio.Lock:
-    """What those wait with that change a stage, one after the other."""
-    if not isinstance(stage.gate, asyncio.Lock):
-        stage.gate = asyncio.Lock()
-    return stage.gate
