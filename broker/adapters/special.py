@@ -58,7 +58,7 @@ def publish_special(channel: Channel, publication: Publication, message: Message
             if BCC in headers and not route.exchange.holds(view):
                 message.content = view.public_content()
         if traits & DELAYS != 0 and not publication.immediate:
-            _delay(message, due_date(view, channel.virtual_host.schedule))
+            delay(message, due_date(view, channel.virtual_host.schedule))
         if traits & RECEIPTS != 0:
             mark_receipts(message, view.headers(), channel.connection.rights)
         if traits & EXPIRES != 0:
@@ -87,7 +87,7 @@ def _by_message(
     return channel.virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
 
 
-def _delay(message: Message, date: i64) -> None:
+def delay(message: Message, date: i64) -> None:
     """Have the queues that the message goes to hold it until this date; 0: they need not."""
     if date != 0:
         message.date = date

@@ -8,7 +8,7 @@ from pamqp import base, commands, common
 from broker.bench.connection import BenchError, Connection
 from broker.bench.plan import Address
 from protocol.amqp091 import constants as c
-from protocol.amqp091.methods import decode_method
+from protocol.amqp091.methods import decode_method, method_frame
 
 CHANNEL: Final = 1
 
@@ -111,5 +111,4 @@ class Client091(Connection[base.Frame]):
 
 def frame(channel: int, method: base.Frame) -> bytes:
     """One whole method frame."""
-    payload = _METHOD.pack(method.index) + method.marshal()
-    return _FRAME_HEAD.pack(c.FRAME_METHOD, channel, len(payload)) + payload + b"\xce"
+    return method_frame(channel, method.index, method.marshal())

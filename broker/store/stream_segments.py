@@ -112,15 +112,18 @@ class StreamSegments:
     def header(self, headers: Headers, segment: StreamSegment) -> Header:
         """The header of the chunk that is to be next in a segment. Raises OSError, LogDamaged."""
         position = segment.end
-        try:
-            header = headers.at(position)
-        except ChunkDamagedError as error:
-            raise LogDamaged(self.path(segment), int(position), str(error)) from error
+        header = self._header_at(headers, segment, position)
         wrong = header.incarnation != self.incarnation or header.first != segment.next
         if wrong or position + header.size > headers.size:
             problem = f"no chunk of this stream with row {segment.next} is here"
             raise LogDamaged(self.path(segment), int(position), problem)
         return header
+
+    def _header_at(self, headers: Headers, segment: StreamSegment, position: i64) -> Header:
+        try:
+            return headers.at(position)
+        except ChunkDamagedError as error:
+            raise LogDamaged(self.path(segment), int(position), str(error)) from error
 
     def find(self, offset: i64) -> Place | None:
         """The chunk with this offset, or with the next one that is kept if that is later; None: not yet.
@@ -172,20 +175,19 @@ class StreamSegments:
             self.readable(segment), int(min(room, segment.end - place.position)), int(place.position)
         )
         length: i64 = len(data)
-        last: i64 = header.first
-        at: i64 = 0
-        while at + HEADER_BYTES <= length and (at == 0 or last < behind):
+        last: i64 = header.behind
+        at: i64 = header.size
+        if at > length:
+            raise LogDamaged(self.path(segment), int(place.position), "the chunk here is cut off")
+        while last < behind and at + HEADER_BYTES <= length:
             try:
                 header = Header(data, int(at))
-            except ChunkDamagedError as error:
-                if at == 0:
-                    raise LogDamaged(self.path(segment), int(place.position), str(error)) from error
+            except ChunkDamagedError:
                 break  # whoever asks for it is told
-            end: i64 = at + header.size
-            if end > length or header.lost:
+            if at + header.size > length or header.lost:
                 break
             last = header.behind
-            at = end
+            at += header.size
         return StreamBlock(data[: int(at)], place.header.first, last)
 
     def reach(self, offset: i64, size: i64) -> i64:
@@ -203,17 +205,12 @@ class StreamSegments:
         if size < here:
             return offset + max(size * rows // length, 1)
         left = size - here
-        behind: i64 = place.header.behind
         position = place.position + length
         index: i64 = bisect_right(self.segments, offset, key=_first) - 1
         for segment in self.segments[index:]:
-            if segment.first > behind:
-                position = 0
-                behind = segment.first
             if left < segment.end - position:
                 return self._reached(segment, position + left)
             left -= segment.end - position
-            behind = segment.next
             position = 0
         return self.next
 
@@ -223,10 +220,7 @@ class StreamSegments:
         start: i64 = segment.positions[index]
         headers = self.headers(segment)
         while True:
-            try:
-                header = headers.at(start)
-            except ChunkDamagedError as error:
-                raise LogDamaged(self.path(segment), int(start), str(error)) from error
+            header = self._header_at(headers, segment, start)
             length: i64 = header.size
             if position < start + length:
                 rows: i64 = header.rows
@@ -247,10 +241,7 @@ class StreamSegments:
         """From the chunk at `position` on to the one that has `offset`, and rows from `time` on."""
         headers = self.headers(segment)
         while True:
-            try:
-                header = headers.at(position)
-            except ChunkDamagedError as error:
-                raise LogDamaged(self.path(segment), int(position), str(error)) from error
+            header = self._header_at(headers, segment, position)
             if header.behind > offset and header.last_time >= time:
                 return Place(segment, position, header)
             position += header.size
