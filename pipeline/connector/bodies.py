@@ -10,25 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.json as pj
+from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.schema import CORRUPT
@@ -36,7 +19,7 @@ from pipeline.connector.schema import CORRUPT
 Reader = Callable[[Any], Any]
 """Makes a value of a type out of one of JSON. Raises ValueError, TypeError."""
 
-_INTEGERS = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
+_INTEGERS = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 
 def strings(values: pa.Array, field: pa.Field) -> pa.Array:
@@ -54,8 +37,8 @@ class JsonBodies:
     [Spark from_json, mode PERMISSIVE]
     """
 
-    def __init__(self, schema: StructType) -> None:
-        self._read = reader_of(StructType([each for each in schema.fields if each.name != CORRUPT]))
+    def __init__(self, schema: T.StructType) -> None:
+        self._read = reader_of(T.StructType([each for each in schema.fields if each.name != CORRUPT]))
         self._nothing = dict.fromkeys(schema.names)
 
     def __call__(self, values: pa.Array, field: pa.Field) -> pa.Array:
@@ -72,14 +55,14 @@ class JsonBodies:
         return {**self._nothing, **found}
 
 
-def with_corrupt(schema: StructType) -> StructType:
+def with_corrupt(schema: T.StructType) -> T.StructType:
     """A schema with the field for what cannot be read."""
     if CORRUPT in schema.names:
         return schema
-    return StructType([*schema.fields, StructField(CORRUPT, StringType())])
+    return T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
 
 
-def inferred(bodies: Sequence[bytes]) -> StructType:
+def inferred(bodies: Sequence[bytes]) -> T.StructType:
     """The schema of JSON objects. Raises OptionError: there are none, or they are of different kinds."""
     objects = []
     for body in bodies:
@@ -98,7 +81,7 @@ def inferred(bodies: Sequence[bytes]) -> StructType:
     except pa.ArrowInvalid as error:
         raise OptionError(f"option 'bodySchema' is 'infer', but bodies differ: {error}") from error
     fields = [each.with_type(_known(each.type)) for each in table.schema]
-    found_schema: StructType = from_arrow_schema(pa.schema(fields))
+    found_schema: T.StructType = from_arrow_schema(pa.schema(fields))
     return found_schema
 
 
@@ -115,36 +98,36 @@ def _known(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def reader_of(kind: DataType) -> Reader:
+def reader_of(kind: T.DataType) -> Reader:
     """What reads a type; null is always read. Raises OptionError: the type cannot be read out of JSON."""
     read = _reader(kind)
     return lambda value: None if value is None else read(value)
 
 
-def _reader(kind: DataType) -> Reader:
+def _reader(kind: T.DataType) -> Reader:
     for integer, bits in _INTEGERS.items():
         if isinstance(kind, integer):
             return lambda value: _integer(value, bits)
-    if isinstance(kind, StringType):
+    if isinstance(kind, T.StringType):
         return lambda value: value if isinstance(value, str) else json.dumps(value, default=float)
-    if isinstance(kind, FloatType | DoubleType):
+    if isinstance(kind, T.FloatType | T.DoubleType):
         return lambda value: float(_of(value, int, Decimal))
-    if isinstance(kind, BooleanType):
+    if isinstance(kind, T.BooleanType):
         return lambda value: _of(value, bool)
-    if isinstance(kind, TimestampType):
+    if isinstance(kind, T.TimestampType):
         return _timestamp
-    if isinstance(kind, DateType):
+    if isinstance(kind, T.DateType):
         return lambda value: date.fromisoformat(_of(value, str))
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         step = Decimal(1).scaleb(-kind.scale)
         return lambda value: Decimal(_of(value, int, Decimal)).quantize(step)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = reader_of(kind.elementType)
         return lambda value: [element(each) for each in _of(value, list)]
-    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+    if isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
         entry = reader_of(kind.valueType)
         return lambda value: {key: entry(each) for key, each in _of(value, dict).items()}
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         fields = {each.name: reader_of(each.dataType) for each in kind.fields}
         return lambda value: _struct(_of(value, dict), fields)
     raise OptionError(f"option 'bodySchema' has the type {kind.simpleString()}, which JSON is not read into")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from pipeline.errors import PipelineError
-
-Kind = TypeVar("Kind", int, float)
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -51,11 +49,16 @@ class Choices:
         """True or false."""
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
 
-    def count(self, *names: str, default: int | None = None, least: int = 1) -> int | None:
+    def number(self, name: str, default: int, least: int = 1) -> int:
         """A whole number, `least` or more."""
+        found = self.count(name, least=least)
+        return default if found is None else found
+
+    def count(self, *names: str, least: int = 1) -> int | None:
+        """A whole number, `least` or more; None if it is not said."""
         value = self.text(*names)
         if value is None:
-            return default
+            return None
         if not re.fullmatch(r"-?\d+", value) or int(value) < least:
             raise OptionError(f"option '{names[0]}' is '{value}'; it is a whole number from {least} on")
         return int(value)

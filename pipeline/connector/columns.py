@@ -85,18 +85,14 @@ class Columns:
     def _messages(self, chunk: Chunk, row: int, count: int) -> list[Message] | None:
         """Each message for itself; None where columns will do."""
         every = self._wants.properties or self._wants.headers
-        if not every and not any(chunk.kind(each) == SECTIONS for each in _kinds(chunk, row, count)):
+        kinds = chunk.data[chunk.kinds + row : chunk.kinds + row + count] if chunk.kinds else b""
+        if not every and SECTIONS not in kinds:
             return None
         read = self._wants.read
         return [
             read(chunk.kind(each), chunk.value(PROPERTIES, each), chunk.value(BODY, each))
             for each in range(row, row + count)
         ]
-
-
-def _kinds(chunk: Chunk, row: int, count: int) -> range:
-    """The rows whose kind is to be looked at: none where the chunk has no kinds."""
-    return range(row, row + count) if chunk.kinds else range(0)
 
 
 def _binaries(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:

@@ -9,57 +9,39 @@ import json
 import re
 from typing import Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812
 
 from pipeline.connector.choices import OptionError
 
 _TOKEN: Final = re.compile(r"\s*(`[^`]+`|\w+|[<>(),:])")
-_SIMPLE: Final[dict[str, DataType]] = {
-    "tinyint": ByteType(),
-    "byte": ByteType(),
-    "smallint": ShortType(),
-    "short": ShortType(),
-    "int": IntegerType(),
-    "integer": IntegerType(),
-    "bigint": LongType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "real": FloatType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "string": StringType(),
-    "binary": BinaryType(),
-    "date": DateType(),
-    "timestamp": TimestampType(),
+_SIMPLE: Final[dict[str, T.DataType]] = {
+    "tinyint": T.ByteType(),
+    "byte": T.ByteType(),
+    "smallint": T.ShortType(),
+    "short": T.ShortType(),
+    "int": T.IntegerType(),
+    "integer": T.IntegerType(),
+    "bigint": T.LongType(),
+    "long": T.LongType(),
+    "float": T.FloatType(),
+    "real": T.FloatType(),
+    "double": T.DoubleType(),
+    "boolean": T.BooleanType(),
+    "string": T.StringType(),
+    "binary": T.BinaryType(),
+    "date": T.DateType(),
+    "timestamp": T.TimestampType(),
 }
 
 
-def schema_of(text: str) -> StructType:
+def schema_of(text: str) -> T.StructType:
     """The schema that a text says: in DDL, or as JSON, as Spark's schemas write themselves.
 
     Raises OptionError.
     """
     if text.lstrip().startswith("{"):
         try:
-            return StructType.fromJson(json.loads(text))
+            return T.StructType.fromJson(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise OptionError(f"option 'bodySchema' is '{text}', which is no schema: {error}") from error
     return _Ddl(text).read()
@@ -81,15 +63,15 @@ class _Ddl:
         self._tokens.append("")  # the end
         self._next = 0
 
-    def read(self) -> StructType:
+    def read(self) -> T.StructType:
         """All of it."""
         schema = self._fields("")
         if not schema.fields:
             raise self._wrong("there is no column")
         return schema
 
-    def _fields(self, end: str) -> StructType:
-        fields: list[StructField] = []
+    def _fields(self, end: str) -> T.StructType:
+        fields: list[T.StructField] = []
         while True:
             name = self._word("the name of a column")
             if self._tokens[self._next] == ":":
@@ -98,27 +80,27 @@ class _Ddl:
             if self._tokens[self._next].lower() == "not":
                 self._next += 1
                 self._expect("null")  # it may be null all the same: where it is not there, or cannot be read
-            fields.append(StructField(name, kind))
+            fields.append(T.StructField(name, kind))
             if self._tokens[self._next] != ",":
                 break
             self._next += 1
         self._expect(end)
-        return StructType(fields)
+        return T.StructType(fields)
 
-    def _type(self) -> DataType:
+    def _type(self) -> T.DataType:
         name = self._word("a type").lower()
         if name == "array":
             self._expect("<")
             element = self._type()
             self._expect(">")
-            return ArrayType(element)
+            return T.ArrayType(element)
         if name == "map":
             self._expect("<")
             key = self._type()
             self._expect(",")
             value = self._type()
             self._expect(">")
-            return MapType(key, value)
+            return T.MapType(key, value)
         if name == "struct":
             self._expect("<")
             return self._fields(">")
@@ -128,7 +110,7 @@ class _Ddl:
             raise self._wrong(f"'{name}' is no type")
         return _SIMPLE[name]
 
-    def _decimal(self) -> DecimalType:
+    def _decimal(self) -> T.DecimalType:
         numbers = [10, 0]
         if self._tokens[self._next] == "(":
             self._next += 1
@@ -140,7 +122,7 @@ class _Ddl:
         precision, scale = [*numbers, 0][:2]
         if not 0 <= scale <= precision <= 38:
             raise self._wrong(f"decimal({precision},{scale}) is too wide")
-        return DecimalType(precision, scale)
+        return T.DecimalType(precision, scale)
 
     def _digits(self) -> str:
         word = self._word("a number")

@@ -10,13 +10,14 @@ import socket
 import ssl
 import struct
 import time
+from collections import deque
 from typing import Final
 
 from pamqp import base, commands, common
 
-from pipeline.connector.server import Server, ServerError
+from pipeline.connector.server import Server, ServerError, pause
 from protocol.amqp091 import constants as c
-from protocol.amqp091.methods import decode_method
+from protocol.amqp091.methods import decode_method, method_frame
 from protocol.errors import ProtocolError
 
 CHANNEL: Final = 1
@@ -41,7 +42,8 @@ class Link:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._buffer = b""
+        self._frames: deque[Frame] = deque()
+        self._rest = b""  # of a frame that has not come as a whole
         self._socket = _connected(server)
         self.frame_max = FRAME_MAX
         try:
@@ -78,17 +80,19 @@ class Link:
                 f"the connection to the broker broke off: {error}{self._last_words()}"
             ) from error
 
-    def frames(self, timeout: float) -> list[Frame]:
-        """The frames that are there, or come within a time in seconds; none: none came."""
-        found = self._whole()
-        if not found and self._readable(timeout):
-            self._receive()
-            found = self._whole()
-        return found
+    def frame(self, timeout: float) -> Frame | None:
+        """The next frame, if it is there as a whole or comes within a time in seconds."""
+        if not self._frames:
+            until = time.monotonic() + timeout
+            while not self._frames:
+                if not self._readable(max(until - time.monotonic(), 0)):
+                    return None
+                self._receive()
+        return self._frames.popleft()
 
     def pending(self) -> bool:
         """Whether something has come."""
-        return bool(self._buffer) or self._readable(0)
+        return bool(self._frames) or self._readable(0)
 
     def _readable(self, timeout: float) -> bool:
         """Whether bytes are there, or come within a time; those that TLS has read ahead count."""
@@ -115,69 +119,54 @@ class Link:
         self.call(commands.Channel.Open())
 
     def _send_method(self, method: base.Frame, channel: int) -> None:
-        self.send(method_frame(method, channel))
+        self.send(framed(method, channel))
 
     def _wait(self, *kinds: type[base.Frame]) -> base.Frame:
         """The next method, which has to be one of these."""
-        until = time.monotonic() + self._server.timeout
         while True:
-            left = until - time.monotonic()
-            if left <= 0:
+            found = self.frame(self._server.timeout)
+            if found is None:
                 raise ServerError(f"no answer of the broker within {self._server.timeout:g} s")
-            for number, (kind, payload) in enumerate(found := self.frames(left)):
-                if kind == c.FRAME_METHOD:
-                    method = method_of(payload)
-                    if isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
-                        continue
-                    if not isinstance(method, kinds):
-                        raise refusal(method)
-                    self._put_back(found[number + 1 :])
+            if found[0] == c.FRAME_METHOD:
+                method = method_of(found[1])
+                if isinstance(method, kinds):
                     return method
-
-    def _put_back(self, frames: list[Frame]) -> None:
-        back = b"".join(_FRAME_HEAD.pack(kind, CHANNEL, len(data)) + data + b"\xce" for kind, data in frames)
-        self._buffer = back + self._buffer
+                if not isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
+                    raise refusal(method)
 
     def _receive(self) -> None:
+        """Take what has come, and cut it into frames; what is left waits for more."""
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
             raise ServerError(f"the connection to the broker broke off: {error}") from error
         if not data:
             raise ServerError("the broker closed the connection")
-        self._buffer = self._buffer + data if self._buffer else data
-
-    def _whole(self) -> list[Frame]:
-        """The frames that have come as a whole; what is left waits for more."""
-        data = self._buffer
-        end = len(data)
+        data = self._rest + data if self._rest else data
         at = 0
-        found: list[Frame] = []
-        while end - at >= c.FRAME_OVERHEAD:
+        while len(data) - at >= c.FRAME_OVERHEAD:
             kind, _, size = _FRAME_HEAD.unpack_from(data, at)
             behind = at + c.FRAME_OVERHEAD + size
-            if behind > end:
+            if behind > len(data):
                 break
-            found.append((kind, data[at + 7 : behind - 1]))
+            self._frames.append((kind, data[at + 7 : behind - 1]))
             at = behind
-        self._buffer = data[at:]
-        return found
+        self._rest = data[at:]
 
     def _last_words(self) -> str:
         """What the broker said before it closed the connection."""
         try:
-            for kind, payload in self.frames(1.0):
-                if kind == c.FRAME_METHOD:
-                    return f": {refusal(method_of(payload))}"
+            while (found := self.frame(1.0)) is not None:
+                if found[0] == c.FRAME_METHOD and method_of(found[1]).name.endswith(".Close"):
+                    return f": {refusal(method_of(found[1]))}"
         except ServerError:
             pass
         return ""
 
 
-def method_frame(method: base.Frame, channel: int = CHANNEL) -> bytes:
+def framed(method: base.Frame, channel: int = CHANNEL) -> bytes:
     """A method as a frame."""
-    payload = _METHOD.pack(method.index) + method.marshal()
-    return _FRAME_HEAD.pack(c.FRAME_METHOD, channel, len(payload)) + payload + b"\xce"
+    return method_frame(channel, method.index, method.marshal())
 
 
 def method_of(payload: bytes) -> base.Frame:
@@ -206,17 +195,22 @@ def _named(name: str) -> type[base.Frame]:
 def _connected(server: Server) -> socket.socket:
     failure: Exception | None = None
     for attempt in range(server.retries + 1):
-        if attempt:
-            time.sleep(0.2 * 2**attempt)
+        pause(attempt)
         for scheme, host, port in server.amqp:
             try:
                 plain = socket.create_connection((host, port), server.timeout)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if scheme == "amqp":
-                    return plain
-                context = ssl.create_default_context(cafile=server.authority)
-                return context.wrap_socket(plain, server_hostname=host)
+                return plain if scheme == "amqp" else _secured(plain, server, host)
             except OSError as error:
                 failure = error
     names = " or ".join(f"{host}:{port}" for _, host, port in server.amqp)
     raise ServerError(f"cannot connect to {names}: {failure}")
+
+
+def _secured(plain: socket.socket, server: Server, host: str) -> socket.socket:
+    try:
+        context = ssl.create_default_context(cafile=server.authority)
+        return context.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from pipeline.connector.properties import OCTETS, PLACES, TEXTS, TIMESTAMP
 from pipeline.connector.texts import json_text, text_of
 from protocol.amqp091 import properties as basic
 from protocol.amqp091.content import body as body_of
@@ -25,17 +26,6 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LAST: Final = (
     253402300799  # the end of the year 9999, in seconds: what is later are ms, as some clients write
 )
-_TEXTS: Final = {
-    "content_type": basic.CONTENT_TYPE,
-    "content_encoding": basic.CONTENT_ENCODING,
-    "correlation_id": basic.CORRELATION_ID,
-    "reply_to": basic.REPLY_TO,
-    "expiration": basic.EXPIRATION,
-    "message_id": basic.MESSAGE_ID,
-    "type": basic.TYPE,
-    "user_id": basic.USER_ID,
-    "app_id": basic.APP_ID,
-}
 
 
 class Message(NamedTuple):
@@ -86,13 +76,13 @@ def _told(
 
 def _properties(found: Properties) -> dict[str, Any]:
     said: dict[str, Any] = {}
-    for name, index in _TEXTS.items():
+    for name, index in TEXTS.items():
         octets = found.octets(index)
         said[name] = None if octets is None else octets.decode(errors="replace")
-    said["delivery_mode"] = found.number(basic.DELIVERY_MODE)
-    said["priority"] = found.number(basic.PRIORITY)
-    seconds = found.number(basic.TIMESTAMP)
-    said["timestamp"] = None if seconds is None else time_of(seconds)
+    for name, index in OCTETS.items():
+        said[name] = found.number(index)
+    seconds = found.number(PLACES[TIMESTAMP])
+    said[TIMESTAMP] = None if seconds is None else time_of(seconds)
     return said
 
 

@@ -107,11 +107,11 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         properties=choices.flag("includeProperties", False),
         body_format=body_format,
         body_schema=body_schema,
-        sample_rows=choices.count("inferSampleSize", default=1000) or 1000,
+        sample_rows=choices.number("inferSampleSize", 1000),
         reader=choices.text("readerName"),
         transport=choices.one_of("transport", (CHUNK, AMQP), CHUNK),
-        fetch_bytes=choices.count("fetchBytes", default=4 * 2**20, least=65536) or 0,
-        poll=(choices.count("pollIntervalMs", default=100) or 0) / 1000,
+        fetch_bytes=choices.number("fetchBytes", 4 * 2**20, least=65536),
+        poll=choices.number("pollIntervalMs", 100) / 1000,
     )
     choices.refuse_others(("path",))
     return options

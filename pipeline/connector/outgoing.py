@@ -5,12 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from pipeline.connector.properties import OCTETS, PLACES, TIMESTAMP
 from pipeline.connector.sink_options import SinkOptions
 from pipeline.errors import PipelineError
+from protocol.amqp091.properties import HEADERS
 from protocol.amqp091.table import encode_table
 
 QUERY: Final = "x-spark-query-id"
@@ -18,23 +21,6 @@ BATCH: Final = "x-spark-batch-id"
 PARTITION: Final = "x-spark-partition"
 ROW: Final = "x-spark-row"
 _ROW: Final = bytes((len(ROW),)) + ROW.encode() + b"l"
-_NUMBERS: Final = {"delivery_mode": 1, "priority": 1}
-_ORDER: Final = (
-    "content_type",
-    "content_encoding",
-    "headers",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "timestamp",
-    "type",
-    "user_id",
-    "app_id",
-)
-"""As they stand in a content header. [amqp-0-9-1 1.8.3]"""
 
 
 class Outgoing(NamedTuple):
@@ -109,15 +95,13 @@ class Properties:
             raise PipelineError(f"column 'headers': {error}") from error
         values = {"delivery_mode": options.delivery_mode, "content_type": options.content_type}
         values |= {name: value for name, value in said.items() if value is not None}
-        flags = 0
+        flags = 1 << (15 - HEADERS)
         before: list[bytes] = []
         after: list[bytes] = []
-        for place, name in enumerate(_ORDER):
-            if name == "headers":
+        for name, place in sorted(PLACES.items(), key=itemgetter(1)):
+            if values.get(name) is not None:
                 flags |= 1 << (15 - place)
-            elif values.get(name) is not None:
-                flags |= 1 << (15 - place)
-                (before if place < _ORDER.index("headers") else after).append(_encoded(name, values[name]))
+                (before if place < HEADERS else after).append(_encoded(name, values[name]))
         size = (len(table) + 8).to_bytes(4, "big")
         self._before = flags.to_bytes(2, "big") + b"".join(before) + size + table
         self._after = b"".join(after)
@@ -128,11 +112,11 @@ class Properties:
 
 
 def _encoded(name: str, value: Any) -> bytes:
-    if name in _NUMBERS:
+    if name in OCTETS:
         if not 0 <= value <= 255:
             raise PipelineError(f"property '{name}' is {value}; it is a number from 0 to 255")
         return bytes((value,))
-    if name == "timestamp":
+    if name == TIMESTAMP:
         assert isinstance(value, datetime), "the schema says so"
         seconds = int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
         return struct.pack(">q", seconds)

@@ -16,7 +16,7 @@ from pamqp import base, commands, common
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.columns import Columns
-from pipeline.connector.link import CHANNEL, Frame, Link, method_frame, method_of, refusal
+from pipeline.connector.link import Link, framed, method_of, refusal
 from pipeline.connector.messages import Details, Message
 from pipeline.connector.offsets import Partition, Place, Range
 from pipeline.connector.options import SourceOptions
@@ -31,9 +31,9 @@ PREFETCH: Final = 5000
 ROWS: Final = 5000  # of a batch
 QUIET_S: Final = 0.25  # a stream that gives nothing for so long has been read to its end,
 LOOK_S: Final = 1.0  # or as far as this took
+PART_S: Final = 30.0  # for which the rest of a message is waited for
 OFFSET: Final = "x-stream-offset"
 _OFFSET_FIELD: Final = bytes((len(OFFSET),)) + OFFSET.encode() + b"l"
-_METHOD: Final = struct.Struct(">I")
 _BODY_SIZE: Final = struct.Struct(">4xQ")
 
 
@@ -89,7 +89,7 @@ class ForeignStreams:
         """Nothing is kept: brokers keep offsets for consumers of another protocol only."""
 
     def _first_of(self, name: str, spec: common.FieldValue) -> int | None:
-        consumer = _Consumer(self._server_link(), name, spec, 1)
+        consumer = _Consumer(Link(self._server), name, spec, 1)
         try:
             for each in consumer.deliveries(QUIET_S):
                 return each.offset
@@ -98,7 +98,7 @@ class ForeignStreams:
         return None
 
     def _last_of(self, name: str) -> int:
-        consumer = _Consumer(self._server_link(), name, "last", PREFETCH)
+        consumer = _Consumer(Link(self._server), name, "last", PREFETCH)
         until = time.monotonic() + LOOK_S
         last = -1
         try:
@@ -109,9 +109,6 @@ class ForeignStreams:
         finally:
             consumer.close()
         return last
-
-    def _server_link(self) -> Link:
-        return Link(self._server)
 
 
 def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -152,10 +149,10 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
 
 def _message(each: Delivery, details: Details) -> Message:
     found = details.read(BASIC, each.properties, each.body)
-    if found.headers is not None:
-        found.headers.pop(OFFSET, None)
+    headers = found.headers and {name: value for name, value in found.headers.items() if name != OFFSET}
     deliver = each.deliver
     return found._replace(
+        headers=headers,
         exchange=deliver.exchange or "",
         routing_key=deliver.routing_key or "",
         redelivered=bool(deliver.redelivered),
@@ -168,7 +165,6 @@ class _Consumer:
     def __init__(self, link: Link, queue: str, spec: common.FieldValue, prefetch: int) -> None:
         self._link = link
         self._prefetch = prefetch
-        self._frames: list[Frame] = []
         try:
             link.call(commands.Basic.Qos(0, prefetch, False))
             arguments: common.FieldTable = {OFFSET: spec}
@@ -188,7 +184,7 @@ class _Consumer:
             unsettled += 1
             if unsettled * 2 >= self._prefetch:
                 tag = each.deliver.delivery_tag
-                self._link.send(method_frame(commands.Basic.Ack(tag or 0, True), CHANNEL))
+                self._link.send(framed(commands.Basic.Ack(tag or 0, True)))
                 unsettled = 0
             yield each
 
@@ -198,40 +194,30 @@ class _Consumer:
             return None
         if not isinstance(method, commands.Basic.Deliver):
             raise refusal(method)
-        _, header = self._frame(quiet, c.FRAME_HEADER)
-        properties = header[12:]
+        header = self._part(c.FRAME_HEADER)
         (size,) = _BODY_SIZE.unpack_from(header)
         parts: list[bytes] = []
         while size > 0:
-            _, part = self._frame(quiet, c.FRAME_BODY)
-            parts.append(part)
-            size -= len(part)
+            parts.append(self._part(c.FRAME_BODY))
+            size -= len(parts[-1])
+        properties = header[12:]
         return Delivery(_offset(properties), method, properties, b"".join(parts))
 
     def _method(self, quiet: float) -> base.Frame | None:
-        while True:
-            if not self._frames:
-                self._frames = self._link.frames(quiet)[::-1]
-                if not self._frames:
-                    if not self._link.pending():
-                        return None
-                    continue
-            kind, payload = self._frames.pop()
+        while (found := self._link.frame(quiet)) is not None:
+            kind, payload = found
             if kind == c.FRAME_METHOD:
                 return method_of(payload)
             if kind != c.FRAME_HEARTBEAT:
                 raise ServerError(f"the broker sent a frame of type {kind} where none belongs")
+        return None
 
-    def _frame(self, quiet: float, kind: int) -> Frame:
-        until = time.monotonic() + max(quiet, 10.0)
-        while not self._frames:
-            self._frames = self._link.frames(quiet)[::-1]
-            if time.monotonic() > until:
-                raise ServerError("the broker began a message and did not end it")
-        found = self._frames.pop()
-        if found[0] != kind:
-            raise ServerError(f"the broker sent a frame of type {found[0]} inside a message")
-        return found
+    def _part(self, kind: int) -> bytes:
+        """The next frame of a message that has begun."""
+        found = self._link.frame(PART_S)
+        if found is None or found[0] != kind:
+            raise ServerError("the broker began a message and did not end it")
+        return found[1]
 
 
 def _offset(properties: bytes) -> int:

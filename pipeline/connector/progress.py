@@ -100,16 +100,9 @@ class Progress:
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         """What tasks read of a batch, which may have been planned in an earlier life."""
         options = self._options
-        first, behind = offsets_of(start), offsets_of(end)
-        first = Offsets(
-            {
-                place: first.positions.get(place, self._beginning(place, offset))
-                for place, offset in behind.positions.items()
-            },
-            behind.incarnations | first.incarnations,
-        )
         staged = [queue.partition() for queue in self._subscription.queues]
-        ranges = checked(options, first, behind, self._subscription.streams.partitions() + staged)
+        found = self._subscription.streams.partitions() + staged
+        ranges = checked(options, offsets_of(start).with_new(found), offsets_of(end), found)
         queues = {each.place for each in staged}
         return [
             Slice(each, options.reader if each.place in queues else None)
@@ -119,11 +112,6 @@ class Progress:
     def acknowledge(self, end: dict[str, Any]) -> None:
         """A batch is done."""
         self._acknowledge(offsets_of(end))
-
-    def _beginning(self, place: Place, behind: int) -> int:
-        """Where a partition begins that was not there in the batch before."""
-        found = {each.place: each.first for each in self._subscription.streams.partitions()}
-        return found.get(place, behind)
 
     def _acknowledge(self, done: Offsets) -> None:
         """Let go of staged messages, and have streams keep where the reader is, for people to see."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import struct
-import time
 from typing import Final
 
 from pamqp import commands
 
-from pipeline.connector.link import CHANNEL, Link, method_frame, method_of, refusal
+from pipeline.connector.link import CHANNEL, Link, framed, method_of, refusal
 from pipeline.connector.server import Server, ServerError
 from protocol.amqp091 import constants as c
 
@@ -60,26 +59,25 @@ class Publisher:
         self._published += 1
         self._size += len(body) + 200
         if self._size >= WRITE_BYTES:
-            self._write()
+            self.flush()
             if self._link.pending():
                 self._take(0)
         while self._published - self._confirmed - len(self._early) >= self._most:
-            self._write()
+            self.flush()
             self._take(self._timeout)
 
     def flush(self) -> None:
         """Send what waits for more."""
-        self._write()
+        if self._waiting:
+            self._link.send(b"".join(self._waiting))
+            self._waiting = []
+            self._size = 0
 
     def finish(self) -> None:
         """Wait until all is confirmed, and close."""
-        self._write()
-        until = time.monotonic() + self._timeout
+        self.flush()
         while self._confirmed < self._published:
-            before = self._confirmed
-            self._take(until - time.monotonic())
-            if self._confirmed > before:
-                until = time.monotonic() + self._timeout
+            self._take(self._timeout)
         self._link.close()
 
     def drop(self) -> None:
@@ -90,43 +88,40 @@ class Publisher:
         for name, value in (("exchange", exchange), ("routing key", routing_key)):
             if len(value.encode()) > 255:
                 raise NotTakenError(f"{name} '{value[:50]}...' has more than 255 bytes")
-        made = method_frame(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
+        made = framed(commands.Basic.Publish(0, exchange, routing_key, self._mandatory, False))
         if len(self._routes) >= 10_000:
             self._routes.clear()
         self._routes[exchange, routing_key] = made
         return made
 
-    def _write(self) -> None:
-        if self._waiting:
-            self._link.send(b"".join(self._waiting))
-            self._waiting = []
-            self._size = 0
-
     def _take(self, timeout: float) -> None:
         """Take what the broker says, and wait for it for a time."""
-        frames = self._link.frames(max(timeout, 0))
-        if not frames and timeout > 0 and not self._link.pending():
-            raise ServerError(
-                f"{self._published - self._confirmed} messages are not confirmed within {self._timeout:g} s"
+        found = self._link.frame(timeout)
+        if found is None and timeout > 0:
+            missing = self._published - self._confirmed - len(self._early)
+            raise ServerError(f"{missing} messages are not confirmed within {self._timeout:g} s")
+        while found is not None:
+            if found[0] == c.FRAME_METHOD:
+                self._heard(found[1])
+            found = self._link.frame(0)
+
+    def _heard(self, payload: bytes) -> None:
+        """Take what a method says."""
+        method = int.from_bytes(payload[:4], "big")
+        if method in (c.BASIC_ACK, c.BASIC_NACK):
+            _, tag, bits = _SETTLE.unpack_from(payload)
+            if method == c.BASIC_NACK:
+                raise NotTakenError(f"the broker has not taken message {tag} of this task (basic.nack)")
+            self._settle(tag, bool(bits & 1))
+            return
+        said = method_of(payload)
+        if isinstance(said, commands.Basic.Return):
+            raise NotTakenError(
+                f"no queue for exchange '{said.exchange}' and routing key '{said.routing_key}': "
+                f"{said.reply_code} {said.reply_text}"
             )
-        for kind, payload in frames:
-            if kind != c.FRAME_METHOD:
-                continue
-            method = int.from_bytes(payload[:4], "big")
-            if method in (c.BASIC_ACK, c.BASIC_NACK):
-                _, tag, bits = _SETTLE.unpack_from(payload)
-                if method == c.BASIC_NACK:
-                    raise NotTakenError(f"the broker has not taken message {tag} of this task (basic.nack)")
-                self._settle(tag, bool(bits & 1))
-                continue
-            said = method_of(payload)
-            if isinstance(said, commands.Basic.Return):
-                raise NotTakenError(
-                    f"no queue for exchange '{said.exchange}' and routing key '{said.routing_key}': "
-                    f"{said.reply_code} {said.reply_text}"
-                )
-            if not isinstance(said, commands.Connection.Blocked | commands.Connection.Unblocked):
-                raise refusal(said)
+        if not isinstance(said, commands.Connection.Blocked | commands.Connection.Unblocked):
+            raise refusal(said)
 
     def _settle(self, tag: int, multiple: bool) -> None:
         early = self._early

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import http.client
 import json
@@ -25,6 +26,15 @@ Connection = http.client.HTTPConnection
 Target = tuple[str, str]
 
 _idle: dict[Target, list[Connection]] = {}  # kept from one task to the next: Spark uses workers again
+
+
+@atexit.register
+def close_idle() -> None:
+    """Close the connections that are kept for later."""
+    while _idle:
+        _, connections = _idle.popitem()
+        for connection in connections:
+            connection.close()
 
 
 class ServerError(PipelineError):
@@ -157,8 +167,7 @@ class Server:
         body = fields if fields is None or isinstance(fields, bytes) else json.dumps(fields).encode()
         failure: Exception | None = None
         for attempt in range(self.retries + 1):
-            if attempt:
-                time.sleep(BACKOFF_S * 2 ** min(attempt - 1, 5))
+            pause(attempt)
             for base in self.api:
                 try:
                     answer = self._send(base, method, where, body)
@@ -202,6 +211,12 @@ class Server:
         return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=self.timeout)
 
 
+def pause(attempt: int) -> None:
+    """Wait before something is tried again, longer each time; the first time, 0, not at all."""
+    if attempt:
+        time.sleep(BACKOFF_S * 2 ** min(attempt - 1, 5))
+
+
 def server_of(choices: Choices) -> Server:
     """The broker that options name. Raises OptionError."""
     url = choices.text("url")
@@ -226,19 +241,15 @@ def server_of(choices: Choices) -> Server:
     value = choices.text("password") or (unquote(first.password) if first.password is not None else None)
     user = choices.text("username") or (unquote(first.username) if first.username else "guest")
     vhost = choices.text("vhost") or (unquote(first.path[1:]) if len(first.path) > 1 else "/")
-    retries = choices.count("retries", default=3, least=0)
-    timeout = choices.count("requestTimeoutMs", default=30_000)
-    assert retries is not None
-    assert timeout is not None
+    retries = choices.number("retries", 3, least=0)
+    timeout = choices.number("requestTimeoutMs", 30_000)
     password = Password(value, choices.text("passwordFile"), choices.text("passwordEnv"))
     return Server(tuple(amqp), bases, user, password, vhost, choices.text("caFile"), timeout / 1000, retries)
 
 
 def _bases(amqp: list[tuple[str, str, int]]) -> tuple[str, ...]:
-    schemes = {"amqp": "http", "amqps": "https"}
-    return tuple(
-        f"{schemes[scheme]}://{f'[{host}]' if ':' in host else host}:{API_PORT}" for scheme, host, _ in amqp
-    )
+    """Where the HTTP API is if nothing is said: the broker itself has it without TLS."""
+    return tuple(f"http://{f'[{host}]' if ':' in host else host}:{API_PORT}" for _, host, _ in amqp)
 
 
 def _path(path: tuple[str, ...], query: dict[str, object]) -> str:

@@ -46,7 +46,7 @@ def sink_options(
     choices = Choices(given)
     server = server_of(choices)
     exchange, key = choices.text("exchange"), choices.text("routingKey")
-    mode = choices.count("deliveryMode", default=PERSISTENT)
+    mode = choices.number("deliveryMode", PERSISTENT)
     if mode not in (TRANSIENT, PERSISTENT):
         raise OptionError(f"option 'deliveryMode' is '{mode}'; it is 1, transient, or 2, persistent")
     name = choices.text("sinkName")
@@ -61,8 +61,8 @@ def sink_options(
         exchange=exchange if exchange is not None or "exchange" in schema.names else "",
         routing_key=key,
         mandatory=choices.flag("mandatory", True),
-        in_flight=choices.count("maxInFlight", default=2000) or 0,
-        confirm_timeout=(choices.count("confirmTimeoutMs", default=30_000) or 0) / 1000,
+        in_flight=choices.number("maxInFlight", 2000),
+        confirm_timeout=choices.number("confirmTimeoutMs", 30_000) / 1000,
         delivery_mode=mode,
         content_type=choices.text("contentType"),
         name=name,

@@ -56,7 +56,6 @@ class StagedQueue:
         PipelineError: another program reads under this name.
         """
         self._attach()
-        self.acknowledge(start)
         goal = None if rows is None else start + rows
         while goal is None or self._next < goal:
             before = self._next

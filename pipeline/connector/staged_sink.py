@@ -24,6 +24,8 @@ CHUNK_ROWS: Final = 1000  # as many as the broker publishes in one step
 CHUNK_BYTES: Final = 1024 * 1024
 REQUEST_BYTES: Final = 4 * 2**20
 WAIT_S: Final = 30
+SHORT: Final = 503  # the broker has no room now
+SHORT_S: Final = 0.5
 
 
 class AttemptMade(WriterCommitMessage):
@@ -71,7 +73,8 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
         ]
         if attempt is None:
             return AttemptMade(self._epoch, partition, None, 0)
-        rows = Attempt(self._options.server, (*self._where(), "attempts", str(attempt), "rows"))
+        where = (*self._where(), "attempts", str(attempt), "rows")
+        rows = Attempt(self._options.server, where, self._options.confirm_timeout)
         for each in outgoing(self._options, iterator, stamps):
             rows.add(each)
         rows.flush()
@@ -127,8 +130,10 @@ def _made(messages: list[WriterCommitMessage | None]) -> list[AttemptMade]:
 class Attempt:
     """Rows on their way into an attempt. `count`: those that it has or is about to. Raises ServerError."""
 
-    def __init__(self, server: Server, where: tuple[str, ...]) -> None:
+    def __init__(self, server: Server, where: tuple[str, ...], patience: float) -> None:
+        """`patience`: seconds for which a broker is waited for that is short of memory or disk."""
         self.count = 0
+        self._patience = patience
         self._server = server
         self._where = where
         self._there = 0
@@ -157,10 +162,22 @@ class Attempt:
         if self._writer.rows:
             self._cut()
         if self._chunks:
-            found = self._server.send(*self._where, data=b"".join(self._chunks), **{"from": self._there})
-            self._there = found["rows"]
+            self._there = self._sent(b"".join(self._chunks))
             self._chunks = []
             self._size = 0
+
+    def _sent(self, data: bytes) -> int:
+        """Send rows, and again while the broker has no room; returns how many the attempt has then."""
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                found = self._server.send(*self._where, data=data, **{"from": self._there})
+            except RefusedError as error:
+                if error.status != SHORT or time.monotonic() > until:
+                    raise
+                time.sleep(SHORT_S)
+            else:
+                return int(found["rows"])
 
     def _cut(self) -> None:
         chunk = self._writer.take(0, 0)

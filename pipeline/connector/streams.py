@@ -36,8 +36,7 @@ class Streams:
             wanted = re.compile(options.pattern)
             found = [each for each in self._asked() if wanted.fullmatch(each["name"])]
         else:
-            groups = [names[start : start + NAMES_AT_ONCE] for start in range(0, len(names), NAMES_AT_ONCE)]
-            found = [each for group in groups for each in self._asked(group)]
+            found = self._described(names)
         partitions = [
             _partition(stream["name"], each, options) for stream in found for each in stream["partitions"]
         ]
@@ -59,18 +58,21 @@ class Streams:
 
     def keep(self, reader: str, positions: dict[Place, int]) -> None:
         """Have the streams keep where a reader goes on. Raises ServerError."""
-        by_queue: dict[str, dict[int, int]] = {}
-        for place, offset in positions.items():
-            by_queue.setdefault(place.queue, {})[place.number] = offset
-        for each in self.partitions():
-            by_queue[each.place.queue].setdefault(each.place.number, each.kept or each.first)
-        for queue, offsets in by_queue.items():
-            ordered = [offsets[number] for number in sorted(offsets)]
-            self._server.put("streams", self._server.vhost, queue, "consumers", reader, offsets=ordered)
+        for stream in self._described(sorted({place.queue for place in positions})):
+            name = stream["name"]
+            found = [_partition(name, each, self._options) for each in stream["partitions"]]
+            others = {each.place: each.first if each.kept is None else each.kept for each in found}
+            offsets = [(others | positions)[each.place] for each in found]
+            self._server.put("streams", self._server.vhost, name, "consumers", reader, offsets=offsets)
 
     def _offset(self, place: Place, **query: object) -> int:
         where = ("streams", self._server.vhost, place.queue, str(place.number), "offset")
         return int(self._server.get(*where, **query)["offset"])
+
+    def _described(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Streams with all their partitions. Raises ServerError: one of them is none."""
+        groups = [names[start : start + NAMES_AT_ONCE] for start in range(0, len(names), NAMES_AT_ONCE)]
+        return [each for group in groups for each in self._asked(group)]
 
     def _asked(self, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._server.get("streams", self._server.vhost, name=names)
@@ -123,10 +125,10 @@ def _chunks(
                     offset = max(offset, end)
         except RefusedError as error:
             raise _refusal(error, wanted) from error
-        except (ServerError, ChunkDamagedError):
+        except (ServerError, ChunkDamagedError) as error:
             attempts = 0 if offset > before else attempts + 1
             if attempts > server.retries:
-                raise
+                raise ServerError(f"{_name(wanted)} from {offset} on: {error}") from error
             continue
         if offset < wanted.end and query:
             return

@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from pipeline.errors import PipelineError
 from pipeline.waiting import until_told
 
 PARTITIONS: Final = ("queue", "date")
@@ -27,8 +29,9 @@ def store(
 ) -> dict[str, Any]:
     """Store what is there, or go on until told to end; returns what was stored in this run.
 
-    `options`: of `format("amqp")`.
+    `options`: of `format("amqp")`. Raises PipelineError: `out` has data of another checkpoint.
     """
+    _check(out)
     rows = batches = 0
 
     def take(batch: DataFrame, number: int) -> None:
@@ -47,3 +50,11 @@ def store(
     trigger = writer.trigger(processingTime=EVERY) if continuous else writer.trigger(availableNow=True)
     until_told(trigger.start())
     return {"messages": rows, "batches": batches, "out": out}
+
+
+def _check(out: str) -> None:
+    """Raises PipelineError: there is data, and nothing says how far it goes, so it would be replaced."""
+    if "://" in out or Path(out, "checkpoint").is_dir():
+        return
+    if next(Path(out, "data").glob("batch=*"), None) is not None:
+        raise PipelineError(f"'{out}' has data but no checkpoint: what is read now wants another folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ import pytest
 
 from pipeline.requirements import missing
 from tests.bench.journals import Planted, write
+from tests.brokers import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +25,7 @@ FAULTS = 5
 collect_ignore = [
     path.name
     for path in Path(__file__).parent.glob("test_*.py")
-    if find_spec("pyspark") is None and "from pyspark" in path.read_text()
+    if find_spec("pyspark") is None and re.search(r"from (pyspark|pipeline\.connector)", path.read_text())
 ]
 
 
@@ -51,6 +53,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = build_session("local[2,4]", conf)
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
+    """A broker of the module's own, which Spark knows how to reach; skipped where there is no Spark."""
+    from pipeline.connector.source import register
+
+    register(spark)
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.connector.source import register
 from tests.brokers import Broker
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    register(spark)
-    yield broker
-    broker.stop()
 
 
 def write(frame: DataFrame, broker: Broker, mode: str = "append", **options: Any) -> None:
@@ -48,8 +38,9 @@ def values(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
 
 def test_rows_become_messages_each_with_its_place(spark: SparkSession, broker: Broker) -> None:
     broker.declare("rows")
-    write(values(spark, 1000), broker, routingKey="rows")
+    write(values(spark, 1000), broker, routingKey="rows", contentType="text/plain", maxInFlight=7)
     messages = taken(broker, "rows")
+    assert {properties.content_type for _, properties, _ in messages} == {"text/plain"}
     assert Counter(body for _, _, body in messages) == Counter(b"%d" % each for each in range(1000))
     assert {properties.delivery_mode for _, properties, _ in messages} == {2}
     stamps = [properties.headers for _, properties, _ in messages]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.connector.source import register
 from tests.brokers import Broker
 
 pytestmark = pytest.mark.spark
@@ -20,17 +18,14 @@ pytestmark = pytest.mark.spark
 BODIES = [b"%d" % number for number in range(500)]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    register(spark)
+@pytest.fixture(scope="module", autouse=True)
+def streams(broker: Broker) -> None:
+    """A stream in several chunks, and one with partitions."""
     broker.declare_stream("one")
     for start in range(0, 500, 100):
         broker.publish("one", BODIES[start : start + 100])
     broker.declare_stream("three", partitions=3)
     broker.publish("three", BODIES)
-    yield broker
-    broker.stop()
 
 
 def read(spark: SparkSession, broker: Broker, **options: Any) -> DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,18 +12,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
-from pipeline.connector.source import register
 from tests.brokers import Broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    register(spark)
-    yield broker
-    broker.stop()
 
 
 def rows(spark: SparkSession, broker: Broker, queue: str, **options: str) -> list[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.connector.source import register
 from tests.api import Api
 from tests.brokers import Broker
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    register(spark)
-    yield broker
-    broker.stop()
 
 
 def numbers(start: int, end: int) -> list[bytes]:

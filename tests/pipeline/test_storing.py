@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.command import cause, parser
+from pipeline.errors import PipelineError
 from pipeline.running import run
 from tests.brokers import Broker
 from tests.daemon import ROOT
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Broker]:
-    """Asks for Spark, so that this is skipped, saying so, where there is none."""
-    broker = Broker(tmp_path_factory.mktemp("broker"))
-    yield broker
-    broker.stop()
 
 
 def words(broker: Broker, out: Path, names: str, *more: str) -> list[str]:
@@ -67,6 +59,14 @@ def test_each_run_adds_what_is_new(spark: SparkSession, broker: Broker, tmp_path
     assert Counter(row["queue"] for row in rows) == {"orders": 101, "work": 50}
     assert len({row["value"] for row in rows}) == 151
     assert len({row["date"] for row in rows}) <= 2, "midnight may come"
+
+
+def test_data_without_a_checkpoint_is_not_replaced(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "batch=0").mkdir(parents=True)
+    with pytest.raises(PipelineError, match="has data but no checkpoint"):
+        store(spark, *words(broker, tmp_path, "orders"))
 
 
 @pytest.mark.nightly
