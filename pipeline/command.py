@@ -34,6 +34,7 @@ JOBS: Final = {
 STORE: Final = "stream-to-parquet"
 MODES: Final = ("batch", "available-now", "continuous")
 OURS: Final = re.compile(r"^pipeline\.[\w.]+Error: (.+)$", re.MULTILINE)
+CLEAR: Final = "\r\x1b[K"  # of a terminal: this line is empty again
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -133,6 +134,7 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     """Run the job in this process. `master`: None is that of spark-submit. Raises PipelineError."""
     from pyspark.errors import PySparkException
 
+    from pipeline.progress_line import ProgressLine
     from pipeline.running import run
     from pipeline.session import build_session
 
@@ -144,7 +146,8 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     if options.since is not None:
         since = datetime.now(UTC) - timedelta(seconds=options.since)
     try:
-        found, summary = run(spark, options, since, _tell)
+        with ProgressLine(spark, options.job, sys.stderr):
+            found, summary = run(spark, options, since, _tell)
     except PySparkException as error:
         raise PipelineError(f"{options.job} has failed: {cause(str(error))}") from error
     finally:
@@ -191,5 +194,6 @@ def _require_of_store(options: argparse.Namespace) -> None:
 
 
 def _tell(text: str) -> None:
-    sys.stderr.write(f"amqpd pipeline: {text}\n")
+    begun = CLEAR if sys.stderr.isatty() else ""  # a progress line, perhaps
+    sys.stderr.write(f"{begun}amqpd pipeline: {text}\n")
     sys.stderr.flush()

@@ -1,0 +1,56 @@
+"""How far Spark is with a job, for whoever waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Final, TextIO
+
+from pyspark.sql import SparkSession
+
+from pipeline.command import CLEAR
+
+ON_TERMINAL_S: Final = 0.5
+ELSEWHERE_S: Final = 30.0
+
+
+class ProgressLine:
+    """Until it is left, says which tasks are under way: in one line of a terminal, elsewhere now and then."""
+
+    def __init__(self, spark: SparkSession, job: str, out: TextIO, every: float | None = None) -> None:
+        """`every`: seconds between two looks; None is what fits `out`."""
+        self._tracker = spark.sparkContext.statusTracker()
+        self._job = job
+        self._out = out
+        self._on_terminal = out.isatty()
+        self._every = every or (ON_TERMINAL_S if self._on_terminal else ELSEWHERE_S)
+        self._began = time.monotonic()
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress line", daemon=True)
+
+    def __enter__(self) -> ProgressLine:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._left.set()
+        self._thread.join()
+        if self._on_terminal:
+            self._out.write(CLEAR)
+
+    def _run(self) -> None:
+        while not self._left.wait(self._every):
+            text = f"amqpd pipeline: {self._job}, {time.monotonic() - self._began:.0f} s: {self._under_way()}"
+            self._out.write(f"{CLEAR}{text}" if self._on_terminal else f"{text}\n")
+            self._out.flush()
+
+    def _under_way(self) -> str:
+        stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        if not known:
+            return "Spark plans"
+        done, tasks = sum(each.numCompletedTasks for each in known), sum(each.numTasks for each in known)
+        return f"{done} of {tasks} tasks of stage {known[-1].stageId}"
