@@ -11,6 +11,7 @@ from broker.admin.state import AdminState
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password
 from broker.auth.users import Users
+from broker.journal.serving import ServedJournal
 
 
 async def serve_admin(
@@ -20,6 +21,7 @@ async def serve_admin(
     users: Users,
     gate: Gate,
     make_password: Callable[[str], Awaitable[Password]],
+    journal: ServedJournal,
     bound: Sequence[tuple[str, str, int]],
 ) -> tuple[AdminServer, int]:
     """Serve metrics, health and the API at `address`; returns who serves, and the port.
@@ -35,6 +37,7 @@ async def serve_admin(
         gate,
         make_password,
         f"amqpd@{socket.gethostname()}",
+        journal,
         listeners,
     )
     admin = AdminServer(create_app(state, management), *address)

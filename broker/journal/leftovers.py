@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from struct import unpack
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from broker.journal.manifest import read
 from protocol.journal.decoder import Decoder, JournalDamagedError, Record
+from protocol.journal.files import LIVE, MANIFEST, OPEN, SUFFIX, parsed
 from protocol.journal.records import END, FORMAT, RECORD_BYTES
-
-SUFFIX: Final = ".ajl"
-OPEN: Final = ".open"
-LIVE: Final = "live"
-MANIFEST: Final = "manifest.jsonl"
 
 
 class Found(NamedTuple):
@@ -31,24 +27,14 @@ class Last(NamedTuple):
     ended: bool
 
 
-def file_name(node: str, first: int) -> str:
-    """The name of a file that begins with this seq."""
-    return f"{node}-{first:020d}{SUFFIX}"
-
-
-def first_seq(name: str) -> int:
-    """The seq that a file with this name, which `file_name` has given, begins with."""
-    return int(name.removesuffix(OPEN).removesuffix(SUFFIX).rpartition("-")[2])
-
-
 def live_files(folder: Path, node: str | None = None) -> list[Path]:
     """The files of a node, or of all, that are not sealed and gone, oldest first; the open one too."""
     found = []
     for path in (folder / LIVE).glob(f"*{SUFFIX}*"):
-        stem = path.name.removesuffix(OPEN)
-        if stem.endswith(SUFFIX) and stem[-24:-4].isdecimal() and (node is None or stem[:-25] == node):
-            found.append(path)
-    return sorted(found, key=lambda path: (path.name[: path.name.rindex("-")], first_seq(path.name)))
+        said = parsed(path.name)
+        if said is not None and node in (None, said.node):
+            found.append((said.node, said.first, path))
+    return [path for _, _, path in sorted(found)]
 
 
 def find(folder: Path, node: str) -> Found:
@@ -62,9 +48,9 @@ def find(folder: Path, node: str) -> Found:
     for path in files:
         if path.name.endswith(OPEN):
             left_open = True
-            lasts += [_end_file(path), Last(first_seq(path.name) - 1, False)]
+            lasts += [_end_file(path), Last(_first_of(path) - 1, False)]
         elif path is files[-1]:
-            lasts += [_last_of(path), Last(first_seq(path.name) - 1, False)]
+            lasts += [_last_of(path), Last(_first_of(path) - 1, False)]
     if not lasts:
         return Found(1, False)
     last = max(lasts)
@@ -78,6 +64,12 @@ def last_of(decoder: Decoder) -> Last:
         record = Record._make(unpack(FORMAT, block.records[-RECORD_BYTES:]))
         last = Last(record.seq, record.op == END)
     return last
+
+
+def _first_of(path: Path) -> int:
+    said = parsed(path.name)
+    assert said is not None, "it is one of the live files"
+    return said.first
 
 
 def _last_of(path: Path) -> Last:

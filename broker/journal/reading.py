@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from broker.journal.leftovers import MANIFEST, OPEN, first_seq, live_files
+from broker.journal.leftovers import live_files
 from broker.journal.manifest import Sealed, read
 from protocol.journal.decoder import Decoder, JournalDamagedError
+from protocol.journal.files import MANIFEST, OPEN, parsed
 from protocol.journal.rows import Row, rows
 
 
@@ -37,7 +38,7 @@ class Reading:
         self.folder = folder
         self.damages: list[Damage] = []
         self.live = live_files(folder, node)
-        known = {(_node_of(path), first_seq(path.name)) for path in self.live}
+        known = {_node_and_first(path) for path in self.live}
         self.sealed = [
             each
             for each in read(folder / MANIFEST)
@@ -50,7 +51,7 @@ class Reading:
     def rows(self) -> Iterator[Row]:
         """All events."""
         files: list[tuple[str, int, Path | Sealed]] = [(each.node, each.first, each) for each in self.sealed]
-        files += [(_node_of(path), first_seq(path.name), path) for path in self.live]
+        files += [(*_node_and_first(path), path) for path in self.live]
         for _, _, file in sorted(files, key=lambda each: each[:2]):
             if isinstance(file, Sealed):
                 from broker.journal.sealed import sealed_rows
@@ -80,5 +81,7 @@ class Reading:
                 self.damages.append(Damage(path, hole.start, hole.end, "it is not a whole block"))
 
 
-def _node_of(path: Path) -> str:
-    return path.name[: path.name.rindex("-")]
+def _node_and_first(path: Path) -> tuple[str, int]:
+    said = parsed(path.name)
+    assert said is not None, "it is one of the live files"
+    return said.node, said.first

@@ -1,11 +1,7 @@
 """Sealing: journal files that are ended become Parquet, for who reads very many events. Takes pyarrow.
 
-    <folder>/parquet/date=YYYY-MM-DD/hour=HH/<node>-<first seq>-<last seq>.parquet
-    <folder>/manifest.jsonl
-
-The hour is that of a file's first event, UTC. A file is made under a name that begins with a dot, synced,
-renamed, and then noted in the manifest: what is there under its own name is whole. Doing it again does the
-same again.
+A file is made under a name that begins with a dot, synced, renamed, and then noted in the manifest: what is
+there under its own name is whole. Doing it again does the same again.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ import fcntl
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,13 +17,13 @@ from typing import Any, Final, NamedTuple
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from broker.journal.columns import table_of
-from broker.journal.leftovers import MANIFEST, OPEN, live_files
+from broker.journal.leftovers import live_files
 from broker.journal.manifest import Sealed, line_of, read
 from broker.journal.reading import JournalError
+from protocol.journal.columns import table_of
 from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
+from protocol.journal.files import MANIFEST, OPEN, parsed, sealed_path
 
-PARQUET: Final = "parquet"
 LOCK: Final = ".sealing"
 _GROWING: Final = ("seq", "ts", "msg_uid", "qpos")
 ROWS_OF_GROUP: Final = 1 << 20
@@ -71,8 +66,8 @@ def let_go(folder: Path, now: float, retention: float) -> list[Path]:
         for path in live_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
                 continue
-            node, _, first = path.stem.rpartition("-")
-            each = sealed.get((node, int(first)))
+            said = parsed(path.name)
+            each = None if said is None else sealed.get((said.node, said.first))
             if each is not None:
                 _require_whole(folder, each)
                 path.unlink()
@@ -97,9 +92,8 @@ def _seal(folder: Path, decoder: Decoder) -> Sealed:
     rows = table.num_rows
     times = pc.min_max(table["ts"].cast("int64")).as_py()
     last = table["seq"][-1].as_py() if rows else header.first - 1
-    begun = datetime.fromtimestamp((times["min"] or header.created) / 1e6, UTC)
-    name = f"{header.node}-{header.first:020d}-{last:020d}.parquet"
-    path = folder / PARQUET / f"date={begun:%Y-%m-%d}" / f"hour={begun:%H}" / name
+    earliest = times["min"] or header.created
+    path = folder / sealed_path(header.node, header.first, last, earliest)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest = _write(table, path)
     sealed = Sealed(
@@ -108,7 +102,7 @@ def _seal(folder: Path, decoder: Decoder) -> Sealed:
         rows,
         header.first,
         last,
-        times["min"] or header.created,
+        earliest,
         times["max"] or header.created,
         digest,
         bool(rows) and table["op"][-1].as_py() == "end",

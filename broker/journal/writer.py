@@ -1,8 +1,4 @@
-"""Journal files as they are written: one after the other, each for a while or up to a size.
-
-<folder>/live/<node>-<first seq>.ajl.open    the one that is written
-<folder>/live/<node>-<first seq>.ajl         the others, until they are sealed and old enough
-"""
+"""Journal files as they are written: one after the other, each for a while or up to a size."""
 
 from __future__ import annotations
 
@@ -13,9 +9,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.journal.leftovers import LIVE, OPEN, Found, file_name, find
+from broker.journal.leftovers import Found, find
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
+from protocol.journal.files import LIVE, OPEN, file_name
 
 MICROSECONDS: Final = 1_000_000
 CRASHED: Final = b"the broker ended without a clean stop"
@@ -48,7 +45,9 @@ class JournalWriter:
         free_min: int,
         write: Callable[[int, bytes], int] = os.write,
     ) -> None:
-        self._live = folder.absolute() / LIVE
+        self.folder = folder.absolute()
+        self.node = node
+        self._live = self.folder / LIVE
         found: Found = find(folder, node)
         self.encoder = Encoder(node, found.next_seq)
         self.crashed = found.crashed
@@ -56,7 +55,6 @@ class JournalWriter:
         self.limit: i64 = FULL
         self.lost: i64 = 0
         self.written: i64 = 0  # bytes
-        self._node = node
         self._first: i64 = found.next_seq
         self._clock = clock
         self._bytes_max = bytes_max
@@ -69,6 +67,17 @@ class JournalWriter:
         self._began: i64 = 0
         if found.crashed:
             self._say(r.GAP, 0, CRASHED)
+
+    @property
+    def behind(self) -> int:
+        """The seq behind the last event that a reader of the files finds, or never will."""
+        return int(self.encoder.seq - self.encoder.count)
+
+    def whole_bytes(self, name: str) -> int | None:
+        """How much of the file with this name has been written, in whole blocks; None: it is not open."""
+        if self._fd < 0 or os.path.basename(self._path) != name + OPEN:
+            return None
+        return int(self._size)
 
     def flush(self) -> None:
         """Write what waits."""
@@ -127,7 +136,7 @@ class JournalWriter:
     def _begin(self, first: i64) -> None:
         """A new file, of which nobody knows before it has a header."""
         self._live.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = str(self._live / (file_name(self._node, int(first)) + OPEN))
+        path = str(self._live / (file_name(self.node, int(first)) + OPEN))
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._fd = fd
         self._path = path

@@ -58,7 +58,10 @@ class Record(NamedTuple):
 
 
 class Block:
-    """Records that were written together: `records` is 64 bytes for each, `heap` their texts in a row."""
+    """Records that were written together: `records` is 64 bytes for each, `heap` their texts in a row.
+
+    Their seqs are dense.
+    """
 
     def __init__(self, records: bytes, heap: bytes) -> None:
         self.records = records
@@ -76,6 +79,16 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.records) // RECORD_BYTES
+
+    @property
+    def first(self) -> int:
+        """The seq of the first record."""
+        return int.from_bytes(self.records[:8], "little", signed=True)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in the file."""
+        return _HEADER_BYTES + len(self.records) + len(self.heap)
 
 
 class Hole(NamedTuple):
@@ -108,27 +121,34 @@ def read_header(data: bytes) -> FileHeader:
 class Decoder:
     """Reads the blocks of one file. `names` has what the records that were read use, `holes` what is damaged.
 
-    Raises JournalDamagedError: its header is.
+    `end`: behind the last whole block that was read. Raises JournalDamagedError: its header is.
     """
 
     def __init__(self, data: bytes) -> None:
         self.header = read_header(data)
         self.names: Names = {}
         self.holes: list[Hole] = []
-        self.end = self.header.size  # behind the last whole block
+        self.end = self.header.size
         self._data = data
+        self._start = 0  # where these bytes begin in the file
+
+    def go_on(self, data: bytes, start: int) -> None:
+        """Read other bytes of the file, from `start` on, where a block begins. Their names must be known."""
+        self._data = data
+        self._start = self.end = start
 
     def blocks(self) -> Iterator[Block]:
         """The blocks of records, in their order."""
-        at = self.header.size
+        offset = self._start
+        at = self.end - offset
         while at < len(self._data):
             end = self._block_end(at)
             if end == 0:
                 following = self._next_block(at + 1)
-                self.holes.append(Hole(at, following))
+                self.holes.append(Hole(offset + at, offset + following))
                 at = following
                 continue
-            self.end = end
+            self.end = offset + end
             if self._data[at : at + 4] == NAMES_MAGIC:
                 self._read_names(at)
             else:

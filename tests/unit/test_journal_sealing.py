@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from broker.journal.columns import SCHEMA, table_of
 from broker.journal.reading import JournalError, Reading
 from broker.journal.sealing import let_go, seal
 from protocol.journal import records as r
+from protocol.journal.columns import SCHEMA, table_of
 from protocol.journal.decoder import Decoder
 from protocol.journal.rows import Row, rows
 from tests.journals import Scribe, put

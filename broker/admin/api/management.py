@@ -16,6 +16,7 @@ from broker.auth.passwords import Password
 from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.ports import MessageStore
+from broker.journal.serving import ServedJournal
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Management:
     access: Gate
     make_password: Callable[[str], Awaitable[Password]]
     node: str
+    journal: ServedJournal
     listeners: list[tuple[str, str, int]]
     rates: Rates = field(default_factory=Rates)
     started: float = field(default_factory=time.monotonic)

@@ -1,15 +1,16 @@
-"""The columns of events in Parquet, made of records without a look at each of them. Takes pyarrow."""
+"""Events as columns of Arrow, made of records without a look at each. Takes pyarrow, for memory only."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from protocol.journal import records as r
-from protocol.journal.decoder import Decoder, Names
+from protocol.journal.decoder import Block, Decoder, Names
 from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE
 
 SCHEMA: Final = pa.schema(
@@ -44,7 +45,7 @@ SCHEMA: Final = pa.schema(
         ("text", pa.string()),
     ]
 )
-"""What is in sealed files, as `protocol.journal.rows.Row` has it."""
+"""What is in sealed files, and what is read of raw ones, as `protocol.journal.rows.Row` has it."""
 
 WORDS: Final = r.RECORD_BYTES // 8
 _COUNTS: Final = [r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM]
@@ -77,19 +78,24 @@ class _Table:
 
 def table_of(decoder: Decoder) -> Any:
     """All events of a file as a pyarrow.Table with SCHEMA."""
+    return pa.Table.from_batches([batch_of(decoder, decoder.blocks())])
+
+
+def batch_of(decoder: Decoder, blocks: Iterable[Block]) -> Any:
+    """The events of blocks that `decoder` has read, as a pyarrow.RecordBatch with SCHEMA."""
     records: list[bytes] = []
     heaps: list[bytes] = []
-    for block in decoder.blocks():
+    for block in blocks:
         records.append(block.records)
         heaps.append(block.heap)
     data = b"".join(records)
     count = len(data) // r.RECORD_BYTES
     view = memoryview(data).cast("q")
     words = [_column(array("q", view[place::WORDS]), count) for place in range(WORDS)]
-    return _table(decoder, words, b"".join(heaps), count)
+    return _batch(decoder, words, b"".join(heaps), count)
 
 
-def _table(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
+def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
     seq, ts, uid, qpos, other, _, _, rest = words
     numbers = [_low(words[5]), _high(words[5]), _low(words[6])]
     queue, place, actor = numbers
@@ -137,7 +143,7 @@ def _table(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
         _where(pc.and_(_among(op, _WITH_MESSAGE_ID), has_text), texts),
         _where(pc.and_(pc.equal(op, r.GAP), has_text), texts),
     ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _column(words: array[int], count: int) -> Any:

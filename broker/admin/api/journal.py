@@ -1,0 +1,135 @@
+"""The journal, as programs read it: how far it goes, its files, and their bytes. [amqpd]
+
+It tells of all virtual hosts: it is for users who may see everything.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from broker.admin.api.errors import ApiError, bad_request, not_found
+from broker.admin.api.management import Managed, Management
+from broker.admin.api.paths import Name
+from broker.admin.api.slices import Slices
+from broker.admin.api.visitor import Asker, Visitor
+from broker.journal.serving import Chosen, ServedJournal
+from protocol.journal.catalogue import File
+
+BLOCK_BYTES: Final = 512 * 1024  # that are read in one go
+FILES_MAX: Final = 1000  # in one answer
+LIMITS: Final = ("off", "lifecycle", "full")
+
+router = APIRouter(prefix="/journal", tags=["journal"])
+
+
+@router.get("")
+async def get_journal(management: Managed, visitor: Asker) -> JSONResponse:
+    """What is journaled, and how far: `next` is the seq of the next event, `written` of the last readable.
+
+    `limit` is what the disk bears. `nodes`: for each node with a journal in the folder its first seq and the
+    one behind its last; null: only the bytes of its last file tell.
+    """
+    journal = await _journal(management, visitor)
+    recorder, writer = journal.recorder, journal.writer
+    said = {
+        "node": writer.node,
+        "level": recorder.level,
+        "limit": LIMITS[writer.limit],
+        "failure": writer.failure,
+        "lost": int(writer.lost),
+        "next": int(writer.encoder.seq),
+        "written": writer.behind - 1,
+        "nodes": {node: extent._asdict() for node, extent in journal.extents().items()},
+    }
+    return JSONResponse(said)
+
+
+@router.get("/files")
+async def list_files(
+    management: Managed,
+    visitor: Asker,
+    node: str | None = None,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0,
+    end: Annotated[int | None, Query(alias="to", ge=0, lt=2**62)] = None,
+    limit: Annotated[int, Query(ge=1, le=FILES_MAX)] = FILES_MAX,
+) -> JSONResponse:
+    """The files with events of a node (this one) from one seq up to another, exclusively, in their order.
+
+    `more`: there are more of them, with a seq behind the last one's first. A file that has been sealed and is
+    still there as it was comes twice.
+    """
+    journal = await _journal(management, visitor)
+    named = journal.writer.node if node is None else node
+    if named not in journal.extents():
+        raise not_found(f"node '{named}' has no journal here")
+    slices = Slices()
+    files: list[dict[str, Any]] = []
+    for file, size in journal.files(named, start, end):
+        if len(files) >= limit and file.first > files[-1]["first"]:
+            return JSONResponse({"files": files, "more": True})
+        files.append(_shown(file, size))
+        await slices.breathe()
+    return JSONResponse({"files": files, "more": False})
+
+
+@router.get("/files/{name}")
+async def get_file(
+    management: Managed,
+    visitor: Asker,
+    name: Name,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0,
+    end: Annotated[int | None, Query(alias="to", ge=0, lt=2**62)] = None,
+) -> StreamingResponse:
+    """Bytes of a file, from one up to another, exclusively, or as many as there are now, in whole blocks."""
+    journal = await _journal(management, visitor)
+    if end is not None and end < start:
+        raise bad_request(f"there are no bytes from {start} to {end}")
+    chosen = journal.open(name)
+    if chosen is None:
+        raise not_found(f"the journal has no file '{name}', or not any more")
+    behind = chosen.size if end is None else min(end, chosen.size)
+    if start > chosen.size:
+        chosen.file.close()
+        raise ApiError(416, "not_satisfiable", f"file '{name}' has {chosen.size} bytes, not {start}")
+    headers = {"content-length": str(behind - start)}
+    return StreamingResponse(
+        _bytes(chosen, start, behind), media_type="application/octet-stream", headers=headers
+    )
+
+
+async def _bytes(chosen: Chosen, at: int, behind: int) -> AsyncIterator[bytes]:
+    """Bytes of a file, which is closed then. They may have to come from the disk: a thread reads them."""
+    try:
+        while at < behind:
+            data = await asyncio.to_thread(os.pread, chosen.file.fileno(), min(BLOCK_BYTES, behind - at), at)
+            if not data:
+                raise ApiError(410, "gone", "the file has been cut")
+            at += len(data)
+            yield data
+    finally:
+        chosen.file.close()
+
+
+async def _journal(management: Management, visitor: Visitor) -> ServedJournal:
+    """The journal, as it is now. Raises ApiError: the visitor may not read it, or there is none."""
+    visitor.require_monitor()
+    journal = management.journal
+    try:
+        await Slices().drain(journal.refresh())
+    except OSError as error:
+        reason = f"the journal cannot be read: {error.strerror}"
+        raise ApiError(503, "service_unavailable", reason) from error
+    if not journal.extents():
+        raise not_found(
+            "this broker journals nothing: 'journal' is off, no queue or policy says otherwise, and there "
+            "are no files of an earlier journal"
+        )
+    return journal
+
+
+def _shown(file: File, size: int | None) -> dict[str, Any]:
+    return {**file._asdict(), "bytes": size}

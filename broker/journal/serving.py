@@ -1,0 +1,132 @@
+"""The journal's files as others read them, while they are written, sealed and let go."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterator
+from io import FileIO
+from typing import Final, NamedTuple
+
+from broker.journal.recording import Recorder
+from broker.journal.writer import JournalWriter
+from protocol.journal.catalogue import Catalogue, Extent, File
+from protocol.journal.files import LIVE, MANIFEST, PARQUET
+
+STEP_BYTES: Final = 32 * 1024  # of the manifest, that are read in one step
+SETTLED_NS: Final = 1_000_000_000  # a folder that has changed since then may have changed again, unseen
+
+
+class _Folder:
+    """The names in a folder, which are read again when it has changed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._changed = -1
+        self.names: list[str] = []
+
+    def look(self) -> bool:
+        """Read the names; whether they may be others than before. Raises OSError, if it is there at all."""
+        try:
+            changed = os.stat(self._path).st_mtime_ns
+            if changed == self._changed:
+                return False
+            self.names = os.listdir(self._path)
+        except FileNotFoundError:
+            known, self.names, self._changed = self.names, [], -1
+            return bool(known)
+        self._changed = changed if time.time_ns() - changed > SETTLED_NS else -1
+        return True
+
+
+class Chosen(NamedTuple):
+    """A file that is read, which is open, and how many bytes of it are whole."""
+
+    file: FileIO
+    size: int
+
+
+class ServedJournal:
+    """The journals in a broker's folder: its own, which `recorder` and `writer` make, and others."""
+
+    def __init__(self, recorder: Recorder, writer: JournalWriter) -> None:
+        self.recorder = recorder
+        self.writer = writer
+        folder = str(writer.folder)
+        self._manifest = os.path.join(folder, MANIFEST)
+        self._known = (0, 0)  # which manifest, and how far it has been read
+        self._live = _Folder(os.path.join(folder, LIVE))
+        self._days = _Folder(os.path.join(folder, PARQUET))
+        self._catalogue = Catalogue()
+
+    def refresh(self) -> Generator[None, None, None]:
+        """Look at what there is now, in small steps. Raises OSError."""
+        while self._learn():
+            yield
+        if any([self._live.look(), self._days.look()]):
+            self._catalogue.see(self._live.names, self._days.names)
+        yield
+
+    def extents(self) -> dict[str, Extent]:
+        """How far the journals of all nodes go, as of the last look; that of this one as of now."""
+        found = self._catalogue.extents()
+        behind, own = self.writer.behind, self.writer.node
+        if own in found or self.recorder.on:
+            found[own] = Extent(min(found[own].first, behind) if own in found else behind, behind)
+        return found
+
+    def files(self, node: str, start: int, end: int | None) -> Iterator[tuple[File, int | None]]:
+        """The files with events of `node` from one seq to another, and their bytes; None: it is gone."""
+        for file in self._catalogue.files(node, start, end):
+            last = file.last
+            if last is None and node == self.writer.node:
+                last = self.writer.behind - 1
+            yield file._replace(last=last), self._size(file)
+
+    def open(self, name: str) -> Chosen | None:
+        """Open the file with this name, which the caller closes; None: there is none, or it is gone."""
+        file = self._catalogue.find(name)
+        if file is None:
+            return None
+        for path in self._paths(file):
+            try:
+                opened = FileIO(path)
+            except FileNotFoundError:
+                continue
+            whole = self.writer.whole_bytes(name)
+            return Chosen(opened, os.fstat(opened.fileno()).st_size if whole is None else whole)
+        return None
+
+    def _size(self, file: File) -> int | None:
+        whole = self.writer.whole_bytes(file.name)
+        if whole is not None:
+            return whole
+        for path in self._paths(file):
+            try:
+                return os.stat(path).st_size
+            except FileNotFoundError:
+                continue
+        return None
+
+    def _paths(self, file: File) -> list[str]:
+        """Where it may be: one that was open may have been ended since."""
+        paths = [file.path] if file.state != "open" else [file.path, file._replace(state="ended").path]
+        return [str(self.writer.folder / path) for path in paths]
+
+    def _learn(self) -> bool:
+        """Read on in the manifest, for a while; whether there may be more. Raises OSError."""
+        number, at = self._known
+        try:
+            with open(self._manifest, "rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_ino != number or found.st_size < at:
+                    number, at = found.st_ino, 0
+                file.seek(at)
+                data = file.read(STEP_BYTES)
+        except FileNotFoundError:
+            return False
+        whole = data.rfind(b"\n") + 1
+        for line in data[:whole].splitlines():
+            self._catalogue.learn(line)
+        self._known = (number, at + whole)
+        return whole > 0 and at + whole < found.st_size

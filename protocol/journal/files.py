@@ -1,0 +1,72 @@
+"""What the files of a journal are called.
+
+    <folder>/live/<node>-<first seq>.ajl.open    the one that is written
+    <folder>/live/<node>-<first seq>.ajl         ended; kept for a while when it has been sealed
+    <folder>/parquet/date=YYYY-MM-DD/hour=HH/<node>-<first seq>-<last seq>.parquet    sealed
+    <folder>/manifest.jsonl                      the sealed ones, a line of JSON for each
+
+The hour is that of a file's first event, UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Final, NamedTuple
+
+LIVE: Final = "live"
+PARQUET: Final = "parquet"
+MANIFEST: Final = "manifest.jsonl"
+SUFFIX: Final = ".ajl"
+OPEN: Final = ".open"
+SEALED: Final = ".parquet"
+DAY: Final = 86_400_000_000  # microseconds
+_DIGITS: Final = 20
+
+
+class FileName(NamedTuple):
+    """What a name says. `last`: of a sealed file, else None."""
+
+    node: str
+    first: int
+    last: int | None
+
+
+def file_name(node: str, first: int) -> str:
+    """The name of a raw file that begins with this seq, when it has been ended."""
+    return f"{node}-{first:0{_DIGITS}d}{SUFFIX}"
+
+
+def sealed_name(node: str, first: int, last: int) -> str:
+    """The name of a sealed file."""
+    return f"{node}-{first:0{_DIGITS}d}-{last:0{_DIGITS}d}{SEALED}"
+
+
+def day_number(folder: str) -> int | None:
+    """The day of a folder among the sealed files, in days since 1970; None: it is no such folder."""
+    try:
+        return date.fromisoformat(folder.removeprefix("date=")).toordinal() - date(1970, 1, 1).toordinal()
+    except ValueError:
+        return None
+
+
+def sealed_path(node: str, first: int, last: int, earliest: int) -> str:
+    """Where a sealed file is in the journal's folder. `earliest`: microseconds since 1970."""
+    begun = datetime.fromtimestamp(earliest / 1e6, UTC)
+    return f"{PARQUET}/date={begun:%Y-%m-%d}/hour={begun:%H}/{sealed_name(node, first, last)}"
+
+
+def parsed(name: str) -> FileName | None:
+    """What the name of a file says, raw (open or not) or sealed; None: it is neither."""
+    raw = name.removesuffix(OPEN)
+    if raw.endswith(SUFFIX):
+        node, _, first = raw.removesuffix(SUFFIX).rpartition("-")
+        return FileName(node, int(first), None) if node and _is_seq(first) else None
+    if not name.endswith(SEALED):
+        return None
+    rest, _, last = name.removesuffix(SEALED).rpartition("-")
+    node, _, first = rest.rpartition("-")
+    return FileName(node, int(first), int(last)) if node and _is_seq(first) and _is_seq(last) else None
+
+
+def _is_seq(text: str) -> bool:
+    return len(text) == _DIGITS and text.isdecimal()

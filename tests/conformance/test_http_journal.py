@@ -1,0 +1,221 @@
+"""The journal over HTTP: how far it goes, its files, and their bytes as they are written, sealed and gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.journal.sealing import let_go, seal
+from protocol.journal.decoder import Decoder
+from protocol.journal.rows import Row, rows
+from tests.api import Api, amqp
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+
+FULL = ("--journal", "full", "--node-name", "n-1")
+SOON_S = 2.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the journal of `start_daemon` is."""
+    return tmp_path / "data" / "journal"
+
+
+@pytest.fixture
+def admin_of() -> Iterator[Callable[[Daemon], Api]]:
+    """A client of a daemon's API, as guest."""
+    clients: list[Api] = []
+
+    def of(daemon: Daemon) -> Api:
+        clients.append(Api(daemon.admin))
+        return clients[-1]
+
+    yield of
+    for client in clients:
+        client.close()
+
+
+def publish(daemon: Daemon, count: int, queue: str = "q") -> None:
+    with amqp(daemon.address, "/") as channel:
+        channel.queue_declare(queue, durable=True)
+        for number in range(count):
+            channel.basic_publish("", queue, b"%d" % number)
+
+
+def written(api: Api, at_least: int) -> dict[str, Any]:
+    """What the journal says, once so many events can be read."""
+    late = time.monotonic() + PATIENCE_S
+    while (said := api.get("journal"))["written"] < at_least:
+        assert time.monotonic() < late, said
+    assert isinstance(said, dict)
+    return said
+
+
+def events(api: Api, name: str) -> list[Row]:
+    """The events of a raw file, all of which must be whole."""
+    answer = api.ask("GET", "journal", "files", name)
+    assert answer.status_code == 200, answer.text
+    decoder = Decoder(answer.content)
+    found = list(rows(decoder))
+    assert not decoder.holes
+    return found
+
+
+def test_events_can_be_read_soon_after_they_happened(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
+) -> None:
+    daemon = start_daemon(*FULL)
+    api = admin_of(daemon)
+    said = api.get("journal")
+    assert (said["node"], said["level"], said["limit"], said["failure"]) == ("n-1", "full", "full", "")
+    assert said["nodes"] == {"n-1": {"first": 1, "next": 1}}, "there is nothing yet"
+    publish(daemon, 10)
+    happened = time.monotonic()
+    said = written(api, 21)  # declare, enqueue and confirm
+    assert time.monotonic() - happened < SOON_S
+    assert said["nodes"] == {"n-1": {"first": 1, "next": said["written"] + 1}}
+    (file,) = api.get("journal", "files")["files"]
+    assert (file["node"], file["state"], file["first"]) == ("n-1", "open", 1)
+    assert file["last"] >= 21
+    found = events(api, file["name"])
+    assert [row.seq for row in found[:21]] == list(range(1, 22))
+    assert sum(row.op == "enqueue" for row in found) == 10
+
+
+def test_bytes_come_from_where_they_are_wanted(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
+) -> None:
+    daemon = start_daemon(*FULL)
+    api = admin_of(daemon)
+    publish(daemon, 5)
+    written(api, 11)
+    (file,) = api.get("journal", "files")["files"]
+    where = ("journal", "files", file["name"])
+    whole = api.ask("GET", *where).content
+    assert len(whole) >= file["bytes"]
+    part = api.ask("GET", *where, **{"from": "10", "to": "50"})
+    assert (part.content, part.headers["content-length"]) == (whole[10:50], "40")
+    assert api.ask("GET", *where, **{"from": "10", "to": str(2**40)}).content[:5] == whole[10:15]
+    assert api.ask("GET", *where, **{"from": str(len(whole))}).content == b""
+    refused = api.refused(416, "GET", *where, **{"from": str(2**40)})
+    assert file["name"] in refused["reason"]
+    api.refused(400, "GET", *where, **{"from": "50", "to": "10"})
+    api.refused(400, "GET", *where, **{"from": "-1"})
+
+
+def test_files_are_listed_by_seqs_as_they_are_ended_sealed_and_let_go(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api], folder: Path
+) -> None:
+    daemon = start_daemon(*FULL, "--journal-file-bytes", "64KiB")
+    api = admin_of(daemon)
+    publish(daemon, 2000)
+    said = written(api, 4001)
+    listed = api.get("journal", "files")["files"]
+    assert [file["state"] for file in listed[:-1]] == ["ended"] * (len(listed) - 1)
+    assert len(listed) > 3
+    for file, after in pairwise(listed):
+        assert file["last"] + 1 == after["first"]
+        assert [row.seq for row in events(api, file["name"])] == list(range(file["first"], file["last"] + 1))
+    second = listed[1]
+    (only,) = api.get("journal", "files", **{"from": str(second["last"]), "to": str(second["last"] + 1)})[
+        "files"
+    ]
+    assert only == second
+    page = api.get("journal", "files", limit="2")
+    assert (page["files"], page["more"]) == (listed[:2], True)
+
+    sealed = [each.sealed for each in seal(folder)]
+    both = api.get("journal", "files", to=str(second["first"]))["files"]
+    assert [(file["state"], file["first"], file["last"]) for file in both] == [
+        ("sealed", 1, second["first"] - 1),
+        ("ended", 1, second["first"] - 1),
+    ]
+    assert (both[0]["earliest"], both[0]["latest"]) == (sealed[0].earliest, sealed[0].latest)
+    answer = api.ask("GET", "journal", "files", both[0]["name"])
+    assert answer.content == (folder / sealed[0].file).read_bytes()
+
+    assert let_go(folder, time.time() + 10, 0)
+    left = api.get("journal", "files")["files"]
+    assert [file["state"] for file in left] == ["sealed"] * len(sealed) + ["open"]
+    refused = api.refused(404, "GET", "journal", "files", both[1]["name"])
+    assert both[1]["name"] in refused["reason"]
+    assert api.get("journal")["nodes"]["n-1"] == {"first": 1, "next": said["next"]}
+
+
+def test_a_file_keeps_its_name_when_it_is_ended(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api], folder: Path
+) -> None:
+    daemon = start_daemon(*FULL, "--journal-file-s", "1")
+    api = admin_of(daemon)
+    publish(daemon, 3)
+    written(api, 7)
+    name = api.get("journal", "files")["files"][0]["name"]
+    late = time.monotonic() + PATIENCE_S
+    while not (folder / "live" / name).exists():
+        assert time.monotonic() < late
+    assert events(api, name)[6].seq == 7
+
+
+def test_only_names_of_the_list_are_files(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api], folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    api = admin_of(daemon)
+    publish(daemon, 1)
+    written(api, 3)
+    (folder / "live" / "secret").write_text("secret")
+    open_name = api.get("journal", "files")["files"][0]["name"] + ".open"
+    for name in ("secret", "../live/secret", "../../../etc/passwd", "n-1.ajl", open_name):
+        refused = api.refused(404, "GET", "journal", "files", name)
+        assert f"'{name}'" in refused["reason"]
+    refused = api.refused(404, "GET", "journal", "files", node="n-2")
+    assert "'n-2'" in refused["reason"]
+
+
+def test_a_broker_that_journals_nothing_says_so(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
+) -> None:
+    daemon = start_daemon()
+    api = admin_of(daemon)
+    for path in (("journal",), ("journal", "files"), ("journal", "files", "n-1.ajl")):
+        assert "journals nothing" in api.refused(404, "GET", *path)["reason"]
+    with amqp(daemon.address, "/") as channel:
+        channel.queue_declare("q", arguments={"x-journal": "full"})
+    assert api.get("journal")["level"] == "off", "but one queue says otherwise"
+
+
+def test_an_earlier_journal_is_served_also_by_a_broker_that_journals_nothing(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
+) -> None:
+    daemon = start_daemon(*FULL)
+    publish(daemon, 3)
+    daemon.stop()
+    daemon = start_daemon("--node-name", "n-2")
+    api = admin_of(daemon)
+    assert api.get("journal")["nodes"] == {"n-1": {"first": 1, "next": None}}
+    (file,) = api.get("journal", "files", node="n-1")["files"]
+    assert (file["state"], file["last"]) == ("ended", None)
+    assert events(api, file["name"])[-1].op == "end"
+
+
+def test_it_is_for_users_who_may_see_everything(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
+) -> None:
+    daemon = start_daemon(*FULL)
+    api = admin_of(daemon)
+    for tag, statuses in (
+        ("management", [401] * 3),
+        ("policymaker", [401] * 3),
+        ("monitoring", [200, 200, 404]),
+        ("administrator", [200, 200, 404]),
+    ):
+        api.put("users", tag, password="p", tags=tag)
+        user = Api(daemon.admin, tag, "p")
+        paths = (("journal",), ("journal", "files"), ("journal", "files", "n-1.ajl"))
+        assert [user.ask("GET", *path).status_code for path in paths] == statuses, tag
+        user.close()

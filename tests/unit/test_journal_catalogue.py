@@ -1,0 +1,95 @@
+"""Which files have which events, out of names and lines of the manifest."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from protocol.journal.catalogue import Catalogue, Extent
+from protocol.journal.files import DAY, file_name, parsed, sealed_name, sealed_path
+
+START = 20_000 * DAY  # 2024-10-04, microseconds since 1970
+
+
+def line(first: int, last: int, day: int = 0, node: str = "n") -> bytes:
+    said = {"node": node, "first": first, "last": last, "earliest": START + day * DAY, "latest": START + 9}
+    return json.dumps(said).encode()
+
+
+def found(
+    catalogue: Catalogue, start: int, end: int | None = None, node: str = "n"
+) -> list[tuple[object, ...]]:
+    return [(file.state, file.first, file.last) for file in catalogue.files(node, start, end)]
+
+
+def test_names_say_what_is_in_files() -> None:
+    assert parsed(file_name("a-b", 7)) == ("a-b", 7, None)
+    assert parsed(file_name("a-b", 7) + ".open") == ("a-b", 7, None)
+    assert parsed(sealed_name("a-b", 7, 9)) == ("a-b", 7, 9)
+    assert sealed_path("n", 1, 2, START).startswith("parquet/date=2024-10-04/hour=00/n-0")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "x", "x.ajl", "-" + "0" * 20 + ".ajl", "n-1.ajl", "n-1-2.parquet", ".ajl.open"]
+)
+def test_other_names_say_nothing(name: str) -> None:
+    assert parsed(name) is None
+
+
+def test_files_of_both_kinds_are_in_the_order_of_their_seqs() -> None:
+    catalogue = Catalogue()
+    for each in (line(11, 20), line(1, 10), b"{", b"[]", line(1, 10)):
+        catalogue.learn(each)
+    catalogue.see(
+        [file_name("n", 31) + ".open", file_name("n", 11), file_name("n", 21), "x"], ["date=2024-10-04"]
+    )
+    assert found(catalogue, 0) == [
+        ("sealed", 1, 10),
+        ("sealed", 11, 20),
+        ("ended", 11, 20),
+        ("ended", 21, 30),
+        ("open", 31, None),
+    ]
+    assert found(catalogue, 10, 12) == [("sealed", 1, 10), ("sealed", 11, 20), ("ended", 11, 20)]
+    assert found(catalogue, 21, 31) == [("ended", 21, 30)]
+    assert found(catalogue, 99) == [("open", 31, None)]
+    assert found(catalogue, 0, node="m") == []
+    assert catalogue.extents() == {"n": Extent(1, None)}
+
+
+def test_a_raw_file_ends_where_the_next_one_begins_sealed_or_not() -> None:
+    catalogue = Catalogue()
+    catalogue.learn(line(11, 20))
+    catalogue.see([file_name("n", 1), file_name("n", 41)], ["date=2024-10-04"])
+    assert found(catalogue, 0) == [("ended", 1, 10), ("sealed", 11, 20), ("ended", 41, None)]
+
+
+def test_what_retention_has_let_go_is_no_file() -> None:
+    catalogue = Catalogue()
+    for day in range(4):
+        catalogue.learn(line(10 * day + 1, 10 * day + 10, day))
+    catalogue.see([], [f"date=2024-10-0{4 + day}" for day in range(4)])
+    assert catalogue.extents() == {"n": Extent(1, 41)}
+    catalogue.see([], ["date=2024-10-06", "date=2024-10-07", "other"])
+    assert catalogue.extents() == {"n": Extent(21, 41)}
+    assert found(catalogue, 0) == [("sealed", 21, 30), ("sealed", 31, 40)]
+    assert catalogue.find(sealed_name("n", 1, 10)) is None
+    catalogue.see([], ["date=2024-10-04", "date=2024-10-07"])
+    assert found(catalogue, 11) == [("sealed", 11, 20), ("sealed", 21, 30), ("sealed", 31, 40)], (
+        "somebody else"
+    )
+    catalogue.see([], [])
+    assert catalogue.extents() == {"n": Extent(41, 41)}
+
+
+def test_files_are_found_by_their_names() -> None:
+    catalogue = Catalogue()
+    catalogue.learn(line(1, 10))
+    catalogue.see([file_name("n", 11) + ".open"], ["date=2024-10-04"])
+    for name in (sealed_name("n", 1, 10), file_name("n", 11)):
+        file = catalogue.find(name)
+        assert file is not None
+        assert file.name == name
+    for name in (sealed_name("n", 1, 11), file_name("n", 12), file_name("m", 11), file_name("n", 1), "x"):
+        assert catalogue.find(name) is None
