@@ -22,7 +22,8 @@ class Choices:
     rest.
     """
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], source: str = "amqp") -> None:
+        self._source = source
         self._given = {name.lower(): str(value) for name, value in given.items()}
         self._asked: set[str] = set()
 
@@ -77,4 +78,4 @@ class Choices:
         """Refuse what nobody has asked for and is not `known`."""
         left = self._given.keys() - self._asked - {name.lower() for name in known}
         if left:
-            raise OptionError(f"format 'amqp' has no option '{min(left)}'")
+            raise OptionError(f"format '{self._source}' has no option '{min(left)}'")

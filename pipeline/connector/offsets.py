@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pipeline.errors import PipelineError
 
@@ -18,6 +18,9 @@ class Place(NamedTuple):
 
     queue: str
     number: int
+
+
+K = TypeVar("K", Place, str)
 
 
 class Partition(NamedTuple):
@@ -79,7 +82,7 @@ def offsets_of(found: Mapping[str, Any]) -> Offsets:
     return Offsets(positions, incarnations)
 
 
-def shares(backlogs: Mapping[Place, int], most: int) -> dict[Place, int]:
+def shares(backlogs: Mapping[K, int], most: int) -> dict[K, int]:
     """How many of `most` messages each partition is given: in proportion to what waits there.
 
     None gets more than waits, and all that can be given is given.

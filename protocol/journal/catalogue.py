@@ -123,15 +123,15 @@ class Catalogue:
         for name, node in sorted(self._nodes.items()):
             behind = node.lasts[-1] + 1 if node.lasts else 0
             heads = [*node.firsts[node.kept : node.kept + 1], *node.raw[:1]]
-            ends_raw = bool(node.raw) and node.raw[-1] >= behind
+            ends_raw = bool(node.raw) and node.last_of_raw(len(node.raw) - 1) is None
             found[name] = Extent(min(heads, default=behind), None if ends_raw else behind)
         return found
 
     def files(self, node: str, start: int, end: int | None = None) -> Iterator[File]:
-        """The files with events of `node` from the seq `start` up to `end`, exclusively, in order.
+        """The files with events of `node` from the seq `start` up to `end`, exclusively.
 
-        Of a file that has been sealed there may be two, the sealed one first. Sealed ones that were let go are
-        not among them, but for those behind one that is there: it is not retention that has taken them.
+        Of a file that has been sealed there may be two, the sealed one first. Sealed ones that were let go
+        are not among them, but for those behind one that is there: it is not retention that took them.
         """
         own = self._nodes.get(node)
         if own is None:

@@ -25,7 +25,8 @@ FAULTS = 5
 collect_ignore = [
     path.name
     for path in Path(__file__).parent.glob("test_*.py")
-    if find_spec("pyspark") is None and re.search(r"from (pyspark|pipeline\.connector)", path.read_text())
+    if find_spec("pyspark") is None
+    and re.search(r"from (pyspark|pipeline\.(connector|journal))", path.read_text())
 ]
 
 

@@ -23,6 +23,8 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 options = {"url": os.environ["AMQP_URL"], "apiUrl": os.environ["API_URL"], "subscribe": "installed"}
 frame = spark.read.format("amqp").options(**options).load()
 print("rows", frame.count())
+journal = spark.read.format("amqp-journal").option("url", os.environ["API_URL"]).load()
+print("declared", journal.where("op = 'declare'").count())
 """
 
 
@@ -38,7 +40,8 @@ def installed(tmp_path: Path) -> Path:
 @pytest.fixture
 def broker(tmp_path: Path, spark: SparkSession) -> Iterator[Broker]:
     """Asks for Spark, so that this is skipped, saying so, where there is none."""
-    broker = Broker(tmp_path / "broker")
+    broker = Broker(tmp_path / "broker", "--journal", "full")
+    broker.declare("queue")
     broker.declare_stream("installed")
     broker.publish("installed", [b"x"] * 10)
     yield broker
@@ -67,3 +70,4 @@ def test_the_format_is_known_without_being_registered(
         timeout=180,
     )
     assert "rows 10" in done.stdout, done.stderr
+    assert "declared 1" in done.stdout, done.stderr

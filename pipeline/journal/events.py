@@ -1,0 +1,195 @@
+"""Events of a range of seqs as Arrow record batches, out of whatever files have them now."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.connector.streams import DataLossError
+from pipeline.errors import PipelineError
+from pipeline.journal.journals import GoneError, Journal
+from pipeline.journal.planning import ends
+from pipeline.journal.raw import blocks, raw_file
+from pipeline.journal.schema import EVENTS
+from protocol.journal.catalogue import File
+from protocol.journal.columns import batch_of
+from protocol.journal.decoder import Block
+
+ROWS: Final = 16_384  # of a batch that goes to Spark
+LOG: Final = logging.getLogger("amqpd.pipeline")
+
+
+class EventReader:
+    """Reads the events of `node` from the seq `start` up to `end`, exclusively.
+
+    An event that the journal has had and does not have any more is a loss: an error, or with `fail_on_loss`
+    false a warning. One that no file has, or whose bytes are damaged, while the journal goes on behind it,
+    is in a hole: that is told and passed over, as nothing will ever fill it. A journal that ends before the
+    range does is an error in any case.
+    """
+
+    def __init__(
+        self, journal: Journal, node: str, start: int, end: int, fail_on_loss: bool, size: int
+    ) -> None:
+        """`size`: bytes that are read in one go."""
+        self._journal = journal
+        self._node = node
+        self._at = start
+        self._end = end
+        self._fail_on_loss = fail_on_loss
+        self._size = size
+        self._gone: set[str] = set()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The events, with EVENTS. Raises DataLossError, ServerError, PipelineError."""
+        files = self._journal.files(self._node, self._at, self._end)
+        while self._at < self._end:
+            file = holder(files, self._at, self._gone)
+            if file is None:
+                self._pass_over(files)
+                continue
+            try:
+                yield from self._of_file(file)
+            except GoneError:  # sealed meanwhile, or let go
+                self._gone.add(file.name)
+                files = self._journal.files(self._node, self._at, self._end)
+
+    def _of_file(self, file: File) -> Iterator[pa.RecordBatch]:
+        end = self._end if file.last is None else min(self._end, file.last + 1)
+        for batch in file_batches(self._journal, file, self._at, end, self._size):
+            seqs = batch.column("seq")
+            behind = seqs[-1].as_py() + 1
+            missing = behind - self._at - len(seqs)
+            self._at = behind
+            if missing:
+                self._tell_hole(missing, file)
+            yield batch
+        if self._at < end:
+            self._require_written(end)
+            self._tell_hole(end - self._at, file)
+            self._at = end
+
+    def _pass_over(self, files: Sequence[File]) -> None:
+        """No file has the next event: go to the next one that there is."""
+        at = self._at
+        extent = self._journal.extents().get(self._node)
+        following = min((file.first for file in files if file.first > at), default=self._end)
+        gone = [file for file in files if file.name in self._gone and file.first <= at <= (file.last or at)]
+        if extent is None:
+            self._lose(self._end, f"node '{self._node}' has no journal in {self._journal.where} any more")
+        elif at < extent.first:
+            first = min(extent.first, self._end)
+            self._lose(first, f"the journal of node '{self._node}' begins with {extent.first} now")
+        elif gone:
+            last = gone[0].last
+            behind = self._end if last is None else min(last + 1, self._end)
+            self._lose(behind, f"file '{gone[0].name}' is not there any more")
+        else:
+            self._require_written(following)
+            self._tell_hole(following - at, None)
+            self._at = following
+
+    def _require_written(self, end: int) -> None:
+        """Raises DataLossError: the journal ends before, so that what is missing is no hole."""
+        behind = ends(self._journal, self._size).get(self._node, 0)
+        if behind < end:
+            raise DataLossError(
+                f"the journal of node '{self._node}' ends before event {behind}, and events {self._at} to "
+                f"{end - 1} were to be read"
+            )
+
+    def _lose(self, behind: int, why: str) -> None:
+        what = f"events {self._at} to {behind - 1} are gone: {why}"
+        if self._fail_on_loss:
+            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+        LOG.warning("%s", what)
+        self._at = behind
+
+    def _tell_hole(self, count: int, file: File | None) -> None:
+        where = "" if file is None else f" in '{file.name}'"
+        LOG.warning("the journal of node '%s' has a hole of %d events%s", self._node, count, where)
+
+
+def holder(files: Sequence[File], seq: int, gone: set[str]) -> File | None:
+    """The file that has an event, sealed rather than raw; None: none of those that are there."""
+    found = [
+        file
+        for file in files
+        if file.name not in gone and file.first <= seq and (file.last is None or seq <= file.last)
+    ]
+    return max(found, key=lambda file: (file.first, file.state == "sealed"), default=None)
+
+
+def file_batches(journal: Journal, file: File, start: int, end: int, size: int) -> Iterator[pa.RecordBatch]:
+    """What a file has from the seq `start` up to `end`, exclusively. Raises GoneError, PipelineError."""
+    found = (
+        _sealed(journal, file, start, end)
+        if file.state == "sealed"
+        else _raw(journal, file, start, end, size)
+    )
+    for batch in found:
+        part = _between(batch, start, end)
+        if part.num_rows:
+            yield _as_events(part)
+
+
+def _sealed(journal: Journal, file: File, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    with journal.opened(file) as opened:
+        try:
+            parquet = pq.ParquetFile(opened)
+            place = parquet.schema_arrow.get_field_index("seq")
+            groups = [
+                number
+                for number in range(parquet.num_row_groups)
+                if _overlaps(parquet.metadata.row_group(number).column(place).statistics, start, end)
+            ]
+            yield from parquet.iter_batches(batch_size=ROWS, row_groups=groups)
+        except pa.ArrowInvalid as error:
+            raise PipelineError(f"'{file.name}' in {journal.where} is damaged: {error}") from error
+
+
+def _overlaps(seqs: Any, start: int, end: int) -> bool:
+    return seqs is None or not seqs.has_min_max or (seqs.min < end and seqs.max >= start)
+
+
+def _raw(journal: Journal, file: File, start: int, end: int, size: int) -> Iterator[pa.RecordBatch]:
+    known = raw_file(journal, file)
+    if known is None:
+        return
+    waiting: list[Block] = []
+    rows = 0
+    for block in blocks(journal, file, known, start, end, size):
+        waiting.append(block)
+        rows += len(block)
+        if rows >= ROWS:
+            yield batch_of(known.decoder, waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield batch_of(known.decoder, waiting)
+
+
+def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
+    """The rows of a range; their seqs grow."""
+    seqs = batch.column("seq")
+    if batch.num_rows == 0 or (seqs[0].as_py() >= start and seqs[-1].as_py() < end):
+        return batch
+    return batch.filter(pc.and_(pc.greater_equal(seqs, start), pc.less(seqs, end)))
+
+
+def _as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows with the columns of EVENTS; those that a file does not have are null."""
+    there = set(batch.schema.names)
+    schema = to_arrow_schema(EVENTS, timezone="UTC")
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in there
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

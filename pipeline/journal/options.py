@@ -1,0 +1,127 @@
+"""What can be said of `format("amqp-journal")`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pipeline.connector.choices import Choices, OptionError
+from pipeline.connector.offsets import EARLIEST, LATEST
+from pipeline.connector.server import Server, server_of
+
+FORMAT: Final = "amqp-journal"
+_HTTP: Final = ("http://", "https://")
+_SEQS: Final = 'JSON such as {"amqpd": 1000}'
+
+
+class Bound(NamedTuple):
+    """Where reading begins or ends. `seqs`: of nodes; EARLIEST and LATEST may stand for them.
+
+    `word`: EARLIEST or LATEST, where no seqs are said. `time`: microseconds since 1970, before both.
+    """
+
+    word: int
+    seqs: tuple[tuple[str, int], ...] = ()
+    time: int | None = None
+
+
+@dataclass(frozen=True)
+class JournalOptions:
+    """All that is said. Either `folder` or `server` is.
+
+    `rows`: how many events a batch has at most; `poll`: seconds; `fetch_bytes`: that are read in one go.
+    """
+
+    folder: str | None
+    server: Server | None
+    starting: Bound
+    ending: Bound
+    rows: int | None
+    fail_on_loss: bool
+    poll: float
+    fetch_bytes: int
+
+
+def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions:
+    """Read the options. `streaming`: their defaults differ. Raises OptionError."""
+    choices = Choices(_with_api(given), FORMAT)
+    path = choices.text("path")
+    is_served = choices.text("url") is not None
+    if (path is not None) == is_served:
+        raise OptionError(
+            "one of the options 'path', the journal's folder, and 'url', its broker, is wanted: "
+            "http://user:password@host:15672"
+        )
+    starting = _bound(choices, "startingOffsets", LATEST if streaming else EARLIEST, ("earliest", "latest"))
+    time = choices.count("startingTimestamp", least=0)
+    ending = _bound(choices, "endingOffsets", LATEST, ("latest",))
+    if streaming and choices.text("endingOffsets") is not None:
+        raise OptionError("option 'endingOffsets' is for batches: a stream has no end")
+    options = JournalOptions(
+        folder=None if path is None else _folder(path),
+        server=server_of(choices) if is_served else None,
+        starting=starting if time is None else starting._replace(time=time * 1000),
+        ending=ending,
+        rows=choices.count("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
+        fail_on_loss=choices.flag("failOnDataLoss", True),
+        poll=choices.number("pollIntervalMs", 100) / 1000,
+        fetch_bytes=choices.number("fetchBytes", 4 * 2**20, least=65536),
+    )
+    choices.refuse_others()
+    return options
+
+
+def source_of(journal: str) -> dict[str, str]:
+    """The options that say where a journal is: a folder, or a URL of its broker."""
+    return {"url": journal} if journal.startswith((*_HTTP, "amqp://", "amqps://")) else {"path": journal}
+
+
+def _with_api(given: Mapping[str, str]) -> dict[str, str]:
+    """The options with URLs of HTTP, which say all that is needed, as the connector has them."""
+    found = {name.lower(): str(value) for name, value in given.items()}
+    url = found.get("url", found.get("apiurl"))
+    if url is None or not url.startswith(_HTTP):
+        return found
+    urls, bases = [], []
+    for each in url.split(","):
+        part = urlsplit(each.strip())
+        login, at, place = part.netloc.rpartition("@")
+        if not part.hostname:
+            raise OptionError(
+                f"option 'url' has '{part.scheme}://{place}'; it is like http://user:password@host:15672"
+            )
+        urls.append(f"amqp://{login}{at}{f'[{part.hostname}]' if ':' in part.hostname else part.hostname}")
+        bases.append(f"{part.scheme}://{place}{part.path}")
+    api = found.get("apiurl") if "url" in found else None
+    return found | {"url": ",".join(urls), "apiurl": api or ",".join(bases)}
+
+
+def _folder(path: str) -> str:
+    folder = path.removeprefix("file://")
+    if "://" in folder:
+        raise OptionError(
+            f"option 'path' is '{path}': a journal is read from a local folder, or from its broker ('url')"
+        )
+    if not Path(folder).is_dir():
+        raise OptionError(f"option 'path' is '{path}': there is no such folder")
+    return str(Path(folder).absolute())
+
+
+def _bound(choices: Choices, name: str, default: int, words: tuple[str, ...]) -> Bound:
+    value = choices.text(name)
+    known = {"earliest": EARLIEST, "latest": LATEST}
+    if value is None:
+        return Bound(default)
+    if value.lower() in words:
+        return Bound(known[value.lower()])
+    try:
+        said = json.loads(value)
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or not all(type(seq) is int and seq >= EARLIEST for seq in said.values()):
+        raise OptionError(f"option '{name}' is '{value}'; it is {' or '.join(words)}, or {_SEQS}")
+    return Bound(default, tuple(sorted(said.items())))

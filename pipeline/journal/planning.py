@@ -1,0 +1,157 @@
+"""Offsets of journals, and what tasks read: for each node the seq of the next event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from pipeline.connector.choices import OptionError
+from pipeline.connector.offsets import EARLIEST, LATEST, VERSION
+from pipeline.connector.streams import DataLossError
+from pipeline.errors import PipelineError
+from pipeline.journal.journals import GoneError, Journal, journal_of
+from pipeline.journal.options import Bound, JournalOptions
+from pipeline.journal.raw import next_of
+
+EVENTS_OF_TASK: Final = 65_536  # at least, so that many small files are one task
+SEQ_MAX: Final = (1 << 62) - 1
+LOG: Final = logging.getLogger("amqpd.pipeline")
+
+Seqs = dict[str, int]
+"""For each node the seq of an event."""
+
+
+class Slice(InputPartition):
+    """What a task reads: the events of a node from the seq `start` up to `end`, exclusively."""
+
+    def __init__(self, node: str, start: int, end: int) -> None:
+        super().__init__(0)
+        self.node = node
+        self.start = start
+        self.end = end
+
+
+def json_of(seqs: Seqs) -> dict[str, Any]:
+    """What goes into the checkpoint: the same for the same seqs."""
+    return {"v": VERSION, "nodes": dict(sorted(seqs.items()))}
+
+
+def seqs_of(found: Mapping[str, Any]) -> Seqs:
+    """What a checkpoint has. Raises PipelineError: it is not of this program, or of a later one."""
+    if found.get("v") != VERSION:
+        raise PipelineError(f"the checkpoint has offsets of version {found.get('v')!r}, this reads {VERSION}")
+    nodes = found.get("nodes")
+    if not isinstance(nodes, dict) or not all(type(seq) is int for seq in nodes.values()):
+        raise PipelineError(f"the checkpoint has offsets that make no sense: {found}")
+    return dict(nodes)
+
+
+def firsts(journal: Journal) -> Seqs:
+    """Where each node's journal begins. Raises PipelineError."""
+    return {node: extent.first for node, extent in journal.extents().items()}
+
+
+def ends(journal: Journal, size: int) -> Seqs:
+    """The seq behind each node's last event that is written. Raises PipelineError.
+
+    `size`: bytes that are read in one go, where only the bytes of the last file tell.
+    """
+    found: Seqs = {}
+    for node, extent in journal.extents().items():
+        found[node] = extent.next if extent.next is not None else _scanned(journal, node, size)
+    return found
+
+
+def _scanned(journal: Journal, node: str, size: int) -> int:
+    while True:
+        last = [file for file in journal.files(node, SEQ_MAX) if file.last is None]
+        extent = journal.extents()[node]
+        if not last and extent.next is not None:
+            return extent.next  # it has been sealed and let go just now
+        try:
+            if last:
+                return next_of(journal, last[-1], size)
+        except GoneError:
+            continue
+
+
+def resolved(bound: Bound, journal: Journal, size: int) -> Seqs:
+    """A seq for each node that there is. Raises OptionError: what is said is of others; PipelineError."""
+    known = {EARLIEST: firsts(journal), LATEST: ends(journal, size)}
+    if bound.time is not None:
+        from pipeline.journal.times import at_time
+
+        return {node: at_time(journal, node, bound.time, end, size) for node, end in known[LATEST].items()}
+    if not bound.seqs:
+        return known[bound.word]
+    said = dict(bound.seqs)
+    for node in said.keys() - known[LATEST].keys():
+        raise OptionError(f"a seq is said of node '{node}', which has no journal in {journal.where}")
+    for node in known[LATEST].keys() - said.keys():
+        raise OptionError(f"no seq is said of node '{node}', which has a journal in {journal.where}")
+    return {node: known[seq][node] if seq < 0 else seq for node, seq in said.items()}
+
+
+def tasks(journal: Journal, start: Seqs, end: Seqs, fail_on_loss: bool, size: int) -> list[Slice]:
+    """What tasks read from `start` up to `end`, held against what is there.
+
+    A node that `start` does not have begins with its first event. Raises DataLossError, PipelineError.
+    """
+    there, behinds = journal.extents(), ends(journal, size)
+    found: list[Slice] = []
+
+    def lose(what: str) -> None:
+        if fail_on_loss:
+            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+        LOG.warning("%s", what)
+
+    for node, behind in sorted(end.items()):
+        at = start.get(node, there[node].first if node in there else behind)
+        name = f"the journal of node '{node}'"
+        if at > behind:
+            lose(
+                f"{name}: events up to {behind - 1} were planned by a run whose beginning is not known, and "
+                f"this one would begin with {at}: a new checkpoint and startingTimestamp help"
+            )
+            continue
+        if node not in there:
+            lose(f"{name} is not in {journal.where} any more, with events {at} to {behind - 1}")
+            continue
+        if behind > behinds[node]:
+            lose(f"{name} ends before event {behinds[node]}, not {behind}")
+            behind = max(behinds[node], at)
+        first = there[node].first
+        if at < min(first, behind):
+            lose(f"{name} begins with event {first} now: those from {at} on are gone")
+            at = min(first, behind)
+        if at < behind:
+            found += _cut(journal, node, at, behind)
+    return found
+
+
+def _cut(journal: Journal, node: str, start: int, end: int) -> list[Slice]:
+    """Slices of whole files, as far as that goes, and of many small ones together."""
+    bounds = [start]
+    for first in sorted({file.first for file in journal.files(node, start, end) if file.first > start}):
+        if first - bounds[-1] >= EVENTS_OF_TASK:
+            bounds.append(first)
+    return [Slice(node, a, b) for a, b in pairwise([*bounds, end])]
+
+
+def batch_tasks(options: JournalOptions) -> list[Slice]:
+    """What tasks of a batch read, fixed now. Raises OptionError, DataLossError, PipelineError."""
+    journal = journal_of(options)
+    start = resolved(options.starting, journal, options.fetch_bytes)
+    end = resolved(options.ending, journal, options.fetch_bytes)
+    known = {node: (start[node], seq) for node, seq in end.items() if node in start}
+    for node, (first, behind) in known.items():
+        if first > behind and options.starting.seqs:
+            raise OptionError(
+                f"startingOffsets has {first} for node '{node}', whose reading ends before {behind}"
+            )
+    begin = {node: min(pair) for node, pair in known.items()}
+    return tasks(journal, begin, end, options.fail_on_loss, options.fetch_bytes)

@@ -1,0 +1,140 @@
+"""`format("amqp-journal")` as Spark finds it: the source, and its two readers.
+
+Spark plans in processes that are new each time: each imports what it needs, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pipeline.journal.options import FORMAT, JournalOptions, journal_options
+from pipeline.journal.schema import EVENTS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.journal.progress import Progress
+
+
+class JournalDataSource(DataSource):
+    """Journals, sealed and live."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is called."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of an event."""
+        return EVENTS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads once. Raises OptionError."""
+        return JournalReader(journal_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """Reads on and on. Raises OptionError."""
+        return JournalStreamReader(journal_options(self.options, streaming=True))
+
+
+class JournalReader(DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def __init__(self, options: JournalOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads (DataSourceReader)."""
+        from pipeline.journal.planning import batch_tasks
+
+        return list(batch_tasks(self._options))
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+        return _read(self._options, partition)
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads in batches from seq to seq; a batch that is read again has the same events."""
+
+    def __init__(self, options: JournalOptions) -> None:
+        self._options = options
+        self._progress: Progress | None = None  # in the process that plans, when it is asked for
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        """Where the first batch begins; asked more than once (DataSourceStreamReader)."""
+        from pipeline.journal.planning import json_of
+
+        return json_of(self._planning().initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+        """How many events a batch has at most (DataSourceStreamReader)."""
+        rows = self._options.rows
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+        """What is there now, and nothing else, is to be read (SupportsTriggerAvailableNow)."""
+        self._planning().fix_end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next batch goes (DataSourceStreamReader)."""
+        from pipeline.journal.planning import json_of, seqs_of
+
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return json_of(self._planning().next_batch(seqs_of(start), rows))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 (Spark's name)
+        """How far the journals go, for whoever watches the query (DataSourceStreamReader)."""
+        from pipeline.journal.planning import json_of
+
+        seen = self._planning().end_seen()
+        return None if seen is None else json_of(seen)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """What each task reads of a batch (DataSourceStreamReader)."""
+        from pipeline.journal.planning import seqs_of
+
+        return list(self._planning().slices(seqs_of(start), seqs_of(end)))
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read it; where there are no partitions Spark has one of its own (DataSourceStreamReader)."""
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch is done, which the journal need not know (DataSourceStreamReader)."""
+
+    def _planning(self) -> Progress:
+        from pipeline.journal.progress import Progress
+
+        if self._progress is None:
+            self._progress = Progress(self._options)
+        return self._progress
+
+
+def register(spark: SparkSession) -> None:
+    """Have `format("amqp-journal")` be known where the package is not installed but comes in a zip."""
+    spark.dataSource.register(JournalDataSource)
+
+
+def _read(options: JournalOptions, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    from pipeline.journal.planning import Slice
+
+    if not isinstance(partition, Slice):
+        return iter(())
+    from pipeline.journal.events import EventReader
+    from pipeline.journal.journals import journal_of
+
+    wanted = (partition.node, partition.start, partition.end)
+    reader = EventReader(journal_of(options), *wanted, options.fail_on_loss, options.fetch_bytes)
+    return reader.batches()

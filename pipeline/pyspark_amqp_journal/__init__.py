@@ -1,0 +1,20 @@
+"""What makes `format("amqp-journal")` known, as `pyspark_amqp` does it for `format("amqp")`.
+
+Every session pays for what is imported here, so it is next to nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.journal.source import JournalDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
+
+
+def __getattr__(name: str) -> Any:
+    """The source, when Spark asks for it."""
+    if name != "DefaultSource":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pipeline.journal.source import JournalDataSource
+
+    return JournalDataSource

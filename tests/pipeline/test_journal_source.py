@@ -1,0 +1,232 @@
+"""`format("amqp-journal")`: events of a running broker, over HTTP and out of its folder, sealed and live."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from broker.journal.sealing import let_go, seal
+from pipeline.journal.reading import read_events
+from pipeline.journal.schema import EVENTS
+from tests.api import Api
+from tests.brokers import Broker
+from tests.daemon import PATIENCE_S
+
+pytestmark = pytest.mark.spark
+
+NODE = "n-1"
+OPTIONS = ("--journal", "full", "--node-name", NODE, "--journal-file-bytes", "64KiB")
+SOON_S = 30.0  # of a machine that has other things to do
+
+
+@pytest.fixture
+def broker(tmp_path: Path, spark: SparkSession) -> Iterator[Broker]:
+    """A broker with a journal in small files, which Spark knows how to reach."""
+    from pipeline.journal.source import register
+
+    register(spark)
+    broker = Broker(tmp_path / "broker", *OPTIONS)
+    yield broker
+    broker.stop()
+
+
+def folder_of(broker: Broker) -> Path:
+    return broker.folder / "data" / "journal"
+
+
+def sources(broker: Broker) -> list[dict[str, str]]:
+    """The two ways to the same journal."""
+    url = broker.daemon.admin.replace("http://", "http://guest:guest@")
+    return [{"url": url}, {"path": str(folder_of(broker))}]
+
+
+def work(broker: Broker, messages: int, queue: str = "q") -> int:
+    """Have a queue get messages, and somebody take half of them; returns how many events are written."""
+    broker.declare(queue)
+    with broker.channel() as channel:
+        for number in range(messages):
+            channel.basic_publish("", queue, b"%d" % number)
+            if number % 2:
+                channel.basic_get(queue, auto_ack=True)
+    return written(broker)
+
+
+def written(broker: Broker) -> int:
+    """How many events there are, once all that happened can be read."""
+    api = Api(broker.daemon.admin)
+    late = time.monotonic() + PATIENCE_S
+    while (said := api.get("journal"))["written"] + 1 < said["next"]:
+        assert time.monotonic() < late, said
+    api.close()
+    return int(said["written"])
+
+
+def read(spark: SparkSession, **options: Any) -> list[Any]:
+    said = {name: str(value) for name, value in options.items()}
+    frame = spark.read.format("amqp-journal").options(**said).load()
+    assert frame.schema == EVENTS
+    return sorted(frame.collect(), key=lambda row: row["seq"])
+
+
+def seqs(rows: list[Any]) -> list[int]:
+    return [row["seq"] for row in rows]
+
+
+class Job:
+    """A streaming query whose batches are gathered; it may be run again with the same checkpoint."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Path, **options: Any) -> None:
+        self.spark = spark
+        self.options = {name: str(value) for name, value in options.items()}
+        self.checkpoint = checkpoint
+        self.batches: dict[int, list[Any]] = {}
+        self.fail_in: int | None = None
+
+    def start(self, **trigger: Any) -> Any:
+        stream = self.spark.readStream.format("amqp-journal").options(**self.options).load()
+        writer = stream.writeStream.foreachBatch(self._take)
+        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
+
+    def run(self) -> list[int]:
+        """Take what there is, and return the seqs."""
+        before = set(self.batches)
+        self.start(availableNow=True).awaitTermination()
+        return [seq for number in sorted(set(self.batches) - before) for seq in seqs(self.batches[number])]
+
+    def sizes(self) -> list[int]:
+        """How many rows each batch had."""
+        return [len(rows) for _, rows in sorted(self.batches.items())]
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        rows = frame.orderBy("seq").collect()
+        if number in self.batches:
+            assert rows == self.batches[number], "a batch that is done again is the same"
+        self.batches[number] = rows
+        if number == self.fail_in:
+            self.fail_in = None
+            raise RuntimeError("this batch fails")
+
+
+def test_the_same_rows_come_from_everywhere(spark: SparkSession, broker: Broker) -> None:
+    count = work(broker, 600)
+    with_url, with_path = (read(spark, **source) for source in sources(broker))
+    assert seqs(with_url) == list(range(1, count + 1))
+    assert with_path == with_url
+    assert {row["op"] for row in with_url} == {"declare", "enqueue", "confirm", "deliver", "ack"}
+    assert {(row["node"], row["queue"]) for row in with_url if row["op"] == "enqueue"} == {(NODE, "q")}
+
+    folder = folder_of(broker)
+    sealed = [each.sealed for each in seal(folder)]
+    assert sealed
+    behind = sealed[-1].last + 1
+    native = read_events(spark, str(folder)).orderBy("seq").collect()
+    assert native == with_url[: behind - 1], "sealed files, as Spark itself reads them"
+    for source in sources(broker):
+        assert read(spark, **source) == with_url, "each file is there twice"
+    assert let_go(folder, time.time() + 10, 0)
+    for source in sources(broker):
+        assert read(spark, **source) == with_url, "sealed, and the one that is written"
+        part = {"startingOffsets": json.dumps({NODE: 7}), "endingOffsets": json.dumps({NODE: behind + 2})}
+        assert seqs(read(spark, **source, **part)) == list(range(7, behind + 2))
+    late = {"startingTimestamp": int(with_url[-1]["ts"].timestamp() * 1000) + 1}
+    assert read(spark, **sources(broker)[0], **late) == []
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["url", "path"])
+def test_batches_are_done_again_as_they_were(
+    spark: SparkSession, broker: Broker, tmp_path: Path, way: int
+) -> None:
+    count = work(broker, 400)
+    source = sources(broker)[way]
+    job = Job(spark, tmp_path / "checkpoint", **source, startingOffsets="earliest", maxEventsPerTrigger=500)
+    job.fail_in = 1
+    with pytest.raises(PySparkException):
+        job.run()
+    more = work(broker, 100)
+    folder = folder_of(broker)
+    assert list(seal(folder))
+    assert let_go(folder, time.time() + 10, 0), "what was read live is there sealed only"
+    job.run()
+    assert [seq for number in sorted(job.batches) for seq in seqs(job.batches[number])] == list(
+        range(1, more + 1)
+    )
+    assert max(job.sizes()) == 500
+    assert count < more
+    assert job.run() == []
+    last = work(broker, 10)
+    assert job.run() == list(range(more + 1, last + 1))
+
+
+def test_a_stream_begins_with_what_comes_and_has_it_soon(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    before = work(broker, 50)
+    job = Job(spark, tmp_path / "checkpoint", **sources(broker)[0])
+    query = job.start(processingTime="0 seconds")
+    try:
+        late = time.monotonic() + PATIENCE_S
+        while query.lastProgress is None:
+            assert time.monotonic() < late
+            query.awaitTermination(0.1)
+        count = work(broker, 50)
+        late = time.monotonic() + SOON_S
+        while sum(job.sizes()) < count - before:
+            assert time.monotonic() < late, job.sizes()
+            assert not query.awaitTermination(0.1)
+        shown = query.lastProgress["sources"][0]
+        assert json.loads(shown["latestOffset"]) == {"v": 1, "nodes": {NODE: count + 1}}
+    finally:
+        query.stop()
+    found = [seq for number in sorted(job.batches) for seq in seqs(job.batches[number])]
+    assert found == list(range(before + 1, count + 1))
+
+
+def test_a_broker_that_was_killed_goes_on_where_its_journal_ends(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    work(broker, 100)
+    job = Job(spark, tmp_path / "checkpoint", **sources(broker)[0], startingOffsets="earliest")
+    first = job.run()
+    broker.restart(kill=True)
+    count = work(broker, 100)
+    second = job.run()
+    assert first + second == list(range(1, count + 1))
+    assert "gap" in {row["op"] for row in job.batches[max(job.batches)]}
+
+
+def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    count = work(broker, 600)
+    for path in sorted((folder_of(broker) / "live").glob("*.ajl"))[:2]:
+        path.unlink()
+    for number, source in enumerate(sources(broker)):
+        said = {"startingOffsets": json.dumps({NODE: 1})} | source
+        with pytest.raises(PySparkException, match="failOnDataLoss=false goes on without them"):
+            read(spark, **said)
+        rest = seqs(read(spark, **said, failOnDataLoss="false"))
+        assert rest == list(range(rest[0], count + 1))
+        assert rest[0] > 1
+        job = Job(spark, tmp_path / f"checkpoint{number}", **said, failOnDataLoss="false")
+        assert job.run() == rest
+
+
+def test_what_cannot_be_read_is_told(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    url = sources(broker)[0]["url"]
+    with pytest.raises(PySparkException, match="one of the options 'path'"):
+        read(spark)
+    with pytest.raises(PySparkException, match="401"):
+        read(spark, url=url, password="wrong")
+    with pytest.raises(PySparkException, match="a seq is said of node 'other'"):
+        read(spark, url=url, startingOffsets='{"n-1": 1, "other": 1}')
+    silent = Broker(tmp_path / "silent")
+    try:
+        with pytest.raises(PySparkException, match="this broker journals nothing"):
+            read(spark, url=silent.daemon.admin)
+    finally:
+        silent.stop()
