@@ -170,8 +170,8 @@ class Daemon:
             if self.admin is not None:
                 await self.admin.stop()
         finally:
-            self.journal.stop()
             status = self._close_log()
+            self.journal.stop(status == 0)
             _log.info("stopped", status=status)
             self.writers.shutdown(wait=False)
             self.doormen.stop()

@@ -30,6 +30,8 @@ MOVED: Final = 2
 COPIED: Final = 3
 DELAYED: Final = 4  # it has been held until now
 OWN: Final = 5  # the broker's own: a receipt, say
+EDITED: Final = 6
+REDRIVEN: Final = 7  # it was a dead letter
 
 
 def uid_of(message: Message) -> i64:
@@ -56,6 +58,10 @@ class QueueJournal:
         """`entry` was acquired for `consumer`, or goes to it once more."""
         raise NotImplementedError
 
+    def staged(self, entry: QueueEntry, taker: QueueConsumer) -> None:
+        """`entry` is set apart for a reader, who has `taker`: it is there, and nobody else gets it."""
+        raise NotImplementedError
+
     def settled(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """`consumer` is done with `entry`."""
         raise NotImplementedError
@@ -77,7 +83,7 @@ class QueueJournal:
         raise NotImplementedError
 
     def removed(self, entry: QueueEntry) -> None:
-        """An operator takes `entry` away."""
+        """An operator takes `entry` away, in the journal's `way` if something else comes of it."""
         raise NotImplementedError
 
     def unwanted(self, entry: QueueEntry) -> None:
@@ -101,8 +107,8 @@ class Journal:
     """The journal of a broker, as the core knows it: this one is switched off.
 
     `on`: something may be journaled. `events`: how many there were since the start, as far as is known, and
-    `lost`: of how many nothing was written. `way`: how what is enqueued now comes into its queue;
-    `publisher`: who publishes it, if it is published.
+    `lost`: of how many nothing was written. `way`: how what is enqueued now comes into its queue, and what
+    becomes of what is removed; `publisher`: who publishes it, if it is published.
     """
 
     def __init__(self) -> None:

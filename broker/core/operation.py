@@ -18,7 +18,7 @@ from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.errors import NotFound
 from broker.core.expiry import stop_timer
 from broker.core.held_settlement import REMOVE
-from broker.core.journal import COPIED, MOVED, PUBLISHED
+from broker.core.journal import COPIED, PUBLISHED
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.offering import offer_again
 from broker.core.replacing import replace_outdated
@@ -104,7 +104,6 @@ class OperatorPublish(HeldPublish):
     def __init__(self, route: Route, message: Message, copied: bool) -> None:
         super().__init__(route, message, [], False)
         self.own = True
-        self.way: i64 = COPIED if copied else MOVED
         message.marks = 0 if copied else message.marks & TELLS_CONSUMED
 
     def resolve(self, virtual_host: VirtualHost) -> str:
@@ -115,14 +114,6 @@ class OperatorPublish(HeldPublish):
         address = self.route.address
         return f"exchange '{address.exchange}' leads nowhere with routing key '{address.routing_key}'"
 
-    def put(self, virtual_host: VirtualHost) -> i64:
-        """Put it there (HeldPublish)."""
-        journal = virtual_host.journal
-        journal.way = self.way
-        count = super().put(virtual_host)
-        journal.way = PUBLISHED
-        return count
-
     def taken(self, count: i64) -> None:
         """Nobody waits for it (HeldPublish)."""
 
@@ -131,11 +122,15 @@ class OperatorPublish(HeldPublish):
 class Operation(Transaction):
     """An operation on one queue. `taker` holds the marked entries; nobody else has it.
 
+    `way`: what the journal calls it, one of `broker.core.journal`; PUBLISHED: nothing but what it does.
     `commit`, with what is in `publishes`, or `abort` ends it.
     """
 
-    def __init__(self, virtual_host: VirtualHost, queue: Queue, taker: QueueConsumer) -> None:
+    def __init__(
+        self, virtual_host: VirtualHost, queue: Queue, taker: QueueConsumer, way: i64 = PUBLISHED
+    ) -> None:
         super().__init__(virtual_host)
+        self.way = way
         self.queue = queue
         self.taker = taker
 
@@ -144,9 +139,9 @@ class Operation(Transaction):
         mark(self.queue, entry, self.taker)
         self.hold(0, entry, self.taker, REMOVE)
 
-    def publish(self, route: Route, message: Message, copied: bool = False) -> None:
-        """Have a new message be put where a route leads, with the commit; `copied`: the old one stays."""
-        self.publishes.append(OperatorPublish(route, message, copied))
+    def publish(self, route: Route, message: Message) -> None:
+        """Have a new message be put where a route leads, with the commit; if COPIED the old one stays."""
+        self.publishes.append(OperatorPublish(route, message, self.way == COPIED))
 
     def commit(self) -> None:
         """Do all of it (Transaction). Raises NotFound too: the queue is gone."""
@@ -160,6 +155,15 @@ class Operation(Transaction):
         self.settlements = []
         self.publishes = []
         unmark(self.queue, entries, self.taker)
+
+    def on_durable(self, batch: i64) -> None:
+        """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
+        journal = self.virtual_host.journal
+        journal.way = self.way
+        try:
+            super().on_durable(batch)
+        finally:
+            journal.way = PUBLISHED
 
     def on_store_failed(self, reason: str) -> None:
         """The log has failed (DurableWaiter)."""

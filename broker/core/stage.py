@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from broker.core.entry import QueueEntry
 from broker.core.expiry import next_in_time
 from broker.core.operation import mark, unmark
+from broker.core.outcome import RELEASED
 from broker.core.returning import finish_returns
 from broker.core.settling import settle_all
 from broker.core.stopping import check_dequeue
@@ -58,7 +59,7 @@ class Stage:
         self.queue = queue
         self.reader = reader
         self.incarnation = incarnation
-        self.taker = taker_of(queue)
+        self.taker = taker_of(queue, reader)
         self.epoch: i64 = 0
         self.kept: i64 = 0
         self.first: i64 = 0
@@ -111,7 +112,7 @@ class Stage:
         entry = next_in_time(queue, self.taker)
         if entry is None:
             return -1
-        mark(queue, entry, self.taker)
+        self._mark(entry)
         context = self.taker.context
         if context.behind:
             context.passed(entry)
@@ -125,7 +126,7 @@ class Stage:
         """What is marked is where it was, as if it had never been."""
         coming, self._coming = self._coming, []
         self._coming_runs = []
-        unmark(self.queue, coming, self.taker)
+        self._unmark(coming)
 
     def step(self, first: i64, now: i64) -> Change:
         """What is marked is staged, and what is before `first` acknowledged; returns what the log is to say.
@@ -160,7 +161,7 @@ class Stage:
         self.first = first
         self.times = [each for each in self.times if each[0] <= self.next]
         self._runs = [each for each in self._runs if each[0] <= self.next]
-        unmark(self.queue, failed, self.taker)
+        self._unmark(failed)
 
     def leave(self) -> bool:
         """Have some leave that are acknowledged; false: there are none left."""
@@ -175,9 +176,23 @@ class Stage:
         back = self._pop(min(self.next - self.kept, STEP))
         for entry in back:
             entry.redelivered = True
-        unmark(self.queue, back, self.taker)
+        self._unmark(back)
         self.first = max(self.first, self.kept)
         return self.kept < self.next
+
+    def _mark(self, entry: QueueEntry) -> None:
+        mark(self.queue, entry, self.taker)
+        journal = self.queue.journal
+        if journal is not None:
+            journal.staged(entry, self.taker)
+
+    def _unmark(self, entries: list[QueueEntry]) -> None:
+        journal = self.queue.journal
+        if journal is not None:
+            for entry in entries:
+                if entry.is_with(self.taker):
+                    journal.returned(entry, self.taker, RELEASED)
+        unmark(self.queue, entries, self.taker)
 
     def _pop(self, count: i64) -> list[QueueEntry]:
         end = self._head + count
@@ -233,7 +248,7 @@ class Stage:
         self.next = self.behind = kept + len(entries)
         for number, entry in enumerate(entries):
             if entry is not None:
-                mark(self.queue, entry, self.taker)
+                self._mark(entry)
             elif kept + number >= first:
                 self.lost.append(int(kept) + number)
         if self.rows > 0:

@@ -22,6 +22,6 @@ class NoTurns(Scheduler):
         """Ignored (Scheduler)."""
 
 
-def taker_of(queue: Queue) -> QueueConsumer:
-    """Somebody who may own entries that are taken one by one."""
-    return QueueConsumer(ConsumerTarget(Session(Connection(NoTurns())), Credit()), queue)
+def taker_of(queue: Queue, tag: str = "") -> QueueConsumer:
+    """Somebody who may own entries that are taken one by one; `tag`: what the journal calls it."""
+    return QueueConsumer(ConsumerTarget(Session(Connection(NoTurns())), Credit()), queue, tag=tag)

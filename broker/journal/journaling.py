@@ -70,6 +70,8 @@ class Journaling:
     def start(self) -> None:
         """Recovery is over: say what each queue holds."""
         self.recorder.started = True
+        if not self.recorder.on:
+            self.writer.stay_away()
         for recorder in self._recorders():
             recorder.recovered()
 
@@ -89,12 +91,16 @@ class Journaling:
         if self._synced:
             self._sync()
 
-    def stop(self) -> None:
-        """The broker stops: say what there is, and end the file."""
+    def stop(self, closed: bool) -> None:
+        """The broker stops: say what will be there again, and end the file.
+
+        `closed`: so the log is as the queues are. If not, the next start says what there is, after a gap.
+        """
         if self.recorder.on:
-            for recorder in self._recorders():
-                recorder.checkpoint("shutdown")
-            self.writer.close()
+            if closed:
+                for recorder in self._recorders():
+                    recorder.stopped()
+            self.writer.close(closed)
 
     def _recorders(self) -> Iterator[QueueRecorder]:
         for vhost in list(self._broker.vhosts.values()):

@@ -22,12 +22,14 @@ FULL_LEVEL: Final[i64] = 2
 NO_PLACE: Final[i64] = -1
 
 # reasons, in the order of the numbers that the core has for them
-_WAYS: Final = [r.reason_number(name) for name in ("", "dead_letter", "moved", "copied", "delayed", "own")]
+_WAY_NAMES: Final = ("", "dead_letter", "moved", "copied", "delayed", "own", "edited", "redriven")
+_WAYS: Final = [r.reason_number(name) for name in _WAY_NAMES]
 _DEATHS: Final = [r.reason_number(name) for name in ("rejected", "expired", "maxlen", "delivery_limit")]
 _RETURNS: Final = [r.reason_number(name) for name in OUTCOMES]
 _LEVELS: Final = [r.reason_number(name) for name in LEVELS]
 _REPLACED: Final = r.reason_number("replaced")
 _IMMEDIATE: Final = r.reason_number("immediate")
+_SHUTDOWN: Final = r.reason_number("shutdown")
 
 
 def flags_of(message: Message) -> i64:
@@ -35,6 +37,11 @@ def flags_of(message: Message) -> i64:
     if message.persistent:
         return r.PERSISTENT
     return 0
+
+
+def outlives(entry: QueueEntry, queue: Queue) -> bool:
+    """Whether `entry` is in the log, so that it is in `queue` after a restart."""
+    return queue.logged and entry.message.sequence > 0
 
 
 @final
@@ -68,11 +75,29 @@ class QueueRecorder(QueueJournal):
         self.checkpoint("level")
         self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[0])
 
+    def stopped(self) -> None:
+        """The broker stops, and the log is closed: say what goes with it, and what will be there again."""
+        queue = self._queue
+        if queue.number == 0:
+            self._fact(r.QUEUE_DELETE, queue.depth, 0, NO_PLACE, _SHUTDOWN)
+            return
+        lost: i64 = 0
+        for entry in queue.entries:
+            if not outlives(entry, queue):
+                lost += 1
+        if lost > 0:
+            self._fact(r.LOST, lost, 0, NO_PLACE, _SHUTDOWN)
+        self._fact(r.CHECKPOINT, queue.depth - lost, 0, self._last_place(), _SHUTDOWN)
+
     def checkpoint(self, why: str) -> None:
         """Say how much is in the queue now."""
         queue = self._queue
-        order = queue.entries.tail.order if queue.entries.tail is not queue.entries.head else NO_PLACE
-        self._fact(r.CHECKPOINT, queue.depth, queue.unacked, order, r.reason_number(why))
+        self._fact(r.CHECKPOINT, queue.depth, queue.unacked, self._last_place(), r.reason_number(why))
+
+    def _last_place(self) -> i64:
+        entries = self._queue.entries
+        tail = entries.tail
+        return tail.order if tail is not entries.head else NO_PLACE
 
     def recovered(self) -> None:
         """Say what is in the queue after a restart, entry by entry."""
@@ -127,7 +152,7 @@ class QueueRecorder(QueueJournal):
             recorder.route(message.address),
             recorder.connection(recorder.publisher) if way == 0 else None,
             message.size,
-            flags_of(message),
+            flags_of(message) if self._queue.logged else 0,
             _WAYS[way],
             0,
             recorder.message_id(message),
@@ -144,6 +169,11 @@ class QueueRecorder(QueueJournal):
             if consumer.no_ack:
                 flags |= r.AUTO_ACK
             self._step(r.DELIVER, entry, consumer, flags, 0)
+
+    def staged(self, entry: QueueEntry, taker: QueueConsumer) -> None:
+        """`entry` is set apart for a reader (QueueJournal)."""
+        if self.recorder.limit > 0:
+            self._step(r.STAGE, entry, taker, 0, 0)
 
     def returned(self, entry: QueueEntry, consumer: QueueConsumer, outcome: i64) -> None:
         """`consumer` gives `entry` back (QueueJournal)."""
@@ -193,7 +223,7 @@ class QueueRecorder(QueueJournal):
     def removed(self, entry: QueueEntry) -> None:
         """An operator takes `entry` away (QueueJournal)."""
         if self.recorder.limit > 0:
-            self._step(r.REMOVE, entry, None, 0, 0)
+            self._step(r.REMOVE, entry, None, 0, _WAYS[self.recorder.way])
 
     def unwanted(self, entry: QueueEntry) -> None:
         """`entry` was for consumers that wait, and none could have it (QueueJournal)."""

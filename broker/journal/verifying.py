@@ -29,6 +29,7 @@ class Verification:
         self._seq = 0
         self._depths: dict[int, int | None] = {}
         self._listed: dict[int, int] = {}
+        self._closed: set[int] = set()  # queues that the last clean stop so far has told of
 
     def take(self, rows: Iterable[Row]) -> None:
         """Look at events, those of a node in the order of their seqs."""
@@ -56,6 +57,11 @@ class Verification:
             self.find(where if row.seq > self._seq else f"event {row.seq} of node '{row.node}' comes again")
             self._depths = dict.fromkeys(self._depths)
         self._seq = row.seq
+        if row.op == "end":  # what was not journaled then may have changed
+            self._depths = {
+                queue: self._depths[queue] if queue in self._closed else None for queue in self._depths
+            }
+            self._closed = set()
         if row.queue_id is not None:
             self._account(row, row.queue_id)
 
@@ -69,10 +75,13 @@ class Verification:
         elif row.op == "checkpoint":
             self._compare(row, depth)
             self._depths[queue] = row.quantity
+            if row.reason == "shutdown":
+                self._closed.add(queue)
         elif row.op == "recover" and row.msg_uid is not None:
             self._listed[queue] = self._listed.get(queue, 0) + 1
         elif row.op == "recover":
             self._compare(row, self._listed.pop(queue, 0))
+            self._compare(row, depth)
             self._depths[queue] = row.quantity
         elif row.op == "level":
             if row.reason == "off":
@@ -99,4 +108,4 @@ def _change(row: Row) -> int:
         return 1
     if row.op in LEAVING:
         return -1
-    return -(row.quantity or 0) if row.op in ("purge", "queue_delete") else 0
+    return -(row.quantity or 0) if row.op in ("purge", "queue_delete", "lost") else 0

@@ -125,13 +125,19 @@ class JournalWriter:
         """The file that is written, to be synced by the caller; -1: there is none."""
         return self._fd
 
-    def close(self) -> None:
-        """Write what waits, say that this is the end, and end the file."""
-        if self.encoder.seq > self._first:
+    def close(self, ended: bool = True) -> None:
+        """Write what waits, say that this is the end if it is as it should be, and end the file."""
+        if ended and self.encoder.seq > self._first:
             self._say(r.END, 0, b"")
         self.flush()
         if self._fd >= 0:
             self._finish()
+
+    def stay_away(self) -> None:
+        """The broker has started and journals nothing: if there is a journal from before it says so."""
+        if self.encoder.seq > 1:
+            self._say(r.LEVEL, r.reason_number("off"), b"")
+            self.close()
 
     def _begin(self, first: i64) -> None:
         """A new file, of which nobody knows before it has a header."""

@@ -35,7 +35,8 @@ def known_queues(summed: DataFrame, told: DataFrame) -> DataFrame:
 
     queue_id | vhost | queue: null if no fact tells them | declared: it began within these events
     | full: deliveries are journaled
-    | restarts: seqs at which listings ended | ranges (first, last, at, all): what was purged or deleted
+    | restarts: seqs at which listings ended, or the queue itself with the broker
+    | ranges (first, last, at, all): what was purged or deleted
     | gaps: seqs before which events may be missing
     """
     op = F.col("op")
@@ -73,7 +74,10 @@ def _active(summed: DataFrame) -> DataFrame:
 def _told_of(told: DataFrame, off: Column) -> DataFrame:
     """What facts say of each queue. `off`: whether a fact ends what is journaled."""
     op = F.col("op")
-    is_all = op == "queue_delete"
+    ended = (op == "queue_delete") & F.coalesce(
+        F.col("reason") == "shutdown", F.lit(False)
+    )  # with the broker
+    is_all = (op == "queue_delete") & ~ended
     one = F.struct(
         F.when(is_all, FIRST_PLACE).otherwise(F.coalesce("first_qpos", F.lit(FIRST_PLACE))).alias("first"),
         F.when(is_all, LAST_PLACE).otherwise(F.coalesce("qpos", F.lit(LAST_PLACE))).alias("last"),
@@ -87,8 +91,8 @@ def _told_of(told: DataFrame, off: Column) -> DataFrame:
             F.max_by("vhost", "seq").alias("vhost"),
             F.max_by("queue", "seq").alias("queue"),
             F.bool_or(op == "declare").alias("declared"),
-            F.sort_array(F.collect_list(F.when(op == "recover", F.col("seq")))).alias("restarts"),
-            F.collect_list(F.when(op.isin("purge", "queue_delete"), one)).alias("ranges"),
+            F.sort_array(F.collect_list(F.when((op == "recover") | ended, F.col("seq")))).alias("restarts"),
+            F.collect_list(F.when((op == "purge") | is_all, one)).alias("ranges"),
             F.collect_list(F.when(off, F.col("seq"))).alias("offs"),
         )
     )

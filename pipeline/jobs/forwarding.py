@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-FORWARDS: Final = ("dead_letter", "forward")
+FORWARDS: Final = ("dead_letter",)
 SAME_WRITE: Final = 1024  # seqs: what is that close before a gap may have its arrival in the gap
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.journal.schema import ARRIVING, LEAVING
+from pipeline.journal.schema import ARRIVING, LEAVING, TAKING
 
 TERM_SHIFT: Final = 20
 RECOVER_SHIFT: Final = 42
@@ -33,8 +33,8 @@ NUMBERS: Final = (
     "at",
 )
 """tally: how often it came in, left (<< 20) and was recovered (<< 42). last: twice the seq of the last event,
-+ 1 if that is a recover. delivered, returned, recovered: seqs of the last such events, returned by a requeue
-or a recover. settled, ended: seqs of the first
++ 1 if that is a recover. delivered, returned, recovered: seqs of the last such events, delivered or staged,
+returned by a requeue or a recover. settled, ended: seqs of the first
 and of the last way out. placed, qpos: seq of the last way in, and its place. flags: 1
 persistent. deliveries: the most that an event says. at: microseconds since 1970 of the last event."""
 
@@ -54,7 +54,7 @@ def contributions(events: DataFrame) -> DataFrame:
     numbers: dict[str, Column] = {
         "tally": tally,
         "last": seq * 2 + recovers.cast("long"),
-        "delivered": F.when(op == "deliver", seq),
+        "delivered": F.when(op.isin(*TAKING), seq),
         "returned": F.when((op == "requeue") | recovers, seq),
         "recovered": F.when(recovers, seq),
         "settled": F.when(leaves, seq),

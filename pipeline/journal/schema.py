@@ -60,13 +60,14 @@ LEAVING: Final = (
     "drop_overflow",
     "replace",
     "remove",
-    "forward",
-    "stage",
 )
 """Operations that take one entry out of its queue."""
 
 ARRIVING: Final = ("enqueue", "recover")
 """Operations by which a queue holds an entry, at its `qpos`."""
+
+TAKING: Final = ("deliver", "stage")
+"""Operations after which a consumer, or a reader, has an entry that is in its queue still."""
 
 RANGES: Final = ("purge", "queue_delete", "lost")
 """Operations that take `quantity` entries out of a queue, without naming them."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from protocol.journal import records as r
 from protocol.journal.decoder import Block, Decoder, Names
 from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE
+from protocol.journal.rows import COUNTED
 
 SCHEMA: Final = pa.schema(
     [
@@ -48,7 +49,7 @@ SCHEMA: Final = pa.schema(
 """What is in sealed files, and what is read of raw ones, as `protocol.journal.rows.Row` has it."""
 
 WORDS: Final = r.RECORD_BYTES // 8
-_COUNTS: Final = [r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM]
+_COUNTS: Final = sorted(COUNTED)
 _WITH_MESSAGE_ID: Final = [r.ENQUEUE, r.UNROUTABLE]
 
 

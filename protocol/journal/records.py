@@ -43,6 +43,8 @@ OPS: Final[tuple[str, ...]] = (
     "unroutable",
     "confirm",
     "end",
+    "stage",
+    "lost",
 )
 """The operations, by their numbers."""
 
@@ -66,6 +68,8 @@ LEVEL: Final[i64] = 17
 UNROUTABLE: Final[i64] = 18
 CONFIRM: Final[i64] = 19
 END: Final[i64] = 20
+STAGE: Final[i64] = 21
+LOST: Final[i64] = 22
 
 REASONS: Final[tuple[str, ...]] = (
     "",
@@ -92,6 +96,8 @@ REASONS: Final[tuple[str, ...]] = (
     "off",
     "lifecycle",
     "full",
+    "edited",
+    "redriven",
 )
 """Why, by number; which of them an operation can have is for who writes it."""
 

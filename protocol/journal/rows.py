@@ -10,7 +10,7 @@ from protocol.journal.decoder import Block, Decoder, Names, Record
 from protocol.journal.names import CONSUMER
 
 _NOBODY: Final = ("", "", "", "")
-COUNTED: Final = frozenset({r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM})
+COUNTED: Final = frozenset({r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST})
 """The operations of which a record has a number of things, and no size. `recover` without a message too."""
 
 TO_A_QUEUE: Final = r.DEAD_LETTER

@@ -49,7 +49,7 @@ def test_files_that_are_ended_are_sealed_once(tmp_path: Path) -> None:
     (only,) = seal(tmp_path)
     assert only.holes == []
     assert only.sealed.file == (
-        "parquet/date=2026-11-24/hour=03/n-1-00000000000000000001-00000000000000000040.parquet"
+        f"parquet/date=2026-11-24/hour=03/n-1-{1:020d}-{2 * (len(r.OPS) - 1):020d}.parquet"
     )
     with pq.ParquetFile(tmp_path / only.sealed.file) as file:
         assert file.metadata.num_rows == only.sealed.rows == 2 * (len(r.OPS) - 1)

@@ -31,7 +31,10 @@ def a_whole_day(scribe: Scribe) -> None:
         scribe.tell(op, uid, uid)
     scribe.tell(r.CHECKPOINT, size=2, reason="time")
     scribe.tell(r.PURGE, place=8, other=8, size=1)
+    scribe.tell(r.ENQUEUE, 10, 10)
+    scribe.tell(r.LOST, size=1, reason="shutdown")
     scribe.tell(r.CHECKPOINT, size=1, reason="shutdown")
+    scribe.tell(r.END)
     scribe.tell(r.RECOVER, 9, 1)
     scribe.tell(r.RECOVER, size=1)
     scribe.tell(r.QUEUE_DELETE, size=1)
@@ -40,7 +43,7 @@ def a_whole_day(scribe: Scribe) -> None:
 def test_a_whole_day_adds_up() -> None:
     found = verified(a_whole_day)
     assert found.findings == []
-    assert (found.events, found.queues, found.checked, found.gaps) == (25, 1, 3, 0)
+    assert (found.events, found.queues, found.checked, found.gaps) == (28, 1, 4, 0)
 
 
 @pytest.mark.parametrize("missing", [1, 5, 13, 19, 21], ids=str)
@@ -117,6 +120,36 @@ def test_while_a_queue_is_not_journaled_nothing_is_known() -> None:
         scribe.tell(r.CHECKPOINT, size=5, reason="level")
         scribe.tell(r.ACK, 1, 1)
         scribe.tell(r.CHECKPOINT, size=4, reason="time")
+
+    assert verified(tell).findings == []
+
+
+def test_what_a_restart_does_not_bring_back_and_what_it_brings_back() -> None:
+    def tell(scribe: Scribe) -> None:
+        for stopped, there in ((3, 2), (1, 2)):
+            scribe.tell(r.CHECKPOINT, size=stopped, reason="level")
+            scribe.tell(r.CHECKPOINT, size=stopped, reason="shutdown")
+            scribe.tell(r.END)
+            for uid in range(there):
+                scribe.tell(r.RECOVER, uid + 1, uid)
+            scribe.tell(r.RECOVER, size=there)
+            scribe.tell(r.LEVEL, reason="off")
+
+    assert [finding.partition(": ")[2] for finding in verified(tell).findings] == [
+        "recover 6 says 2 messages, what came and left makes it 3",
+        "recover 13 says 2 messages, what came and left makes it 1",
+    ]
+
+
+def test_while_the_broker_runs_without_a_queue_in_the_journal_nothing_is_known_of_it() -> None:
+    def tell(scribe: Scribe) -> None:
+        scribe.tell(r.CHECKPOINT, size=3, reason="shutdown")
+        scribe.tell(r.END)
+        scribe.queue, own = scribe.other, scribe.queue
+        scribe.tell(r.CHECKPOINT, size=0, reason="shutdown")
+        scribe.tell(r.END)
+        scribe.queue = own
+        scribe.tell(r.RECOVER, size=0)
 
     assert verified(tell).findings == []
 

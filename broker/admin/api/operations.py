@@ -27,7 +27,7 @@ from broker.admin.api.showing import loaded
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text
 from broker.auth.terms import WRITE
-from broker.core.journal import descends
+from broker.core.journal import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN, descends
 from broker.core.message import Message, copy_of, held_bytes
 from broker.core.operation import Operation
 from broker.core.queue import Queue
@@ -51,7 +51,7 @@ async def delete_messages(
 ) -> JSONResponse:
     """Delete messages: they are not dead-lettered."""
     found, queue = readable(visitor, vhost, name)
-    return await _operate(found, queue, _Selection(found, body), None, True)
+    return await _operate(found, queue, _Selection(found, body), None, PUBLISHED)
 
 
 @router.post("/queues/{vhost}/{name}/messages/move")
@@ -61,7 +61,7 @@ async def move_messages(
     """Move messages to where `to` says: to the end of a queue, or through an exchange."""
     found, queue = readable(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
-    return await _operate(found, queue, _Selection(found, body), put, True)
+    return await _operate(found, queue, _Selection(found, body), put, MOVED)
 
 
 @router.post("/queues/{vhost}/{name}/messages/copy")
@@ -71,7 +71,7 @@ async def copy_messages(
     """The same of copies: the messages stay where they are, and whoever gets them gets them."""
     found, queue = readable(visitor, vhost, name)
     put = _destination(management, found, visitor.rights(found), body)
-    return await _operate(found, queue, _Selection(found, body), put, False)
+    return await _operate(found, queue, _Selection(found, body), put, COPIED)
 
 
 @router.post("/queues/{vhost}/{name}/messages/edit")
@@ -87,7 +87,7 @@ async def edit_messages(
     check_user(edit, visitor.name, rights.may_impersonate())
     route = found.route("", name)
     return await _operate(
-        found, queue, _Selection(found, body), lambda message: (route, edit.of(message, found.store)), True
+        found, queue, _Selection(found, body), lambda message: (route, edit.of(message, found.store)), EDITED
     )
 
 
@@ -115,7 +115,7 @@ async def redrive_messages(
             return routes.to_queue(letter.queue), letter.message
         return routes.through(address.exchange, address.routing_key), letter.message
 
-    return await _operate(found, queue, _Selection(found, body), put, True)
+    return await _operate(found, queue, _Selection(found, body), put, REDRIVEN)
 
 
 class _Selection:
@@ -205,10 +205,10 @@ def _require_room(management: Management) -> None:
 class _Operation(Operation):
     """An operation that somebody awaits."""
 
-    def __init__(self, vhost: VirtualHost, queue: Queue) -> None:
+    def __init__(self, vhost: VirtualHost, queue: Queue, way: int) -> None:
         taker = taker_of(queue)
         taker.no_ack = True  # nothing that it has counts as acknowledged
-        super().__init__(vhost, queue, taker)
+        super().__init__(vhost, queue, taker, way)
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def committed(self) -> None:
@@ -225,14 +225,14 @@ class _Operation(Operation):
 
 
 async def _operate(
-    vhost: VirtualHost, queue: Queue, selection: _Selection, put: Put | None, removes: bool
+    vhost: VirtualHost, queue: Queue, selection: _Selection, put: Put | None, way: int
 ) -> JSONResponse:
-    """Do it to the messages of a selection: `put` them somewhere, and have them leave if `removes`."""
-    if removes:
+    """Do it to the messages of a selection: `put` them somewhere, and have them leave unless COPIED."""
+    if way != COPIED:
         refuse_stream(queue, "relieved of single messages")
-    operation = _Operation(vhost, queue)
+    operation = _Operation(vhost, queue, way)
     try:
-        answer = await _gather(operation, selection, put, removes)
+        answer = await _gather(operation, selection, put)
         operation.commit()
     except BaseException:
         operation.abort()
@@ -241,9 +241,7 @@ async def _operate(
     return JSONResponse(answer)
 
 
-async def _gather(
-    operation: _Operation, selection: _Selection, put: Put | None, removes: bool
-) -> dict[str, Any]:
+async def _gather(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
     """Hold the messages; returns what is to be answered when all is done."""
     queue = operation.queue
     ids = None if selection.ids is None else set(selection.ids)
@@ -261,11 +259,11 @@ async def _gather(
                     continue
                 route, message = placed
                 descends(message, entry.message)
-                operation.publish(route, message, not removes)
+                operation.publish(route, message)
                 size += int(held_bytes(message)) if message.body is None else 0
             if ids is not None:
                 ids.discard(id_of(queue, entry))
-            if removes:
+            if operation.way != COPIED:
                 operation.remove(entry)
             done += 1
             if ids is not None and not ids:

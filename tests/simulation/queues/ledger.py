@@ -28,6 +28,8 @@ class Ledger:
         )
         self.queues: dict[int, dict[int, int]] = {}  # places by message, of each queue
         self.seen: Seen | None = None
+        self.began: dict[int, int] = {}  # how many a restart has brought back, of each queue
+        self._lost: dict[int, int] = {}
         self._listed: dict[int, int] = {}
         self._names: Names = {}
         self._seq = 0
@@ -39,6 +41,20 @@ class Ledger:
         for queue in queues:
             if isinstance(queue.journal, QueueRecorder):
                 queue.journal.recovered()
+        self._read()
+        self.began = {number: len(entries) for number, entries in self.queues.items()}
+
+    def end(self, queues: list[Queue]) -> dict[int, int]:
+        """The broker has stopped; returns how many its journal says will be there again, of each queue."""
+        for queue in queues:
+            if isinstance(queue.journal, QueueRecorder):
+                queue.journal.stopped()
+        self._read()
+        return {
+            int(queue.number): len(self.queues[int(queue.number)]) - self._lost.get(int(queue.number), 0)
+            for queue in queues
+            if queue.number > 0
+        }
 
     def compare(self, seen: Seen, queue: Queue) -> None:
         """What the journal says must be what there is."""
@@ -88,8 +104,13 @@ class Ledger:
             self._check(len(gone) == row.quantity, f"{row.quantity} purged of {entries}: {gone}")
             for each in gone:
                 del entries[each]
+        elif op == "lost":
+            assert row.quantity is not None
+            assert row.queue_id is not None
+            self._lost[row.queue_id] = row.quantity
         elif op in ("queue_delete", "checkpoint"):
-            self._check(row.quantity == len(entries), f"{op} of {row.quantity}, not {entries}")
+            there = len(entries) - self._lost.get(row.queue_id or 0, 0)
+            self._check(row.quantity == there, f"{op} of {row.quantity}, not {entries}")
         elif op == "enqueue":
             assert uid is not None
             assert place is not None

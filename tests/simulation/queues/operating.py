@@ -6,6 +6,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.held_settlement import REMOVE
+from broker.core.journal import COPIED, MOVED, PUBLISHED, REDRIVEN
 from broker.core.operation import Operation, OperatorPublish
 from broker.core.route import Route
 from broker.core.vhost import VirtualHost
@@ -19,6 +20,7 @@ from tests.simulation.queues.world import World
 
 DELETE, MOVE, COPY, REDRIVE = "delete", "move", "copy", "redrive"
 COUNT_MAX = 4
+WAYS = {DELETE: PUBLISHED, MOVE: MOVED, COPY: COPIED, REDRIVE: REDRIVEN}
 
 
 class Sent(OperatorPublish):
@@ -56,7 +58,7 @@ class Errand(Operation):
         self.puts: list[Sent] = []
         self.client = Client(world, world.new_channel(world.new_wire()), Window(), False)
         queue = world.queue_of(shelf)
-        super().__init__(world.life.vhost, queue, QueueConsumer(self.client, queue, no_ack=True))
+        super().__init__(world.life.vhost, queue, QueueConsumer(self.client, queue, no_ack=True), WAYS[kind])
         talk, windows = self.client.channel.talk, self.client.windows
         self.client.takers[self.taker] = Taker(shelf, talk, windows, no_ack=True, gets=True, operates=True)
 

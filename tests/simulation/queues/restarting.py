@@ -44,7 +44,11 @@ def restart(world: World) -> None:
     world.turns.catch_up()  # what comes back with a clean stop may be too much
     world.turns.check_settled()
     world.seen("restart: clean")
+    told = world.life.ledger.end(list(world.life.vhost.queues.values()))
     start(world)
+    if world.life.clean:
+        there = {number: world.life.ledger.began.get(number) for number in told}
+        check(world.seen, "J1", there == told, f"{there} have come back, the journal has said {told}")
 
 
 def kill(world: World) -> None:

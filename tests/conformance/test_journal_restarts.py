@@ -1,0 +1,143 @@
+"""What a restart brings back, and what it does not, as the journal tells it."""
+
+from pathlib import Path
+from shutil import copytree, ignore_patterns, rmtree
+
+import pytest
+from typer.testing import CliRunner
+
+from broker.journal.command import app
+from tests.daemon import DaemonStarter
+from tests.endings import Ending, both_endings, stop
+from tests.journaled import LIFECYCLE, Reader, begin, cat, publish, words
+from tests.journals import wait_for
+from tests.peer import Connector
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the journal of `start_daemon` is."""
+    return tmp_path / "data" / "journal"
+
+
+@both_endings
+def test_what_is_staged_over_a_restart(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path, end: Ending
+) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    publish(channel, "q", 3)
+    reader = Reader(daemon, "q")
+    reader.advance(0, 2)
+    reader.api.close()
+    wait_for(folder, "stage")
+    end(daemon, channel.peer)
+    daemon = start_daemon(*LIFECYCLE)
+    channel = connect(daemon.address).channel()
+    reader = Reader(daemon, "q")
+    reader.advance(2, 0)
+    reader.api.close()
+    stop(daemon, channel.peer)
+    events = words(cat(folder))
+    assert events[events.index("recover q") :] == [
+        "recover q",
+        "recover q",
+        "recover q",
+        "recover q 3",
+        "stage q",
+        "stage q",
+        "ack q",
+        "ack q",
+        "checkpoint q shutdown 1",
+    ]
+
+
+@both_endings
+def test_what_goes_with_the_broker(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path, end: Ending
+) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    begin(daemon, connect, "volatile", volatile=True)
+    channel.declare("transient")
+    for name in ("q", "volatile", "transient"):
+        publish(channel, name, 3)
+    for _ in range(2):
+        channel.publish(b"", "q")
+    channel.round_trip()
+    channel.ack(channel.take("q").tag)
+    wait_for(folder, "ack")
+    end(daemon, channel.peer)
+    daemon = start_daemon(*LIFECYCLE)
+    channel = connect(daemon.address).channel()
+    publish(channel, "q", 1)
+    stop(daemon, channel.peer)
+    events = cat(folder)
+    again = next(at for at, event in enumerate(events) if event["op"] == "recover")
+    kept = [event["persistent"] for event in events if event["op"] == "enqueue"]
+    assert kept == [True] * 3 + [False] * 8 + [True]
+    gone = [
+        "checkpoint q shutdown 2",
+        "checkpoint volatile shutdown",
+        "lost q shutdown 2",
+        "lost volatile shutdown 3",
+        "queue_delete transient shutdown 3",
+    ]
+    told = words(events[:again])
+    assert sorted(told[told.index("ack q") + 1 :]) == (gone if end is stop else [])
+    assert words(events[again:]) == [
+        "recover q",
+        "recover q",
+        "recover q 2",
+        "recover volatile",
+        "enqueue q",
+        "checkpoint q shutdown 3",
+        "checkpoint volatile shutdown",
+    ]
+
+
+def test_a_loss_that_nobody_foresaw_is_found(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path, tmp_path: Path
+) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    publish(channel, "q", 3)
+    stop(daemon, channel.peer)
+    before = copytree(folder.parent, tmp_path / "before", ignore=ignore_patterns("journal"))
+    daemon = start_daemon(*LIFECYCLE)
+    channel = connect(daemon.address).channel()
+    publish(channel, "q", 2)
+    channel.publish(b"", "q")
+    stop(daemon, channel.peer)
+    copytree(folder, before / "journal")
+    rmtree(folder.parent)
+    before.rename(folder.parent)
+    daemon = start_daemon(*LIFECYCLE)
+    stop(daemon, connect(daemon.address).channel().peer)
+    done = CliRunner().invoke(app, ["verify", str(folder)])
+    assert done.exit_code == 2, done.output
+    assert "says 3 messages, what came and left makes it 5" in done.output
+    assert ": 1 findings" in done.output
+
+
+def test_nothing_is_expected_of_a_time_without_a_journal(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    publish(channel, "q", 3)
+    stop(daemon, channel.peer)
+    daemon = start_daemon()
+    channel = connect(daemon.address).channel()
+    channel.ack(channel.take("q").tag)
+    stop(daemon, channel.peer)
+    daemon = start_daemon(*LIFECYCLE)
+    stop(daemon, connect(daemon.address).channel().peer)
+    assert words(cat(folder))[4:] == [
+        "checkpoint q shutdown 3",
+        "level off",
+        "recover q",
+        "recover q",
+        "recover q 2",
+        "checkpoint q shutdown 2",
+    ]

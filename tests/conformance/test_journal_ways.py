@@ -1,0 +1,142 @@
+"""Each way of a message into a queue and out of it, as `amqpd journal cat` tells it; `verify` adds it up."""
+
+from pathlib import Path
+
+import pytest
+from pamqp.commands import Basic, Queue
+
+from tests.daemon import DaemonStarter
+from tests.endings import stop
+from tests.journaled import LIFECYCLE, Reader, begin, cat, operate, publish, words
+from tests.peer import Connector
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the journal of `start_daemon` is."""
+    return tmp_path / "data" / "journal"
+
+
+def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q", "to")
+    publish(channel, "q", 1)
+    operate(daemon, "q", "copy", to={"queue": "to"})
+    operate(daemon, "q", "move", to={"queue": "to"})
+    stop(daemon, channel.peer)
+    events = cat(folder)
+    assert words(events) == [
+        "declare q",
+        "declare to",
+        "enqueue q",
+        "enqueue to copied",
+        "enqueue to moved",
+        "remove q moved",
+        "checkpoint q shutdown",
+        "checkpoint to shutdown 2",
+    ]
+    uid = events[2]["msg_uid"]
+    assert [event["origin_uid"] for event in events[3:5]] == [uid, uid]
+    assert events[5]["msg_uid"] == uid
+
+
+def test_edit(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    publish(channel, "q", 1)
+    operate(daemon, "q", "edit", payload="edited", payload_encoding="string")
+    stop(daemon, channel.peer)
+    events = cat(folder)
+    assert words(events)[1:] == [
+        "enqueue q",
+        "enqueue q edited",
+        "remove q edited",
+        "checkpoint q shutdown 1",
+    ]
+    assert events[2]["origin_uid"] == events[3]["msg_uid"] == events[1]["msg_uid"]
+
+
+def test_redrive(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
+    channel.declare("dead", durable=True)
+    publish(channel, "q", 1)
+    channel.reject(channel.take("q").tag, requeue=False)
+    channel.round_trip()
+    operate(daemon, "dead", "redrive")
+    stop(daemon, channel.peer)
+    events = cat(folder)
+    assert words(events)[2:] == [
+        "enqueue q",
+        "dead_letter q rejected",
+        "enqueue dead dead_letter",
+        "enqueue q redriven",
+        "remove dead redriven",
+        "checkpoint q shutdown 1",
+        "checkpoint dead shutdown",
+    ]
+    assert events[5]["origin_uid"] == events[6]["msg_uid"] == events[4]["msg_uid"]
+
+
+def test_conflation(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q", queue_kind="last-value", last_value_key="k")
+    named = Basic.Properties(delivery_mode=2, headers={"k": "same"})
+    channel.publish(b"", "q", properties=named)
+    taken = channel.take("q")
+    for _ in range(2):
+        channel.publish(b"", "q", properties=named)
+    channel.nack(taken.tag)
+    stop(daemon, channel.peer)
+    assert words(cat(folder))[1:] == [
+        "enqueue q",
+        "enqueue q",
+        "replace q replaced",
+        "enqueue q",
+        "replace q replaced",
+        "checkpoint q shutdown 1",
+    ]
+
+
+def test_deletion(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    publish(channel, "q", 1)
+    operate(daemon, "q", "delete")
+    publish(channel, "q", 2)
+    channel.call(Queue.Purge(queue="q"), Queue.PurgeOk)
+    publish(channel, "q", 3)
+    channel.call(Queue.Delete(queue="q"), Queue.DeleteOk)
+    stop(daemon, channel.peer)
+    out = [word for word in words(cat(folder)) if not word.startswith(("declare", "enqueue"))]
+    assert out == ["remove q", "purge q 2", "queue_delete q 3"]
+
+
+def test_staging(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "q")
+    publish(channel, "q", 4)
+    reader = Reader(daemon, "q")
+    reader.advance(0, 2)
+    reader.attach()  # fences whoever it was before; what is staged stays
+    reader.advance(1, 1)
+    reader.api.delete(*reader.path)
+    reader.attach()
+    reader.advance(0, 1)
+    channel.call(Queue.Delete(queue="q"), Queue.DeleteOk)
+    reader.api.close()
+    stop(daemon, channel.peer)
+    events = cat(folder)[5:]
+    assert words(events) == [
+        "stage q",
+        "stage q",
+        "stage q",
+        "ack q",
+        "requeue q released",
+        "requeue q released",
+        "stage q",
+        "queue_delete q 3",
+    ]
+    uids = [event["msg_uid"] for event in events[:-1]]
+    assert uids == [uids[0], uids[1], uids[2], uids[0], uids[1], uids[2], uids[1]]
+    assert {event["consumer"] for event in events[:-1]} == {"spark"}
