@@ -1,8 +1,8 @@
 """The stage of one reader of a queue: messages set apart for it, with dense offsets, to be read again.
 
 They stay where they are in their queue, with a consumer that is never attached: so nobody else gets them, and
-given back they are at their places. A step of the stage is one record of the log. What is acknowledged by it
-leaves when the record is durable, and after a restart if it had not left by then. [amqpd]
+given back they are at their places. A step of the stage is one record of the log. What is acknowledged by it,
+and not retained, leaves when the record is durable, and after a restart if it had not left by then. [amqpd]
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class Stage:
     """Messages of `queue` that are set apart for `reader`.
 
     `epoch`: grows with each attachment; only the newest one may advance. `incarnation`: no other stage of
-    this queue and reader has this number. Offsets: `kept` <= `first` <= `behind` <= `next`. From `first` on
-    messages can be read, before `behind` they are on disk; those from `kept` to `first` are about to leave.
-    `before`: what `next` was before the last advance.
+    this queue and reader has this number. Offsets: `kept` <= `oldest` <= `first` <= `behind` <= `next`.
+    Before `first` messages are acknowledged. From `oldest` on they can be read, before `behind` they are on
+    disk; those from `kept` to `oldest` are about to leave. `retain`: how many acknowledgements what they are
+    of outlives. `before`: what `next` was before the last advance.
     """
 
     def __init__(self, queue: Queue, reader: str, incarnation: i64) -> None:
@@ -61,7 +62,9 @@ class Stage:
         self.incarnation = incarnation
         self.taker = taker_of(queue, reader)
         self.epoch: i64 = 0
+        self.retain: i64 = 0
         self.kept: i64 = 0
+        self.oldest: i64 = 0
         self.first: i64 = 0
         self.behind: i64 = 0
         self.next: i64 = 0
@@ -69,6 +72,8 @@ class Stage:
         self.gate: object | None = None  # of whoever changes it; the core does not read it
         self.lost: list[int] = []  # offsets of messages that did not outlive a restart
         self.times: list[tuple[int, int]] = []  # of each advance: the offset behind it, and when it was
+        self._marks: list[int] = []  # what `first` was before each of the last acknowledgements
+        self._was: tuple[int, int, list[int]] = (0, 0, [])  # `oldest`, `first` and marks before the last step
         self._entries: list[QueueEntry | None] = []
         self._head: i64 = 0  # where the entry of `kept` is in there
         self._coming: list[QueueEntry] = []  # marked, and not in the log yet
@@ -78,7 +83,7 @@ class Stage:
 
     @property
     def rows(self) -> i64:
-        """How many messages can be read, now or when they are on disk."""
+        """How many messages are not acknowledged, and can be read now or when they are on disk."""
         return self.next - self.first
 
     @property
@@ -135,7 +140,9 @@ class Stage:
         """
         coming, self._coming = self._coming, []
         runs, self._coming_runs = self._coming_runs, []
-        change = self._change("stage.step", self.first if first < self.first else first)
+        self._was = (int(self.oldest), int(self.first), list(self._marks))
+        self._acknowledge(first)
+        change = self._change("stage.step")
         change["from"] = int(self.next)
         self._entries += coming
         self.before = self.next
@@ -143,33 +150,41 @@ class Stage:
         if coming:
             self.times.append((int(self.next), int(now)))
             self._runs.append((int(self.next), runs))
-        self.first = max(self.first, first)
         change["next"] = int(self.next)
         change["runs"] = runs
         return change
 
+    def _acknowledge(self, first: i64) -> None:
+        """What is before `first` is done with, and what is of earlier acknowledgements than are retained."""
+        if first > self.first:
+            self._marks.append(int(self.first))
+            self.first = first
+        if len(self._marks) > self.retain:
+            del self._marks[: len(self._marks) - self.retain]
+        self.oldest = max(self.oldest, self._marks[0] if self._marks else self.first)
+
     def durable(self) -> None:
         """The last step is on disk."""
         self.behind = self.next
+        self.times = [each for each in self.times if each[0] > self.first]
 
-    def undo(self, first: i64) -> None:
-        """The last step is not on disk: `first` is what it was, and what was staged is where it was."""
+    def undo(self) -> None:
+        """The last step is not on disk: it acknowledged nothing, and what it staged is where it was."""
         failed = [entry for entry in self._entries[self._head + self.before - self.kept :] if entry]
         del self._entries[self._head + self.before - self.kept :]
         self.next = self.before
         self.before = -1
-        self.first = first
+        self.oldest, self.first, self._marks = self._was
         self.times = [each for each in self.times if each[0] <= self.next]
         self._runs = [each for each in self._runs if each[0] <= self.next]
         self._unmark(failed)
 
     def leave(self) -> bool:
-        """Have some leave that are acknowledged; false: there are none left."""
-        count = min(self.first - self.kept, STEP)
+        """Have some leave that are acknowledged and not retained; false: there are none left."""
+        count = min(self.oldest - self.kept, STEP)
         if count > 0:
             settle_all(self._pop(count), self.taker)
-            self.times = [each for each in self.times if each[0] > self.kept]
-        return self.kept < self.first
+        return self.kept < self.oldest
 
     def give_back(self) -> bool:
         """Have some be in their queue again, redelivered; false: there are none left. The reader is gone."""
@@ -177,6 +192,7 @@ class Stage:
         for entry in back:
             entry.redelivered = True
         self._unmark(back)
+        self.oldest = max(self.oldest, self.kept)
         self.first = max(self.first, self.kept)
         return self.kept < self.next
 
@@ -209,21 +225,25 @@ class Stage:
 
     def describe(self) -> Change:
         """All of it, for the log."""
-        change = self._change(STAGE, self.first)
+        change = self._change(STAGE)
         change["next"] = int(self.next)
         change["runs"] = self._all_runs()
         change["incarnation"] = int(self.incarnation)
         return change
 
-    def _change(self, kind: str, first: i64) -> Change:
-        return {
+    def _change(self, kind: str) -> Change:
+        change: Change = {
             "kind": kind,
             "queue": int(self.queue.number),
             "reader": self.reader,
             "epoch": int(self.epoch),
             "kept": int(self.kept),
-            "first": int(first),
+            "first": int(self.first),
         }
+        if self.retain > 0 or self.oldest < self.first:
+            change["retain"] = int(self.retain)
+            change["marks"] = list(self._marks)
+        return change
 
     def _all_runs(self) -> list[int]:
         """Those of all messages from `kept` on."""
@@ -240,16 +260,27 @@ class Stage:
             at += 0 if found[at + 1] else 2
         return found[at:]
 
-    def recover(self, entries: list[QueueEntry | None], kept: i64, first: i64, now: i64) -> None:
+    def recover(
+        self,
+        entries: list[QueueEntry | None],
+        kept: i64,
+        first: i64,
+        retain: i64,
+        marks: list[int],
+        now: i64,
+    ) -> None:
         """Have what a stage had before a restart, which begins with the offset `kept`; None: it is lost."""
         self.kept = kept
         self.first = first
+        self.retain = retain
+        self._marks = marks
+        self.oldest = max(kept, marks[0] if marks else first)
         self._entries = entries
         self.next = self.behind = kept + len(entries)
         for number, entry in enumerate(entries):
             if entry is not None:
                 self._mark(entry)
-            elif kept + number >= first:
+            elif kept + number >= self.oldest:
                 self.lost.append(int(kept) + number)
         if self.rows > 0:
             self.times = [(int(self.next), int(now))]

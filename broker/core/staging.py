@@ -31,6 +31,8 @@ class _Told:
         self.epoch = 0
         self.kept = 0
         self.first = 0
+        self.retain = 0
+        self.marks: list[int] = []
         self.numbers: list[int] = []
 
     def apply(self, change: Change) -> None:
@@ -48,6 +50,11 @@ class _Told:
         self.kept = kept
         self.epoch = number_of(change, "epoch")
         self.first = number_of(change, "first")
+        self.retain = number_of(change, "retain") if "retain" in change else 0
+        marks = change.get("marks", [])
+        if not isinstance(marks, list) or not all(isinstance(each, int) for each in marks):
+            raise ValueError(f"a stage has no such marks: {marks!r}")
+        self.marks = marks
         runs = change.get("runs")
         if not isinstance(runs, list) or len(runs) % 2:
             raise ValueError(f"a stage has no such runs: {runs!r}")
@@ -71,6 +78,8 @@ class _Told:
             "epoch": self.epoch,
             "kept": self.kept,
             "first": self.first,
+            "retain": self.retain,
+            "marks": self.marks,
             "next": self.kept + len(self.numbers),
             "runs": runs,
             "incarnation": self.incarnation,
@@ -97,8 +106,10 @@ class Staging:
             raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' has no reader '{reader}'")
         return stage
 
-    def attach(self, queue: Queue, reader: str, incarnation: i64) -> Stage:
+    def attach(self, queue: Queue, reader: str, incarnation: i64, retain: i64 = 0) -> Stage:
         """A stage for a reader, or the one that it has; no earlier epoch may advance it any more.
+
+        `retain`: how many acknowledgements what they are of outlives; what is beyond that is about to leave.
 
         Raises:
             Unsupported: the queue is a stream.
@@ -124,10 +135,12 @@ class Staging:
             stage = Stage(queue, reader, incarnation)
             stages[reader] = stage
             stage.epoch = 1
+            stage.retain = retain
             self.append(stage, stage.describe())
         else:
             before = stage.before
             stage.epoch += 1
+            stage.retain = retain
             self.append(stage, stage.step(stage.first, 0))
             stage.before = before
         return stage
@@ -137,12 +150,12 @@ class Staging:
         if stage.logged and not stage.queue.deleted:
             self._broker.store.append_definition(change)
 
-    def undo(self, stage: Stage, first: i64) -> None:
-        """The last step of a stage has failed: it is as it was before, with this `first`.
+    def undo(self, stage: Stage) -> None:
+        """The last step of a stage has failed: it is as it was before.
 
         The log says the step all the same when it has room again, and so has to be told otherwise.
         """
-        stage.undo(first)
+        stage.undo()
         self.append(stage, stage.describe())
 
     def release(self, stage: Stage) -> None:
@@ -185,5 +198,7 @@ class Staging:
             here = found[number]
             entries = [here.get(sequence) if sequence else None for sequence in each.numbers]
             available = [entry if entry and entry.state == AVAILABLE else None for entry in entries]
-            stage.recover(available, each.kept, each.first, self._broker.schedule.now())
+            stage.recover(
+                available, each.kept, each.first, each.retain, each.marks, self._broker.schedule.now()
+            )
             self._stages.setdefault(queue, {})[reader] = stage

@@ -27,7 +27,7 @@ class Partition(NamedTuple):
     """What a partition has: messages with the offsets from `first` up to `next`, exclusively.
 
     `incarnation` tells it from an earlier one of its name. `kept`: where the reader that the options name
-    goes on, None: not known.
+    goes on, None: not known. `retained`: how many before `first` can be read again.
     """
 
     place: Place
@@ -35,6 +35,7 @@ class Partition(NamedTuple):
     first: int
     next: int
     kept: int | None = None
+    retained: int = 0
 
 
 class Offsets:

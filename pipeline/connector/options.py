@@ -69,6 +69,7 @@ class SourceOptions:
     body_schema: str | None
     sample_rows: int
     reader: str | None
+    retain: int
     transport: str
     fetch_bytes: int
     poll: float
@@ -109,6 +110,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         body_schema=body_schema,
         sample_rows=choices.number("inferSampleSize", 1000),
         reader=choices.text("readerName"),
+        retain=choices.number("retainBatches", 0, least=0),
         transport=choices.one_of("transport", (CHUNK, AMQP), CHUNK),
         fetch_bytes=choices.number("fetchBytes", 4 * 2**20, least=65536),
         poll=choices.number("pollIntervalMs", 100) / 1000,

@@ -55,9 +55,10 @@ def checked(options: SourceOptions, start: Offsets, end: Offsets, partitions: li
         if max(first, behind) > found.next:
             _lost(options, f"{name} ends before offset {found.next}, not {max(first, behind)}")
             behind = found.next
-        if first < found.first:
-            _lost(options, f"{name} begins with offset {found.first}: the messages from {first} are gone")
-            first = found.first
+        oldest = found.first - found.retained
+        if first < oldest:
+            _lost(options, f"{name} begins with offset {oldest}: the messages from {first} are gone")
+            first = oldest
         if first < behind:
             ranges.append(Range(place, incarnation, first, behind))
     return ranges

@@ -18,8 +18,11 @@ AT_ONCE: Final = 100_000  # messages that one request stages at most
 class StagedQueue:
     """A queue with a reader. It is attached when it is first asked for: then no other program has it."""
 
-    def __init__(self, server: Server, queue: str, reader: str | None) -> None:
-        """Raises OptionError: readers have names."""
+    def __init__(self, server: Server, queue: str, reader: str | None, retain: int) -> None:
+        """`retain`: how many batches that Spark has committed can be read again.
+
+        Raises OptionError: readers have names.
+        """
         if reader is None:
             raise OptionError(
                 f"'{queue}' is an ordinary queue, and is read by name: option 'readerName' is missing"
@@ -28,15 +31,17 @@ class StagedQueue:
         self._server = server
         self._where = ("staged", server.vhost, queue, reader)
         self._reader = reader
+        self._retain = retain
         self._epoch: int | None = None
         self._incarnation = ""
         self._first = 0
+        self._retained = 0
         self._next = 0
 
     def partition(self) -> Partition:
         """What is staged. Raises ServerError."""
         self._attach()
-        return Partition(self.place, self._incarnation, self._first, self._next)
+        return Partition(self.place, self._incarnation, self._first, self._next, retained=self._retained)
 
     def waiting(self) -> int:
         """How many messages the queue has that could be staged. Raises ServerError."""
@@ -67,7 +72,7 @@ class StagedQueue:
 
     def _attach(self) -> None:
         if self._epoch is None:
-            self._take(self._server.post(*self._where))
+            self._take(self._server.post(*self._where, retain=self._retain))
 
     def _advance(self, start: int, rows: int, size: int | None) -> None:
         try:
@@ -93,4 +98,4 @@ class StagedQueue:
     def _take(self, found: dict[str, Any]) -> None:
         self._epoch = found["epoch"]
         self._incarnation = str(found["incarnation"])
-        self._first, self._next = found["first"], found["next"]
+        self._first, self._retained, self._next = found["first"], found["retained"], found["next"]

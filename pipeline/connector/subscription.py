@@ -28,7 +28,7 @@ class Subscription:
             return
         names = options.names or tuple(dict.fromkeys(place.queue for place in options.assigned))
         ordinary = _ordinary(options, names)
-        self.queues = [StagedQueue(options.server, name, options.reader) for name in ordinary]
+        self.queues = [StagedQueue(options.server, name, options.reader, options.retain) for name in ordinary]
         self.streams = Streams(options, [name for name in names if name not in ordinary])
         for place in options.assigned:
             if place.queue in ordinary and place.number:

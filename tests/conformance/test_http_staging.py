@@ -13,9 +13,9 @@ from tests.daemon import Address, DaemonStarter
 READER = "r"
 
 
-def attach(api: Api, vhost: str, queue: str = "q") -> dict[str, Any]:
+def attach(api: Api, vhost: str, **more: int) -> dict[str, Any]:
     """Name the reader."""
-    found = api.post("staged", vhost, queue, READER, status=200, body={})
+    found = api.post("staged", vhost, "q", READER, status=200, body=more)
     assert isinstance(found, dict)
     return found
 
@@ -121,6 +121,34 @@ def test_released_messages_are_at_their_places(api: Api, vhost: str, address: Ad
     assert attach(api, vhost)["next"] == 0
 
 
+def test_acknowledged_batches_are_retained(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 100)
+    epoch = attach(api, vhost, retain=2)["epoch"]
+    for at in range(0, 50, 10):
+        assert advance(api, vhost, epoch, at, 10) == (at, at + 10)
+        assert advance(api, vhost, epoch, at, 0) == (at, at + 10)  # once more acknowledges nothing
+    state = api.get("staged", vhost, "q", READER)
+    assert (state["first"], state["retained"], state["rows"], state["bytes"]) == (40, 20, 10, 20)
+    assert rows(api, vhost, 20, 50) == numbered(20, 50)
+    query = {"from": "19", "to": "20"}
+    said = api.refused(410, "GET", "staged", vhost, "q", READER, "rows", **query)
+    assert "begins with offset 20, not with 19" in said["reason"]
+    assert attach(api, vhost, retain=1)["retained"] == 10
+    assert rows(api, vhost, 30, 50) == numbered(30, 50)
+    body = {"epoch": epoch, "ack_upto": 50, "want_rows": 0}
+    api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
+    api.delete("staged", vhost, "q", READER)
+    assert drained(address, vhost) == [(body, int(body) < 50) for body in numbered(40, 100)]
+
+
+def test_so_many_batches_are_retained_and_no_more(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    for wrong in (-1, 101):
+        said = api.refused(400, "POST", "staged", vhost, "q", READER, body={"retain": wrong})
+        assert f"retain {wrong} is not from 0 to 100" in said["reason"]
+
+
 def test_whoever_competes_gets_what_is_not_staged(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q", durable=True)
     publish(address, vhost, "q", 100)
@@ -175,10 +203,11 @@ def test_a_stage_outlives_a_restart(start_daemon: DaemonStarter, killed: bool) -
     api = Api(daemon.admin)
     api.put("queues", "/", "q", durable=True)
     publish(daemon.address, "/", "q", 1000)
-    epoch = attach(api, "/")["epoch"]
+    epoch = attach(api, "/", retain=1)["epoch"]
     advance(api, "/", epoch, 0, 400)
+    assert advance(api, "/", epoch, 100, 0) == (100, 400)
     assert advance(api, "/", epoch, 150, 100) == (150, 500)
-    before = rows(api, "/", 150, 500)
+    before = rows(api, "/", 100, 500)
     api.close()
     if killed:
         daemon.kill()
@@ -189,10 +218,11 @@ def test_a_stage_outlives_a_restart(start_daemon: DaemonStarter, killed: bool) -
     daemon = start_daemon()
     api = Api(daemon.admin)
     state = api.get("staged", "/", "q", READER)
-    assert (state["first"], state["next"], state["epoch"]) == (150, 500, epoch)
-    assert rows(api, "/", 150, 500) == before == numbered(150, 500)
+    assert (state["first"], state["next"], state["epoch"], state["retained"]) == (150, 500, epoch, 50)
+    assert rows(api, "/", 100, 500) == before == numbered(100, 500)
     assert advance(api, "/", epoch, 500, 100, expect_next=500) == (500, 600)
-    assert rows(api, "/", 500, 600) == numbered(500, 600)
+    assert rows(api, "/", 150, 600) == numbered(150, 600)
+    assert api.get("queues", "/", "q")["messages"] == 850
     api.delete("staged", "/", "q", READER)
     assert [body for body, _ in drained(daemon.address, "/")] == numbered(500, 1000)
     api.close()

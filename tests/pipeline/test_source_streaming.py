@@ -176,6 +176,30 @@ def test_a_batch_of_an_ordinary_queue_that_failed_is_done_again_as_it_was(
     assert job.sizes() == [40, 20]
 
 
+@pytest.mark.parametrize("retained", [1, 0])
+def test_a_checkpoint_that_is_rolled_back_by_a_batch(
+    spark: SparkSession, broker: Broker, tmp_path: Path, retained: int
+) -> None:
+    queue = f"rolled.{retained}"
+    broker.declare(queue)
+    broker.publish(queue, numbers(0, 50))
+    options = {"readerName": "r", "maxMessagesPerTrigger": 30, "retainBatches": retained}
+    job = Job(spark, broker, tmp_path, subscribe=queue, **options)
+    assert job.run() == numbers(0, 50)
+    del job.batches[1]
+    for name in ("1", ".1.crc"):
+        (tmp_path / "commits" / name).unlink(missing_ok=True)
+    if retained == 0:
+        with pytest.raises(PySparkException, match="begins with offset 50: the messages from 30 are gone"):
+            job.run()
+        return
+    assert job.run() == numbers(30, 50)
+    broker.publish(queue, numbers(50, 60))
+    assert job.run() == numbers(50, 60)
+    other = Job(spark, broker, tmp_path / "other", subscribe=queue, **options)
+    assert other.run() == [], "what is acknowledged is not for a checkpoint that is new"
+
+
 def test_streams_and_queues_together(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     broker.declare_stream("both.stream")
     broker.declare("both.queue")

@@ -38,7 +38,7 @@ def test_a_step_that_failed_is_not_there_after_a_restart() -> None:
     life.log.wait(waiter)
     turn(life)
     assert waiter.failed
-    staging.undo(stage, 0)
+    staging.undo(stage)
 
     disk.capacity = ROOM
     turn(life)

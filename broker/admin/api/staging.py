@@ -32,6 +32,7 @@ ROWS_MAX: Final = 1_000_000  # staged for one reader
 ADVANCE_MAX: Final = 100_000  # staged by one request
 RUNS_MAX: Final = 20_000  # of neighbours in the log that one request stages: one record names them all
 BYTES_MAX: Final = 64 * 2**20  # of bodies staged by one request, if it does not say how many
+RETAIN_MAX: Final = 100  # acknowledgements that what they are of outlives
 CHUNK_BYTES: Final = 256 * 2**10
 CHUNK_ROWS: Final = 5000
 
@@ -40,18 +41,22 @@ router = APIRouter(tags=["staging"])
 
 @router.post("/staged/{vhost}/{name}/{reader}")
 async def attach_reader(
-    management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name
+    management: Managed, visitor: Asker, vhost: Name, name: Name, reader: Name, body: Body
 ) -> JSONResponse:
     """Name a reader of a queue, or take it over: whoever had it before may not advance it any more."""
     _, queue = readable(visitor, vhost, name)
+    retain = number(body, "retain") if body.get("retain") is not None else 0
+    if not 0 <= retain <= RETAIN_MAX:
+        raise bad_request(f"retain {retain} is not from 0 to {RETAIN_MAX}")
     staging = management.broker.staging
     for stage in staging.of(queue):
         if stage.reader == reader:
             async with gate(stage):  # an advance that has begun is finished
-                staging.attach(queue, reader, 0)
+                staging.attach(queue, reader, 0, retain)
                 await durable(management.store)
+                await _let_go(stage)
                 return JSONResponse(_shown(stage))
-    stage = staging.attach(queue, reader, time.time_ns() // 1000)
+    stage = staging.attach(queue, reader, time.time_ns() // 1000, retain)
     await durable(management.store)
     return JSONResponse(_shown(stage))
 
@@ -96,8 +101,8 @@ async def get_rows(
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stage.incarnation:
         raise ApiError(409, "conflict", f"{where} is another one now, {stage.incarnation}")
-    if start < stage.first:
-        raise ApiError(410, "gone", f"{where} begins with offset {stage.first}, not with {start}")
+    if start < stage.oldest:
+        raise ApiError(410, "gone", f"{where} begins with offset {stage.oldest}, not with {start}")
     if end > stage.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stage.behind}, not {end}")
     lost = [offset for offset in stage.lost if start <= offset < end]
@@ -133,13 +138,27 @@ async def release_reader(
     async with gate(stage):
         if management.broker.staging.existing(queue, reader) is not stage:
             raise not_found(f"{_where(stage)} was released")
+        await _forget_retained(management, stage)
         management.broker.staging.release(stage)
-        while stage.leave():
-            await slices.breathe()
         while stage.give_back():
             await slices.breathe()
     await durable(management.store)
     return Response(status_code=204)
+
+
+async def _forget_retained(management: Management, stage: Stage) -> None:
+    """Have all leave that is acknowledged. Raises ApiError, StoreFailed."""
+    if stage.logged:
+        management.store.require()
+    retain, stage.retain = stage.retain, 0
+    management.broker.staging.append(stage, stage.step(int(stage.first), 0))
+    try:
+        await durable(management.store)
+    except ApiError:
+        stage.retain = retain
+        management.broker.staging.undo(stage)
+        raise
+    await _let_go(stage)
 
 
 def _is_new(stage: Stage, body: Fields) -> bool:
@@ -164,8 +183,7 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
             416, "not_satisfiable", f"{_where(stage)} ends before offset {stage.behind}, not {acknowledged}"
         )
     broker = management.broker
-    before = int(stage.first)
-    room = min(rows, ROWS_MAX - int(stage.next) + max(acknowledged, before))
+    room = min(rows, ROWS_MAX - int(stage.next) + max(acknowledged, int(stage.first)))
     slices = Slices()
     try:
         while room > 0 and size > 0 and stage.coming_runs < RUNS_MAX:
@@ -186,9 +204,15 @@ async def _advance(management: Management, stage: Stage, acknowledged: int, rows
     try:
         await durable(management.store)
     except ApiError:
-        broker.staging.undo(stage, before)
+        broker.staging.undo(stage)
         raise
     stage.durable()
+    await _let_go(stage)
+
+
+async def _let_go(stage: Stage) -> None:
+    """Have everything leave that is acknowledged and not retained."""
+    slices = Slices()
     while stage.leave():
         await slices.breathe()
 
@@ -199,7 +223,7 @@ async def _chunks(store: MessageStore, stage: Stage, offset: int, end: int) -> A
     writer = ChunkWriter()
     first = offset
     while offset < end:
-        entry = stage.entry(offset) if offset >= stage.first else None
+        entry = stage.entry(offset) if offset >= stage.oldest else None
         if entry is None:
             raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} is not there any more")
         message = entry.message
@@ -240,6 +264,7 @@ def _shown(stage: Stage) -> dict[str, Any]:
         "epoch": int(stage.epoch),
         "incarnation": int(stage.incarnation),
         "first": int(stage.first),
+        "retained": int(stage.first - stage.oldest),
         "next": int(stage.behind),
     }
 
