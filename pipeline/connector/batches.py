@@ -15,8 +15,7 @@ from pipeline.connector.options import AMQP, SourceOptions
 from pipeline.connector.slices import Slice
 from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
 
-ROWS: Final = 16_384  # of a batch that goes to Spark, or
-BYTES: Final = 4 * 2**20
+ROWS: Final = 16_384  # of a batch that goes to Spark, if it has not as many bytes as it may before that
 
 
 def read(options: SourceOptions, schema: StructType, part: Slice) -> Iterator[pa.RecordBatch]:
@@ -30,7 +29,7 @@ def read(options: SourceOptions, schema: StructType, part: Slice) -> Iterator[pa
         Details(options.properties, options.headers),
     )
     rows = 0
-    for batch in _joined(_batches(options, columns, part, gaps)):
+    for batch in _joined(_batches(options, columns, part, gaps), options.fetch_bytes):
         rows += batch.num_rows
         yield batch
     missing = wanted.end - wanted.start - rows
@@ -48,9 +47,9 @@ def _batches(options: SourceOptions, columns: Columns, part: Slice, gaps: bool) 
         yield from consumed(options, columns, part.wanted)
         return
     chunks = (
-        fetched(options.server, part.wanted, gaps, options.fetch_bytes)
+        fetched(options.server, part.wanted, gaps)
         if part.reader is None
-        else fetched_of_stage(options.server, part.reader, part.wanted, options.fetch_bytes)
+        else fetched_of_stage(options.server, part.reader, part.wanted)
     )
     for chunk, start, end in chunks:
         yield columns.batch(chunk, start, end)
@@ -65,15 +64,15 @@ def _bodies(options: SourceOptions, schema: StructType) -> Bodies | None:
     return strings if options.body_format == "string" else JsonBodies(value)
 
 
-def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that are worth their overhead."""
+def _joined(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches that are worth their overhead, and have about `most` bytes."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= ROWS or size >= BYTES:
+        size += batch.column("value").nbytes  # of all columns it takes as long as to join them
+        if rows >= ROWS or size >= most:
             yield _one(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:

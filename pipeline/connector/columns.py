@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.connector.messages import Details, Message
 from pipeline.connector.offsets import Place
@@ -28,6 +28,8 @@ class Columns:
         self._place = place
         self._bodies = bodies
         self._wants = wants
+        self._same: dict[str, pa.Array] = {}  # what all rows have in common, as long as it was ever wanted
+        self._lengthen(1024)
 
     def batch(self, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:
         """The rows of a chunk with the offsets from `start` up to `end`, exclusively."""
@@ -43,14 +45,12 @@ class Columns:
         times = pa.py_buffer(data).slice(int(chunk.times) + 8 * row, 8 * count)
         columns: dict[str, Any] = {
             "value": values,
-            "queue": pa.repeat(self._place.queue, count),
-            "partition": pa.repeat(pa.scalar(self._place.number, pa.int32()), count),
-            "offset": _numbers(start, end),
+            "offset": pc.add(self._first("number", count), start),
             "timestamp": pa.Array.from_buffers(MICROSECONDS, count, [None, times]),
             "exchange": _texts(chunk, EXCHANGE, row, count),
             "routing_key": _texts(chunk, ROUTING_KEY, row, count),
-            "redelivered": pa.repeat(pa.scalar(False), count),
         }
+        columns |= {name: self._first(name, count) for name in ("queue", "partition", "redelivered")}
         return self._made(columns, messages)
 
     def batch_of(self, messages: list[Message], offsets: list[int]) -> pa.RecordBatch:
@@ -58,8 +58,8 @@ class Columns:
         count = len(messages)
         columns: dict[str, Any] = {
             "value": pa.array([each.body for each in messages], pa.binary()),
-            "queue": pa.repeat(self._place.queue, count),
-            "partition": pa.repeat(pa.scalar(self._place.number, pa.int32()), count),
+            "queue": self._first("queue", count),
+            "partition": self._first("partition", count),
             "offset": pa.array(offsets, pa.int64()),
             "timestamp": pa.nulls(count, MICROSECONDS),
             "exchange": pa.array([each.exchange for each in messages], pa.string()),
@@ -67,6 +67,20 @@ class Columns:
             "redelivered": pa.array([each.redelivered for each in messages], pa.bool_()),
         }
         return self._made(columns, messages)
+
+    def _first(self, name: str, count: int) -> pa.Array:
+        """The first rows of a column that is the same whatever they are."""
+        if count > len(self._same[name]):
+            self._lengthen(count)
+        return self._same[name].slice(0, count)
+
+    def _lengthen(self, count: int) -> None:
+        self._same = {
+            "queue": pa.repeat(self._place.queue, count),
+            "partition": pa.repeat(pa.scalar(self._place.number, pa.int32()), count),
+            "redelivered": pa.repeat(pa.scalar(False), count),
+            "number": pa.array(range(count), pa.int64()),
+        }
 
     def _made(self, columns: dict[str, Any], messages: list[Message] | None) -> pa.RecordBatch:
         schema = self._schema
@@ -118,8 +132,3 @@ def _sliced(chunk: Chunk, column: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(
         kind, chunk.rows, [None, starts, data.slice(int(found.start), int(found.end - found.start))]
     )
-
-
-def _numbers(start: int, end: int) -> pa.Array:
-    """The numbers from `start` up to `end`, exclusively."""
-    return pa.Array.from_buffers(pa.int64(), end - start, [None, pa.py_buffer(array("q", range(start, end)))])

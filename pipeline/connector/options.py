@@ -112,7 +112,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         reader=choices.text("readerName"),
         retain=choices.number("retainBatches", 0, least=0),
         transport=choices.one_of("transport", (CHUNK, AMQP), CHUNK),
-        fetch_bytes=choices.number("fetchBytes", 4 * 2**20, least=65536),
+        fetch_bytes=choices.number("fetchBytes", 2**20, least=65536),
         poll=choices.number("pollIntervalMs", 100) / 1000,
     )
     choices.refuse_others(("path",))

@@ -71,7 +71,7 @@ def sampled(options: SourceOptions) -> list[bytes]:
         few = wanted._replace(end=min(wanted.end, wanted.start + options.sample_rows - len(bodies)))
         if few.start >= few.end:
             break
-        for chunk, start, end in fetched(options.server, few, not options.fail_on_loss, options.fetch_bytes):
+        for chunk, start, end in fetched(options.server, few, not options.fail_on_loss):
             first = chunk.header.first
             bodies += [chunk.value(BODY, row) for row in range(start - first, end - first)]
     return bodies

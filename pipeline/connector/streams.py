@@ -85,28 +85,26 @@ def _partition(queue: str, found: dict[str, Any], options: SourceOptions) -> Par
     return Partition(place, str(found["incarnation"]), found["first"], found["next"], kept)
 
 
-def fetched(server: Server, wanted: Range, gaps: bool, size: int) -> Iterator[tuple[Chunk, int, int]]:
+def fetched(server: Server, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, int, int]]:
     """The chunks that have the messages of a range, each with the offsets that are of it.
 
-    `gaps`: what is not there any more is left out. `size`: bytes that are fetched in one go.
+    `gaps`: what is not there any more is left out.
 
     Raises DataLossError, ServerError: it ends as soon as something is missing.
     """
     where = ("streams", server.vhost, wanted.place.queue, str(wanted.place.number), "chunks")
     query = {"gaps": "true"} if gaps else {}
-    return _chunks(server, where, wanted, query, size)
+    return _chunks(server, where, wanted, query)
 
 
-def fetched_of_stage(
-    server: Server, reader: str, wanted: Range, size: int
-) -> Iterator[tuple[Chunk, int, int]]:
+def fetched_of_stage(server: Server, reader: str, wanted: Range) -> Iterator[tuple[Chunk, int, int]]:
     """The same of what is staged of a queue for a reader."""
     where = ("staged", server.vhost, wanted.place.queue, reader, "rows")
-    return _chunks(server, where, wanted, {}, size)
+    return _chunks(server, where, wanted, {})
 
 
 def _chunks(
-    server: Server, where: tuple[str, ...], wanted: Range, query: dict[str, str], size: int
+    server: Server, where: tuple[str, ...], wanted: Range, query: dict[str, str]
 ) -> Iterator[tuple[Chunk, int, int]]:
     offset = wanted.start
     attempts = 0
@@ -115,7 +113,7 @@ def _chunks(
         before = offset
         try:
             with server.open(*where, **bounds, **query) as answer:
-                for chunk in _read(answer, size):
+                for chunk in _read(answer):
                     first, behind = chunk.header.first, chunk.header.behind
                     if first > offset and not query:
                         raise DataLossError(f"{_name(wanted)} has no message {offset}, but {first}")
@@ -136,22 +134,13 @@ def _chunks(
             raise ServerError(f"{_name(wanted)} gave no message {offset}")
 
 
-def _read(answer: Any, size: int) -> Iterator[Chunk]:
+def _read(answer: Any) -> Iterator[Chunk]:
     """Chunks one after the other. Raises ChunkDamagedError: the answer ends within one."""
-    data = b""
     while True:
-        more = answer.read(size)
-        if not more:
-            break
-        data = data + more if data else more
-        at = 0
-        while len(data) - at >= HEADER_BYTES and len(data) - at >= Header(data, at).size:
-            chunk = Chunk(data, at)
-            yield chunk
-            at += chunk.header.size
-        data = data[at:]
-    if data:
-        raise ChunkDamagedError(f"the answer ends within a chunk, behind {len(data)} bytes of it")
+        head = answer.read(HEADER_BYTES)
+        if not head:
+            return
+        yield Chunk(head + answer.read(Header(head).size - HEADER_BYTES))
 
 
 def _refusal(error: RefusedError, wanted: Range) -> PipelineError:

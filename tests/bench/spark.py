@@ -1,6 +1,7 @@
 """`python -m tests.bench.spark`: how fast Spark reads from a broker and writes to it, all on this machine.
 
-The sink fills two streams, which are read then. Figures of repeated steps are the best and the median.
+The sink fills two streams, which are read then. Figures of repeated steps are the best and the median; CPU is
+that of all of them, user and system, and says more where others are at work.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +25,27 @@ from pipeline.connector.publisher import Publisher
 from pipeline.connector.server import server_of
 from pipeline.connector.source import register
 from pipeline.session import build_session
+from tests.bench.cpu import spent
 from tests.brokers import Broker
 
 STREAMS = ("bench-0", "bench-1")
 GOALS = {"sink": 50_000.0, "batch": 1_000_000.0, "streaming": 150_000.0}
 
 
-def told(name: str, rows: int, seconds: list[float]) -> bool:
-    """Print rates; whether the best is what is wanted."""
+def measured(broker: Broker, name: str, rows: int, times: int, work: Callable[[int], float]) -> bool:
+    """Do it so many times, given the number of each, and print rates; whether the best is what is wanted.
+
+    `work` returns how many seconds it took.
+    """
+    seconds: list[float] = []
+    cpu = spent(broker.daemon.pid, lambda: seconds.extend(work(number) for number in range(times)))
     best, median = rows / min(seconds), rows / statistics.median(seconds)
     goal = GOALS[name]
     print(
         f"{name}: best {best:,.0f} rows/s, median {median:,.0f} of {len(seconds)} (goal {goal:,.0f})",
         flush=True,
     )
+    print(f"{name}: {cpu.told(rows * times)}", flush=True)
     return best >= goal
 
 
@@ -58,6 +67,11 @@ def fill(spark: SparkSession, broker: Broker, rows: int, size: int) -> float:
 def read(spark: SparkSession, broker: Broker) -> DataFrame:
     options = broker.options_of_spark | {"subscribe": ",".join(STREAMS)}
     return spark.read.format("amqp").options(**options).load()
+
+
+def batch(spark: SparkSession, broker: Broker) -> float:
+    """Read all at once: how long that took."""
+    return timed(lambda: read(spark, broker).write.format("noop").mode("overwrite").save())
 
 
 def stream(spark: SparkSession, broker: Broker, folder: str, rows: int) -> tuple[float, list[int]]:
@@ -126,16 +140,17 @@ def main() -> int:
             broker.declare_stream(name)
         fill(spark, broker, 1000, chosen.size)
         part = chosen.rows // 4
-        good &= told("sink", part, [fill(spark, broker, part, chosen.size) for _ in range(4)])
+        good &= measured(broker, "sink", part, 4, lambda _: fill(spark, broker, part, chosen.size))
         rows = 4 * part + 1000
-        batch = [
-            timed(lambda: read(spark, broker).write.format("noop").mode("overwrite").save())
-            for _ in range(chosen.times)
-        ]
-        good &= told("batch", rows, batch)
-        runs = [stream(spark, broker, f"{folder}/at-{number}", 100_000) for number in range(chosen.times)]
-        good &= told("streaming", rows, [took for took, _ in runs])
-        medians = [statistics.median(each) for _, each in runs]
+        good &= measured(broker, "batch", rows, chosen.times, lambda _: batch(spark, broker))
+        medians: list[float] = []
+
+        def streamed(number: int) -> float:
+            took, batches = stream(spark, broker, f"{folder}/at-{number}", 100_000)
+            medians.append(statistics.median(batches))
+            return took
+
+        good &= measured(broker, "streaming", rows, chosen.times, streamed)
         print(f"streaming: median batch of 100,000 rows: {min(medians):.0f} to {max(medians):.0f} ms")
         delays = latency(spark, broker, f"{folder}/latency", 20, chosen.rate)
         p50, p95 = delays[len(delays) // 2], delays[len(delays) * 95 // 100]

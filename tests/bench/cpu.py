@@ -1,0 +1,60 @@
+"""CPU time of processes, which says more than wall time where the machine is shared. Linux only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Cpu(NamedTuple):
+    """Seconds, user and system, that the parts of a benchmark have taken."""
+
+    broker: float
+    jvm: float
+    workers: float
+
+    def told(self, rows: int) -> str:
+        """The same in microseconds for each row."""
+        broker, jvm, workers = (1e6 * each / rows for each in self)
+        return f"us of CPU per row: broker {broker:.2f}, JVM {jvm:.2f}, Python workers {workers:.2f}"
+
+
+class _Process(NamedTuple):
+    parent: int
+    is_java: bool
+    seconds: float
+
+
+def spent(broker: int, work: Callable[[], object]) -> Cpu:
+    """What `work` takes of a broker, and of the Spark that this process is the driver of.
+
+    A worker that ends meanwhile counts as far as Spark's daemon has waited for it.
+    """
+    before = _now(broker)
+    work()
+    after = _now(broker)
+    return Cpu(*(b - a for a, b in zip(before, after, strict=True)))
+
+
+def _now(broker: int) -> Cpu:
+    found = {int(path.name): process for path in Path("/proc").glob("[0-9]*") if (process := _process(path))}
+    serving = found.pop(broker).seconds
+    mine = {os.getpid()}
+    while more := {pid for pid, each in found.items() if each.parent in mine} - mine:
+        mine |= more
+    java = sum(found[pid].seconds for pid in mine if found[pid].is_java)
+    others = sum(found[pid].seconds for pid in mine - {os.getpid()} if not found[pid].is_java)
+    return Cpu(serving, java, others)
+
+
+def _process(path: Path) -> _Process | None:
+    try:
+        name, _, rest = (path / "stat").read_text(encoding="utf-8").rpartition(") ")
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return None
+    fields = rest.split()
+    return _Process(int(fields[1]), name.endswith("(java"), sum(map(int, fields[11:15])) / _TICKS)
