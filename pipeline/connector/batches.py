@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -18,8 +19,13 @@ from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
 ROWS: Final = 16_384  # of a batch that goes to Spark, if it has not as many bytes as it may before that
 
 
-def read(options: SourceOptions, schema: StructType, part: Slice) -> Iterator[pa.RecordBatch]:
-    """All messages of a range, or an error. Raises DataLossError, ServerError."""
+def read(
+    options: SourceOptions, schema: StructType, part: Slice, keys: frozenset[object] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All messages of a range, or an error. `keys`: only those with one of these routing keys.
+
+    Raises DataLossError, ServerError.
+    """
     wanted = part.wanted
     gaps = not options.fail_on_loss and part.reader is None
     columns = Columns(
@@ -29,9 +35,18 @@ def read(options: SourceOptions, schema: StructType, part: Slice) -> Iterator[pa
         Details(options.properties, options.headers),
     )
     rows = 0
-    for batch in _joined(_batches(options, columns, part, gaps), options.fetch_bytes):
-        rows += batch.num_rows
-        yield batch
+
+    def wanted_rows() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        values = None if keys is None else pa.array(list(keys), pa.string())
+        for batch in _batches(options, columns, part, gaps):
+            rows += batch.num_rows
+            if values is not None:
+                batch = batch.filter(pc.is_in(batch.column("routing_key"), values))
+            if batch.num_rows:
+                yield batch
+
+    yield from _joined(wanted_rows(), options.fetch_bytes)
     missing = wanted.end - wanted.start - rows
     if missing and not gaps:
         raise DataLossError(

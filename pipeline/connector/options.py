@@ -73,6 +73,7 @@ class SourceOptions:
     transport: str
     fetch_bytes: int
     poll: float
+    pushdown: bool
 
 
 def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
@@ -86,6 +87,10 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         raise OptionError("options 'bodyFormat' json and 'bodySchema' go together: a schema as DDL, or infer")
     if streaming and body_schema == INFER:
         raise OptionError("option 'bodySchema' is 'infer', which is for batches: a stream wants the schema")
+    if streaming and choices.flag("pushdown", False):
+        raise OptionError(
+            "option 'pushdown' is 'true', which is for batches: Spark hands no filter to a stream"
+        )
     strategies = ("error", "latest")
     options = SourceOptions(
         server=server,
@@ -114,6 +119,7 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         transport=choices.one_of("transport", (CHUNK, AMQP), CHUNK),
         fetch_bytes=choices.number("fetchBytes", 2**20, least=65536),
         poll=choices.number("pollIntervalMs", 100) / 1000,
+        pushdown=choices.flag("pushdown", False),
     )
     choices.refuse_others(("path",))
     return options

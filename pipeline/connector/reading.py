@@ -8,16 +8,21 @@ from typing import Final
 from pipeline.connector.choices import OptionError
 from pipeline.connector.offsets import Offsets, Partition, Range, split
 from pipeline.connector.options import SourceOptions
+from pipeline.connector.pushdown import Pushed
 from pipeline.connector.starting import resolved
 from pipeline.connector.streams import DataLossError, fetched
 from pipeline.connector.subscription import Subscription
 from protocol.streams.chunk import BODY
 
+EVERYTHING: Final = Pushed()
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
-def of_batch(options: SourceOptions) -> list[Range]:
-    """The ranges that tasks read. Raises OptionError, ServerError, DataLossError."""
+def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range]:
+    """The ranges that tasks read, as far as filters leave anything of them.
+
+    Raises OptionError, ServerError, DataLossError.
+    """
     subscription = Subscription(options)
     for queue in subscription.queues:
         raise OptionError(
@@ -29,7 +34,7 @@ def of_batch(options: SourceOptions) -> list[Range]:
     start = resolved(options.starting, partitions, at_time, options.latest_if_none)
     end = resolved(options.ending, partitions, at_time, latest_if_none=True)
     ranges = checked(options, start, end, partitions)
-    return split(ranges, options.least_parts, options.part_rows)
+    return split(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
 
 
 def checked(options: SourceOptions, start: Offsets, end: Offsets, partitions: list[Partition]) -> list[Range]:

@@ -5,7 +5,7 @@ Spark plans in processes that are new each time: each imports what it needs, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamArrowWriter,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipeline.connector.progress import Progress
+    from pipeline.connector.pushdown import Pushed
 
 
 class AmqpDataSource(DataSource):
@@ -49,7 +51,8 @@ class AmqpDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads once. Raises OptionError."""
-        return AmqpReader(source_options(self.options, streaming=False), schema)
+        options = source_options(self.options, streaming=False)
+        return AmqpFilteringReader(options, schema) if options.pushdown else AmqpReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Reads on and on. Raises OptionError."""
@@ -88,6 +91,36 @@ class AmqpReader(DataSourceReader):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
         return _read(self._options, self._schema, partition)
+
+
+class AmqpFilteringReader(AmqpReader):
+    """Reads only what filters of the query leave. Spark refuses it unless it is set to push filters down.
+
+    What it has planned last Spark uses for all queries of one DataFrame, also for those with other filters.
+    [Spark 4.3 PythonDataSourceV2.readInfo]
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._filters: Pushed | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        """Take filters, and return those that Spark must still evaluate (DataSourceReader)."""
+        from pipeline.connector.options import AMQP
+        from pipeline.connector.pushdown import pushed
+
+        self._filters, left = pushed(filters, has_times=self._options.transport != AMQP)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads (DataSourceReader)."""
+        from pipeline.connector.reading import EVERYTHING, of_batch
+
+        return [Slice(each, None) for each in of_batch(self._options, self._filters or EVERYTHING)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read it; where there are no partitions Spark has one of its own (DataSourceReader)."""
+        return _read(self._options, self._schema, partition, self._filters and self._filters.keys)
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -163,10 +196,13 @@ def _body_schema(options: SourceOptions, said: str) -> StructType:
 
 
 def _read(
-    options: SourceOptions, schema: StructType, partition: InputPartition | None
+    options: SourceOptions,
+    schema: StructType,
+    partition: InputPartition | None,
+    keys: frozenset[object] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, Slice):
         return iter(())
     from pipeline.connector.batches import read
 
-    return read(options, schema, partition)
+    return read(options, schema, partition, keys)
