@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.errors import PipelineError
+from pipeline.journal.options import is_served, shown
 from pipeline.requirements import missing
 
 CLEAN: Final = 0
@@ -67,7 +68,10 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"jobs:\n{jobs}\n\nexit status: 0 clean, 1 error, 2 findings",
     )
     run.add_argument("job", choices=JOBS, metavar="JOB", help="see below")
-    run.add_argument("--journal", default="amqpd-data/journal", metavar="FOLDER", help="the journal's folder")
+    journal = "the journal's folder, or its broker: http://user:password@host:15672"
+    run.add_argument("--journal", default="amqpd-data/journal", metavar="FOLDER|URL", help=journal)
+    live = "events too that are not sealed yet; by URL always"
+    run.add_argument("--live", action="store_true", help=live)
     run.add_argument("--master", default="local[*]", help="of Spark; others than local ones by spark-submit")
     run.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="setting of Spark")
     run.add_argument("--since", type=duration, metavar="24h", help="only events of the last s, m, h or d")
@@ -86,7 +90,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--to", choices=("parquet", "delta", "iceberg"), default="parquet", help="of export")
     run.add_argument("--url", help="of stream-to-parquet: the broker, amqp://user:password@host:5672/vhost")
     run.add_argument("--subscribe", metavar="NAMES", help="of stream-to-parquet: streams and queues")
-    option = 'of stream-to-parquet: an option of format("amqp")'
+    option = 'an option of format("amqp") (stream-to-parquet), or "amqp-journal" (URL, --live)'
     run.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=option)
     return top
 
@@ -140,7 +144,7 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
 
     started = time.monotonic()
     spark = build_session(master, settings(options.conf))
-    source = options.subscribe if options.job == STORE else options.journal
+    source = options.subscribe if options.job == STORE else shown(options.journal)
     _tell(f"{options.job} of {source} on {spark.sparkContext.master}")
     since = None
     if options.since is not None:
@@ -161,6 +165,11 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     return FOUND if found else CLEAN
 
 
+def is_live(options: argparse.Namespace) -> bool:
+    """Whether events are read that are not sealed yet."""
+    return options.live or is_served(options.journal)
+
+
 def cause(error: str) -> str:
     """The line of an error of Spark that says what was wrong: our last one, or else the first."""
     ours: list[str] = OURS.findall(error)
@@ -172,8 +181,13 @@ def _require(options: argparse.Namespace) -> None:
     if options.job == STORE:
         _require_of_store(options)
         return
-    if options.url or options.subscribe or options.option:
-        raise PipelineError(f"--url, --subscribe and --option are of {STORE}, not of {options.job}")
+    if options.url or options.subscribe:
+        raise PipelineError(f"--url and --subscribe are of {STORE}, not of {options.job}")
+    settings(options.option, "--option")
+    if options.option and not is_live(options):
+        raise PipelineError(f"--option is of {STORE}, and of journals that are read live (--live, or by URL)")
+    if options.job == "retain" and is_live(options):
+        raise PipelineError("retain deletes sealed files of a folder: it knows neither URLs nor --live")
     if options.job in ("compact", "export") and not options.out:
         raise PipelineError(f"{options.job} wants --out FOLDER")
     if options.job == "retain" and options.keep is None:

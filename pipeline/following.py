@@ -1,6 +1,6 @@
 """The audit of a journal that goes on: each run, or each moment, only what is new.
 
-    <out>/checkpoint/                 of Spark: which files have been read
+    <out>/checkpoint/                 of Spark: which files have been read, or events up to which
     <out>/batch=N/node=NAME/...       what batch N leaves to the next: entries, told, queues
     <out>/batch=N/node=NAME/findings  what is found among the entries of this batch
     <out>/batch=N/summary.json        how many of each verdict there are until now; written last
@@ -21,8 +21,10 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from pipeline.command import is_live, settings
 from pipeline.jobs.incremental import Carried, findings, is_over, joined, portion, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
+from pipeline.journal.options import source_of
 from pipeline.journal.reading import FILES, as_events, sealed_folder
 from pipeline.waiting import until_told
 
@@ -41,8 +43,7 @@ def follow(
     """Audit what is new, and go on for ever in the mode `continuous`; returns what is found until now."""
     out = Path(options.out)
     batches = Batches(spark, out, options.age, options.poison, tell)
-    stream = spark.readStream.schema(FILES).option("maxFilesPerTrigger", FILES_OF_BATCH)
-    events = as_events(stream.parquet(sealed_folder(options.journal)))
+    events = _events(spark, options)
     writer = events.writeStream.foreachBatch(batches.take).option(
         "checkpointLocation", str(out / "checkpoint")
     )
@@ -53,6 +54,15 @@ def follow(
     until_told(query)
     summary = batches.latest()
     return bool(summary["total_findings"]), summary | {"not_judged": NOT_FOLLOWED}
+
+
+def _events(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
+    if is_live(options):
+        from pipeline.journal.live import live_stream
+
+        return live_stream(spark, source_of(options.journal) | settings(options.option, "--option"))
+    stream = spark.readStream.schema(FILES).option("maxFilesPerTrigger", FILES_OF_BATCH)
+    return as_events(stream.parquet(sealed_folder(options.journal)))
 
 
 class Batches:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.command import STORE, settings
+from pipeline.command import STORE, is_live, settings
 from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
@@ -18,6 +18,7 @@ from pipeline.jobs.latency import latency
 from pipeline.jobs.order import order
 from pipeline.jobs.poison import poison
 from pipeline.jobs.traffic import traffic
+from pipeline.journal.options import shown, source_of
 from pipeline.journal.reading import read_events
 from pipeline.lake.exporting import compact, export
 from pipeline.lake.retaining import retain
@@ -38,7 +39,7 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
         from pipeline.following import follow
 
         return follow(spark, options, tell)
-    events = read_events(spark, options.journal, since)
+    events = _events(spark, options, since)
     if options.job in ("compact", "export"):
         done = (
             compact(events, options.out)
@@ -51,6 +52,15 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
     if options.job == "lineage":
         return _lineage(events, options)
     return _table(events, options)
+
+
+def _events(spark: SparkSession, options: argparse.Namespace, since: datetime | None) -> DataFrame:
+    if not is_live(options):
+        return read_events(spark, options.journal, since)
+    from pipeline.journal.live import live_events
+
+    said = source_of(options.journal) | settings(options.option, "--option")
+    return live_events(spark, said, since)
 
 
 def _store(spark: SparkSession, options: argparse.Namespace, tell: Told) -> dict[str, Any]:
@@ -85,7 +95,7 @@ def _lineage(events: DataFrame, options: argparse.Namespace) -> Outcome:
     name = options.msg_uid if options.msg_uid is not None else f"'{options.message_id}'"
     rows = [row.asDict() for row in lives.lineage(events, wanted).collect()] if wanted else []
     if not rows:
-        raise PipelineError(f"no message {name} in '{options.journal}'")
+        raise PipelineError(f"no message {name} in '{shown(options.journal)}'")
     return False, {
         "messages": len({row["msg_uid"] for row in rows}),
         "life": [lives.told(row) for row in rows],
@@ -98,7 +108,8 @@ def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
     if job in NEED_FULL and events.where("op = 'deliver'").limit(1).count() == 0:
         if job == "order":
             raise PipelineError(
-                f"order wants deliveries, and '{options.journal}' has none: the level `full` records them"
+                f"order wants deliveries, and '{shown(options.journal)}' has none: "
+                "the level `full` records them"
             )
         frame, note = latency(events, options.window, options.by_consumer), "no deliveries: level `full` only"
     else:

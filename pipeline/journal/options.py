@@ -50,8 +50,8 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
     """Read the options. `streaming`: their defaults differ. Raises OptionError."""
     choices = Choices(_with_api(given), FORMAT)
     path = choices.text("path")
-    is_served = choices.text("url") is not None
-    if (path is not None) == is_served:
+    has_url = choices.text("url") is not None
+    if (path is not None) == has_url:
         raise OptionError(
             "one of the options 'path', the journal's folder, and 'url', its broker, is wanted: "
             "http://user:password@host:15672"
@@ -63,7 +63,7 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
         raise OptionError("option 'endingOffsets' is for batches: a stream has no end")
     options = JournalOptions(
         folder=None if path is None else _folder(path),
-        server=server_of(choices) if is_served else None,
+        server=server_of(choices) if has_url else None,
         starting=starting if time is None else starting._replace(time=time * 1000),
         ending=ending,
         rows=choices.count("maxEventsPerTrigger", "maxOffsetsPerTrigger"),
@@ -75,9 +75,23 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
     return options
 
 
+def is_served(journal: str) -> bool:
+    """Whether this is the URL of a broker, and no folder."""
+    return journal.startswith((*_HTTP, "amqp://", "amqps://"))
+
+
 def source_of(journal: str) -> dict[str, str]:
     """The options that say where a journal is: a folder, or a URL of its broker."""
-    return {"url": journal} if journal.startswith((*_HTTP, "amqp://", "amqps://")) else {"path": journal}
+    return {"url": journal} if is_served(journal) else {"path": journal}
+
+
+def shown(journal: str) -> str:
+    """A folder or a URL, for people to see: without a password."""
+    if not is_served(journal):
+        return journal
+    scheme, _, rest = journal.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
 
 
 def _with_api(given: Mapping[str, str]) -> dict[str, str]:

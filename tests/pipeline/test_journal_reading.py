@@ -16,7 +16,7 @@ from pipeline.connector.streams import DataLossError
 from pipeline.errors import PipelineError
 from pipeline.journal.events import EventReader
 from pipeline.journal.journals import FolderJournal
-from pipeline.journal.options import Bound, journal_options, source_of
+from pipeline.journal.options import Bound, journal_options, shown, source_of
 from pipeline.journal.planning import EVENTS_OF_TASK, Slice, ends, json_of, resolved, seqs_of, tasks
 from pipeline.journal.progress import Progress
 from protocol.journal.encoder import Encoder
@@ -326,6 +326,9 @@ def test_options_say_where_the_journal_is(tmp_path: Path) -> None:
     assert source_of("http://h") == {"url": "http://h"}
     assert source_of("amqps://h") == {"url": "amqps://h"}
     assert source_of("/a/b") == {"path": "/a/b"}
+    assert shown("http://u:p@h:1/x") == "http://h:1/x"
+    assert shown("http://h") == "http://h"
+    assert shown("/a@b/c") == "/a@b/c"
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker.journal.sealing import let_go, seal
+from pipeline.command import parser
+from pipeline.errors import PipelineError
 from pipeline.journal.reading import read_events
 from pipeline.journal.schema import EVENTS
+from pipeline.running import run
 from tests.api import Api
 from tests.brokers import Broker
 from tests.daemon import PATIENCE_S
@@ -22,7 +25,16 @@ from tests.daemon import PATIENCE_S
 pytestmark = pytest.mark.spark
 
 NODE = "n-1"
-OPTIONS = ("--journal", "full", "--node-name", NODE, "--journal-file-bytes", "64KiB")
+OPTIONS = (
+    "--journal",
+    "full",
+    "--node-name",
+    NODE,
+    "--journal-file-bytes",
+    "64KiB",
+    "--journal-file-s",
+    "3600",
+)
 SOON_S = 30.0  # of a machine that has other things to do
 
 
@@ -199,6 +211,39 @@ def test_a_broker_that_was_killed_goes_on_where_its_journal_ends(
     second = job.run()
     assert first + second == list(range(1, count + 1))
     assert "gap" in {row["op"] for row in job.batches[max(job.batches)]}
+
+
+def done(spark: SparkSession, *words: str) -> tuple[bool, dict[str, Any]]:
+    """What a job says."""
+    return run(spark, parser().parse_args(["run", *words]), None, lambda text: None)
+
+
+@pytest.mark.nightly
+def test_jobs_read_what_is_live(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    with broker.channel() as channel:
+        channel.queue_declare("poison", durable=True)
+        channel.basic_publish("", "poison", b"poison")
+        for _ in range(6):
+            method, _, _ = channel.basic_get("poison")
+            channel.basic_nack(method.delivery_tag)
+    count = work(broker, 399)
+    folder = folder_of(broker)
+    assert list(seal(folder))
+    url, path = sources(broker)[0]["url"], str(folder)
+    for words in ([url], [path, "--live"]):
+        found, summary = done(spark, "audit", "--journal", *words)
+        assert (found, summary["entries"]) == (True, 400)
+        assert summary["events"] >= count, "there may be a checkpoint meanwhile"
+        assert {kind: number for kind, number in summary["findings"].items() if number} == {"poison": 1}
+    assert done(spark, "audit", "--journal", path)[1]["events"] < count, "only what is sealed"
+    with pytest.raises(PipelineError, match=r"no message 'none' in 'http://127.0.0.1:[0-9]*'"):
+        done(spark, "lineage", "--journal", url, "--message-id", "none")
+
+    words = ["audit", "--journal", url, "--mode", "available-now", "--out", str(tmp_path / "out")]
+    first = done(spark, *words)[1]["verdicts"]
+    work(broker, 100)
+    second = done(spark, *words)[1]["verdicts"]
+    assert (sum(first.values()), sum(second.values())) == (400, 500)
 
 
 def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:

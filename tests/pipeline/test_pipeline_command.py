@@ -64,6 +64,9 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
             "--option 'x'",
         ),
         (["audit", "--subscribe", "s"], "are of stream-to-parquet, not of audit"),
+        (["audit", "--option", "failOnDataLoss=false"], "journals that are read live"),
+        (["audit", "--live", "--option", "x"], "--option 'x' is not KEY=VALUE"),
+        (["retain", "--keep", "1d", "--journal", "http://h:1"], "retain deletes sealed files of a folder"),
     ],
 )
 def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +113,7 @@ def test_arguments_survive_being_passed_on() -> None:
         "--out",
         "x y",
         "--by-consumer",
+        "--live",
     ]
     options = parser().parse_args(words)
 
