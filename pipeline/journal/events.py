@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -185,7 +186,7 @@ def _between(batch: pa.RecordBatch, start: int, end: int) -> pa.RecordBatch:
 def _as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows with the columns of EVENTS; those that a file does not have are null."""
     there = set(batch.schema.names)
-    schema = to_arrow_schema(EVENTS, timezone="UTC")
+    schema = _schema()
     columns = [
         batch.column(field.name).cast(field.type)
         if field.name in there
@@ -193,3 +194,8 @@ def _as_events(batch: pa.RecordBatch) -> pa.RecordBatch:
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@cache
+def _schema() -> pa.Schema:
+    return to_arrow_schema(EVENTS, timezone="UTC")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -91,8 +90,9 @@ def batch_of(decoder: Decoder, blocks: Iterable[Block]) -> Any:
         heaps.append(block.heap)
     data = b"".join(records)
     count = len(data) // r.RECORD_BYTES
-    view = memoryview(data).cast("q")
-    words = [_column(array("q", view[place::WORDS]), count) for place in range(WORDS)]
+    flat = pa.Array.from_buffers(pa.int64(), count * WORDS, [None, pa.py_buffer(data)])
+    records_of_words = pa.FixedSizeListArray.from_arrays(flat, WORDS)
+    words = [pc.list_element(records_of_words, place) for place in range(WORDS)]
     return _batch(decoder, words, b"".join(heaps), count)
 
 
@@ -145,10 +145,6 @@ def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
         _where(pc.and_(pc.equal(op, r.GAP), has_text), texts),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-
-
-def _column(words: array[int], count: int) -> Any:
-    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(words)])
 
 
 def _bits(words: Any, shift: int, mask: int) -> Any:
