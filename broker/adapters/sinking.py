@@ -12,7 +12,7 @@ from broker.adapters.expiration import parse_expiration
 from broker.adapters.special import DECODED, check_copies, check_user, delay
 from broker.adapters.view091 import BCC, View091
 from broker.auth.terms import WRITE
-from broker.core.attempt import Row
+from broker.core.attempt import Known, Row
 from broker.core.delivery_time import due_date
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
 
 STORED_IN: Final = "amqpd.sink"  # the exchange of stored chunks, in the log
+HAS_HEADERS: Final = 0x20  # in the first octet of properties
+NO_KEYS: Final[list[str]] = []
 _NO_PROPERTIES: Final = b"\0\0"
 
 
@@ -49,8 +51,8 @@ def stored(chunk: bytes, rows: int) -> Message:
     return Message(Address(STORED_IN, str(rows)), content, len(chunk), True, 0)
 
 
-def rows_of(content: bytes, virtual_host: VirtualHost) -> list[Row]:
-    """The rows of a stored chunk, which were checked when it came (OpenRows)."""
+def rows_of(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
+    """The rows of a stored chunk but for those `known`, which were checked when it came (OpenRows)."""
     chunk = Chunk(body(content))
     names: dict[tuple[bytes, bytes], tuple[str, str]] = {}
     rows: list[Row] = []
@@ -60,11 +62,14 @@ def rows_of(content: bytes, virtual_host: VirtualHost) -> list[Row]:
         if named is None:
             named = spelt[0].decode(), spelt[1].decode()
             names[spelt] = named
+        properties = chunk.value(PROPERTIES, number)
+        if known is not None and named in known and properties[0] & HAS_HEADERS == 0:
+            continue
         payload = chunk.value(BODY, number)
-        content = content_of(BASIC, chunk.value(PROPERTIES, number), payload)
+        content = content_of(BASIC, properties, payload)
         traits = scan(content, 0, header_frame_bytes(content) - 8)
         message = Message(NOWHERE, content, len(payload), True, traits >> PRIORITY_SHIFT)
-        keys: list[str] = []
+        keys = NO_KEYS
         if traits & DECODED != 0:
             keys = _special(message, traits, named, virtual_host)
         rows.append(Row(message, named[0], named[1], keys))

@@ -27,11 +27,17 @@ class Row:
         self.keys = keys
 
 
-OpenRows = Callable[[bytes, "VirtualHost"], list[Row]]
-"""The rows of a stored chunk, for publishing in a virtual host; made anew for each call."""
+Known = set[tuple[str, str]]
+"""Exchanges and routing keys."""
+
+OpenRows = Callable[[bytes, "VirtualHost", "Known | None"], list[Row]]
+"""The rows of a stored chunk, for publishing in a virtual host; made anew for each call.
+
+Without those that have no headers and whose exchange and routing key are known.
+"""
 
 
-def no_rows(content: bytes, virtual_host: VirtualHost) -> list[Row]:
+def no_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
     """For brokers that only look at what a log has."""
     raise NotImplementedError
 

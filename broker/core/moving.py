@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from broker.core.attempt import Attempt, OpenRows, Row, content_of
+from broker.core.attempt import Attempt, Known, OpenRows, Row, content_of
 from broker.core.entry import QueueEntry
 from broker.core.message import Message
 from broker.core.operation import Operation
@@ -43,16 +43,20 @@ class RowPublish(HeldPublish):
 
 
 def publishes_of(
-    chunk: Message, virtual_host: VirtualHost, open_rows: OpenRows, mandatory: bool
+    chunk: Message,
+    virtual_host: VirtualHost,
+    open_rows: OpenRows,
+    mandatory: bool,
+    known: Known | None = None,
 ) -> list[RowPublish]:
-    """The publishes of the rows of a stored chunk, in their order.
+    """The publishes of the rows of a stored chunk that are not `known`, in their order.
 
     Raises:
         NotFound, AccessRefused: an exchange is gone, or is an internal one now.
     """
     routes: dict[tuple[str, str], Route] = {}
     publishes: list[RowPublish] = []
-    for row in open_rows(content_of(chunk, virtual_host), virtual_host):
+    for row in open_rows(content_of(chunk, virtual_host), virtual_host, known):
         key = row.exchange, row.routing_key
         route = routes.get(key)
         if route is None:
@@ -62,17 +66,24 @@ def publishes_of(
     return publishes
 
 
-def objection(chunk: Message, virtual_host: VirtualHost, open_rows: OpenRows, mandatory: bool) -> str:
+def objection(
+    chunk: Message, virtual_host: VirtualHost, open_rows: OpenRows, mandatory: bool, known: Known
+) -> str:
     """Why a row of a stored chunk could not be published for good, "" if all can. Nothing is published.
+
+    `known`: where rows without headers can be published; this chunk adds to it.
 
     That a queue is full or stopped is no reason: it will pass. Raises NotFound, AccessRefused and
     PreconditionFailed: that is one.
     """
-    for publish in publishes_of(chunk, virtual_host, open_rows, mandatory):
+    for publish in publishes_of(chunk, virtual_host, open_rows, mandatory, known):
         refusal = publish.resolve(virtual_host)
         publish.passage.unreserve()
         if publish.nowhere:
             return refusal
+        route = publish.route
+        if not route.careful and not route.by_message:
+            known.add((route.address.exchange, route.address.routing_key))
     return ""
 
 

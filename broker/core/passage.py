@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -17,6 +17,10 @@ from broker.core.twin import unlogged_twin
 if TYPE_CHECKING:
     from broker.core.ports import MessageStore
     from broker.core.topology import Topology
+
+
+NO_RULES: Final[list[Rules]] = []
+NO_DEATHS: Final[list[Death]] = []
 
 
 @final
@@ -34,9 +38,9 @@ class Passage:
         self.keepers = keepers
         self.identity: Identity | None = None
         self.known = False
-        self.deaths: list[Death] = []
+        self.deaths: list[Death] = NO_DEATHS
         self.dropped: i64 = 0
-        self._reserved: list[Rules] = []
+        self._reserved: list[Rules] = NO_RULES
 
     @property
     def logged(self) -> list[Queue]:
@@ -84,7 +88,7 @@ class Passage:
             topology.store.append_message(self.message, logged)
         self.append_rows()
         self.append_identity(topology)
-        return bool(logged or self.streams)
+        return bool(logged) or bool(self.streams)
 
     def append_rows(self) -> None:
         """Append the message to streams. The log accepts appends."""
@@ -101,15 +105,17 @@ class Passage:
         """Leave out queues that take no more."""
         message = self.message
         taking: list[Queue] = []
+        deaths: list[Death] = []
         for queue in self.queues:
             rules = queue.rules
             if rules is None or not rules.refuses(message):
                 taking.append(queue)
             elif rules.passes_on:
-                self.deaths.append(Death(queue, rules, message, MAXLEN, None, queue))
+                deaths.append(Death(queue, rules, message, MAXLEN, None, queue))
             else:
                 self.dropped += 1
         self.queues = taking
+        self.deaths = deaths
 
     # ---- when some time passes between the append and the put
 
@@ -124,7 +130,7 @@ class Passage:
             rules = queue.rules
             if rules is not None and rules.limited:
                 rules.reserve(1, self.message.size)
-                self._reserved.append(rules)
+                self._reserved = [*self._reserved, rules]
 
     def unreserve(self) -> None:
         """Give the room back."""
@@ -132,15 +138,23 @@ class Passage:
             self.identity.unreserve()
         for rules in self._reserved:
             rules.reserve(-1, -self.message.size)
-        self._reserved = []
+        self._reserved = NO_RULES
 
     def leave_out_deleted(self, store: MessageStore) -> None:
         """Leave out what was deleted since the append, when it did not have the message yet."""
+        if not self._has_deleted():
+            return
         for queue in self.logged:
             if queue.deleted:
                 store.forget(self.message, queue)
         self.queues = [queue for queue in self.queues if not queue.deleted]
         self.keepers = [keeper for keeper in self.keepers if not keeper.queue.deleted]
+
+    def _has_deleted(self) -> bool:
+        for queue in self.queues:  # of most there is one
+            if queue.deleted:
+                return True
+        return bool(self.keepers) and any(keeper.queue.deleted for keeper in self.keepers)
 
     # ---- at last
 

@@ -13,7 +13,7 @@ be behind it. Their order was never promised: neither publisher had an answer be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -25,7 +25,8 @@ from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, PreconditionFailed
 from broker.core.foretelling import Foretelling
 from broker.core.held_settlement import HeldSettlement
-from broker.core.message import ON_ITS_WAY, Message
+from broker.core.keeper import Keeper
+from broker.core.message import NOWHERE, ON_ITS_WAY, Message
 from broker.core.outcome import NACK
 from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter
@@ -36,6 +37,11 @@ from broker.core.stopping import stop_refusal
 if TYPE_CHECKING:
     from broker.core.session import Session
     from broker.core.vhost import VirtualHost
+
+
+NO_KEEPERS: Final[list[Keeper]] = []
+UNRESOLVED: Final = Passage(Message(NOWHERE, None, 0, False, 0), [], NO_KEEPERS)
+"""The passage of what has not been resolved, or was refused: it goes nowhere."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -51,7 +57,7 @@ class HeldPublish:
         self.keys = keys
         self.immediate = immediate
         self.own = False
-        self.passage = Passage(message, [], [])  # until it is resolved
+        self.passage = UNRESOLVED
 
     def taken(self, count: i64) -> None:
         """The commit has published it; `count` is what VirtualHost.publish returns."""
@@ -71,10 +77,12 @@ class HeldPublish:
             found = virtual_host.resolve(route, message, self.keys or [route.address.routing_key], view)
             passage = Passage(message, list(found.queues), found.keepers)
         else:
-            passage = Passage(message, route.queues, [])
+            passage = Passage(message, route.queues, NO_KEEPERS)
         if not self.own:
             passage.identify(virtual_host)
-        everywhere = passage.queues + [keeper.queue for keeper in passage.keepers]
+        everywhere = passage.queues
+        if passage.keepers:
+            everywhere = everywhere + [keeper.queue for keeper in passage.keepers]
         refusal = "" if self.own else stop_refusal(everywhere)
         if not refusal:
             refusal = virtual_host.refusal(message, everywhere, self.immediate)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pamqp.commands import Basic
 
 from protocol.streams.chunk import BASIC, SECTIONS, ChunkWriter
 from tests.api import Api, amqp
@@ -222,6 +223,17 @@ def test_what_is_dropped_is_not_published(driver: Driver, vhost: str, address: A
     assert Driver(driver.api, vhost).attached == {"epoch": 1, "last_batch": -1, "moving_rows": 0}
     driver.add(third, 1, chunk([b"d"]), status=404)
     assert drained(address, vhost) == []
+
+
+@pytest.mark.parametrize(("exchange", "key"), [("", "absent"), ("amq.headers", "")])
+def test_a_row_in_a_later_chunk_would_go_nowhere(driver: Driver, vhost: str, exchange: str, key: str) -> None:
+    headers = {"x-match": "all", "k": "v"}
+    driver.api.post("bindings", vhost, "e", "amq.headers", "q", "q", status=201, body={"arguments": headers})
+    attempt = driver.begin(0)
+    fits = chunk(numbered(0, 3), "", "amq.headers", Basic.Properties(headers={"k": "v"}).marshal())
+    driver.add(attempt, 0, chunk([b""]) + fits + chunk([b""]) + fits + chunk([b""], key, exchange))
+    said = driver.refused(409, 0, [attempt], 9)
+    assert f"exchange '{exchange}' leads nowhere with routing key '{key}'" in said
 
 
 def test_who_may_not_publish_adds_no_rows(driver: Driver, vhost: str, user: Callable[..., Api]) -> None:

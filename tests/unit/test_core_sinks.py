@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core import sinks as sinks_module
-from broker.core.attempt import Attempt, Row
+from broker.core.attempt import Attempt, Known, Row
 from broker.core.broker import Broker
 from broker.core.errors import LimitReached, NotFound, PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
@@ -21,7 +21,7 @@ Sent = list[tuple[str, str]]
 """Exchanges and routing keys."""
 
 
-def open_rows(content: bytes, virtual_host: VirtualHost) -> list[Row]:
+def open_rows(content: bytes, virtual_host: VirtualHost, known: Known | None) -> list[Row]:
     """Chunks of these tests are JSON: exchanges and routing keys."""
     return [
         Row(Message(NOWHERE, b"", 0, True, 0), exchange, key, []) for exchange, key in json.loads(content)
@@ -106,12 +106,12 @@ def test_an_objection_is_no_queue_that_is_full() -> None:
     arguments: dict[str, object] = {"x-max-length": 0, "x-overflow": "reject-publish"}
     bench.vhost.declare_queue("full", True, None, False, arguments)
     vhost = bench.vhost
-    assert objection(chunk_of([("", "q"), ("", "full")]), vhost, open_rows, True) == ""
+    assert objection(chunk_of([("", "q"), ("", "full")]), vhost, open_rows, True, set()) == ""
     said = "exchange '' leads nowhere with routing key 'absent'"
-    assert objection(chunk_of([("", "absent")]), vhost, open_rows, True) == said
-    assert objection(chunk_of([("", "absent")]), vhost, open_rows, False) == ""
+    assert objection(chunk_of([("", "absent")]), vhost, open_rows, True, set()) == said
+    assert objection(chunk_of([("", "absent")]), vhost, open_rows, False, set()) == ""
     with pytest.raises(NotFound, match="no exchange 'absent'"):
-        objection(chunk_of([("absent", "")]), vhost, open_rows, False)
+        objection(chunk_of([("absent", "")]), vhost, open_rows, False, set())
     assert bench.queue.ready == 0
 
 
@@ -120,7 +120,7 @@ def test_an_objection_gives_room_back() -> None:
     arguments: dict[str, object] = {"x-max-length": 1, "x-overflow": "reject-publish"}
     one = bench.vhost.declare_queue("one", True, None, False, arguments)
     for _ in range(3):
-        assert objection(chunk_of([("", "one")]), bench.vhost, open_rows, True) == ""
+        assert objection(chunk_of([("", "one")]), bench.vhost, open_rows, True, set()) == ""
     assert one.rules is not None
     assert one.rules.reserved == 0
     bench.commit(0, bench.write(0, [("", "one")], [("", "one")]))

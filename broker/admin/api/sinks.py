@@ -43,7 +43,7 @@ from broker.admin.api.sink_access import attached, check_epoch, check_there, con
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number
-from broker.core.attempt import Attempt
+from broker.core.attempt import Attempt, Known
 from broker.core.errors import BrokerError
 from broker.core.moving import objection
 from broker.core.sink import Sink
@@ -160,10 +160,11 @@ async def _commit(management: Management, sink: Sink, batch: int, body: Fields) 
     mandatory = flag(body, "mandatory", True)
     winners = _winners(sink, batch, body)
     slices = Slices()
+    known: Known = set()
     for winner in winners:
         for entry in list(winner.queue.entries):
             try:
-                why = objection(entry.message, sink.virtual_host, sink.open_rows, mandatory)
+                why = objection(entry.message, sink.virtual_host, sink.open_rows, mandatory, known)
             except (BrokerError, ProtocolError) as error:
                 why = error.text
             if why:
