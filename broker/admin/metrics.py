@@ -20,6 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from broker.admin.readers import Readers
 from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
 from broker.core.counters import Counters
 from broker.core.dead_letter import REASONS
@@ -102,6 +103,7 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(f"amqpd_{name}", text, total)
         yield from _dead_letters(counters)
         yield from _journal(measured.broker.journal)
+        yield _readers(self._state.readers)
         yield _histogram(
             "amqpd_log_sync_seconds", "How long syncs of the log took.", measured.log.sync_latency
         )
@@ -193,6 +195,17 @@ def _journal(journal: Journal) -> Iterable[Metric]:
         ("journal_events_lost", "Those of which nothing could be written.", journal.lost),
     ):
         yield CounterMetricFamily(f"amqpd_{name}", text, int(value))
+
+
+def _readers(readers: Readers) -> Metric:
+    family = GaugeMetricFamily(
+        "amqpd_reader_lag",
+        "Messages that a program which reports it has still to read.",
+        labels=("reader", "vhost"),
+    )
+    for report in readers.all():
+        family.add_metric((report.name, report.vhost), report.lag)
+    return family
 
 
 def _dead_letters(counters: Counters) -> Iterable[Metric]:

@@ -1,9 +1,10 @@
 """What the admin surface reads from the daemon. Everything is a plain value; nothing is locked or awaited."""
 
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from broker.admin.readers import Readers
 from broker.core.counters import Counters
 from broker.core.journal import Journal
 
@@ -162,10 +163,12 @@ class Measured:
 class AdminState:
     """What the admin surface may see of the daemon.
 
-    `not_ready` says why the daemon cannot do its work yet or any more; empty when it can.
+    `not_ready` says why the daemon cannot do its work yet or any more; empty when it can. `readers` are what
+    programs tell of themselves.
     """
 
     version: str
     flavour: str
     measured: Measured
     not_ready: Callable[[], str]
+    readers: Readers = field(default_factory=Readers)

@@ -89,12 +89,15 @@ class Progress:
             end[queue.place] = self._of_queue(queue, start.positions[queue.place], share)
             if left is not None:
                 left -= end[queue.place] - start.positions[queue.place]
-        self._seen = start.moved(tails)
         count = sum(end[place] - offset for place, offset in start.positions.items())
+        ends = [*partitions, *(queue.partition() for queue in self._subscription.queues)]
+        self._seen = start.moved({each.place: max(each.next, start.positions[each.place]) for each in ends})
         if self._waits(count):
             self._empty_at = time.monotonic()
             return committed
         self._batch_at = time.monotonic()
+        more = {queue.place: queue.partition().next + queue.waiting() for queue in self._subscription.queues}
+        self._seen = self._seen.moved(more)
         return start.moved(end).json()
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:

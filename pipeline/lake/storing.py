@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from pipeline.connector.listener import watch
 from pipeline.errors import PipelineError
 from pipeline.waiting import until_told
 
@@ -48,7 +49,11 @@ def store(
     stream = spark.readStream.format("amqp").options(**options).load()
     writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", f"{out}/checkpoint")
     trigger = writer.trigger(processingTime=EVERY) if continuous else writer.trigger(availableNow=True)
-    until_told(trigger.start())
+    listener = watch(spark, options)
+    try:
+        until_told(trigger.start())
+    finally:
+        spark.streams.removeListener(listener)
     return {"messages": rows, "batches": batches, "out": out}
 
 

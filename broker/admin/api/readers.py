@@ -1,0 +1,122 @@
+"""Programs that read in bulk, and how far behind they are: as they report it themselves. [amqpd]"""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import JSONResponse, Response
+
+from broker.admin.api.body import Body
+from broker.admin.api.errors import ApiError, bad_request, not_authorised, not_found
+from broker.admin.api.lists import Options, answer_list
+from broker.admin.api.management import Management, managed
+from broker.admin.api.paths import Name
+from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.fields import required
+from broker.admin.readers import Position, Readers, Report
+from broker.auth.terms import READ
+
+PARTITIONS_MAX: Final = 1000  # of one reader
+NAME_MAX: Final = 255  # bytes, as of other names
+OFFSET_END: Final = 1 << 62
+
+router = APIRouter(tags=["readers"])
+
+
+def _readers(management: Annotated[Management, Depends(managed)]) -> Readers:
+    return management.state.readers
+
+
+Known = Annotated[Readers, Depends(_readers)]
+
+
+@router.get("/readers")
+async def list_readers(readers: Known, visitor: Asker, options: Options) -> Response:
+    """The readers of all virtual hosts: all of them for those who may see everything, else one's own."""
+    vhosts = {vhost.name for vhost in visitor.vhosts()}
+    return await _list(readers, [each for each in readers.all() if each.vhost in vhosts], visitor, options)
+
+
+@router.get("/readers/{vhost}")
+async def list_readers_in(readers: Known, visitor: Asker, options: Options, vhost: Name) -> Response:
+    """The readers in a virtual host."""
+    found = visitor.vhost(vhost)
+    return await _list(
+        readers, [each for each in readers.all() if each.vhost == found.name], visitor, options
+    )
+
+
+@router.get("/readers/{vhost}/{name}")
+async def get_reader(readers: Known, visitor: Asker, vhost: Name, name: Name) -> JSONResponse:
+    """What a reader has reported last, and how many seconds ago; `lag` is in messages."""
+    return JSONResponse(_shown(readers, _found(readers, visitor, vhost, name, to_change=False)))
+
+
+@router.put("/readers/{vhost}/{name}", status_code=204)
+async def report_reader(readers: Known, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
+    """Report how far a reader is: `partitions`, each with `queue`, `partition`, `next` and `end`."""
+    found = visitor.vhost(vhost)
+    if not name or len(name.encode()) > NAME_MAX:
+        raise bad_request(f"the name of a reader has 1 to {NAME_MAX} bytes, not {len(name.encode())}")
+    before = readers.find(found.name, name)
+    if before is not None:
+        visitor.require_owner(before.user, to_change=True)
+    positions = _positions(body)
+    rights = visitor.rights(found)
+    for queue in {each.queue for each in positions}:
+        if not rights.allow(READ, queue):
+            raise not_authorised(f"user '{visitor.name}' may not read queue '{queue}' in vhost '{vhost}'")
+    if not readers.take(found.name, name, visitor.name, positions):
+        raise ApiError(409, "conflict", f"reader '{name}' in vhost '{vhost}' is one too many")
+    return Response(status_code=204)
+
+
+@router.delete("/readers/{vhost}/{name}", status_code=204)
+async def forget_reader(readers: Known, visitor: Asker, vhost: Name, name: Name) -> Response:
+    """Forget a reader that has ended."""
+    readers.forget(_found(readers, visitor, vhost, name, to_change=True))
+    return Response(status_code=204)
+
+
+async def _list(readers: Readers, found: list[Report], visitor: Visitor, options: Options) -> Response:
+    return await answer_list(
+        [each for each in found if visitor.monitors or each.user == visitor.name],
+        lambda each: _shown(readers, each),
+        options,
+        lambda each: (each.vhost, each.name),
+        lambda each: each.name,
+    )
+
+
+def _found(readers: Readers, visitor: Visitor, vhost: str, name: str, to_change: bool) -> Report:
+    report = readers.find(visitor.vhost(vhost).name, name)
+    if report is None:
+        raise not_found(f"no reader '{name}' in vhost '{vhost}'")
+    visitor.require_owner(report.user, to_change)
+    return report
+
+
+def _shown(readers: Readers, report: Report) -> dict[str, Any]:
+    return {
+        "name": report.name,
+        "vhost": report.vhost,
+        "user": report.user,
+        "lag": report.lag,
+        "age": round(readers.age(report), 3),
+        "partitions": [each._asdict() | {"lag": each.lag} for each in report.positions],
+    }
+
+
+def _positions(body: Body) -> list[Position]:
+    """The partitions of a report. Raises ApiError."""
+    given = required(body, "partitions")
+    if not isinstance(given, list) or len(given) > PARTITIONS_MAX:
+        raise bad_request(f"'partitions' is not a list of at most {PARTITIONS_MAX}")
+    return [_position(each) for each in given]
+
+
+def _position(given: object) -> Position:
+    values = [given.get(name) for name in Position._fields] if isinstance(given, dict) else []
+    numbers = [each for each in values[1:] if type(each) is int and 0 <= each < OFFSET_END]
+    if len(numbers) != 3 or not isinstance(values[0], str):
+        raise bad_request(f"a partition is not {{queue, partition, next, end}}: {given!r}")
+    return Position(values[0], *numbers)

@@ -1,0 +1,135 @@
+"""How far behind streaming queries are: for the log, batch by batch, and for the broker to show."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from pipeline.connector.choices import Choices
+from pipeline.connector.offsets import Offsets, Place, offsets_of
+from pipeline.connector.server import Server, ServerError, server_of
+from pipeline.errors import PipelineError
+
+LOG: Final = logging.getLogger("amqpd.pipeline")
+PATIENCE_S: Final = 5.0
+
+
+class Lag(NamedTuple):
+    """A query is to go on with the offset `next` of a partition; `end` is behind the last message there."""
+
+    place: Place
+    next: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many messages wait."""
+        return max(self.end - self.next, 0)
+
+
+class LagListener(StreamingQueryListener):
+    """Reports the queries of a session that read from one broker.
+
+    A reader is called by `name`, or as its query is, or by the query's id. What cannot be reported is told to
+    the log, once until it works again, and the query goes on.
+    """
+
+    def __init__(self, server: Server, name: str | None) -> None:
+        self._server = replace(server, retries=0, timeout=PATIENCE_S)  # Spark waits for its listeners
+        self._name = name
+        self._works = True
+        self._told: dict[str, tuple[str, list[Lag]]] = {}  # what each query that runs was reported as
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
+        """Nothing is known yet (StreamingQueryListener)."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 (Spark's name)
+        """A batch is done (StreamingQueryListener)."""
+        progress = event.progress
+        lags = lags_of(progress)
+        if not lags:
+            return
+        name = self._name or progress.name or str(progress.id)
+        LOG.info(
+            "reader '%s', batch %d: %d messages, %d still wait",
+            name,
+            progress.batchId,
+            progress.numInputRows,
+            sum(each.rows for each in lags),
+        )
+        self._told[str(progress.id)] = name, lags
+        self._report(name, lags)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 (Spark's name)
+        """Nothing new has come: the broker is not to forget the query (StreamingQueryListener)."""
+        if str(event.id) in self._told:
+            self._report(*self._told[str(event.id)])
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 (Spark's name)
+        """The query has ended (StreamingQueryListener)."""
+        told = self._told.pop(str(event.id), None)
+        if told is not None:
+            self._try(lambda: self._server.delete("readers", self._server.vhost, told[0]), told[0])
+
+    def _report(self, name: str, lags: list[Lag]) -> None:
+        partitions = [
+            {"queue": each.place.queue, "partition": each.place.number, "next": each.next, "end": each.end}
+            for each in lags
+        ]
+        where = ("readers", self._server.vhost, name)
+        self._try(lambda: self._server.put(*where, partitions=partitions), name)
+
+    def _try(self, report: Any, name: str) -> None:
+        try:
+            report()
+        except ServerError as error:
+            if self._works:
+                LOG.warning("the lag of reader '%s' was not reported: %s", name, error)
+            self._works = False
+        else:
+            self._works = True
+
+
+def watch(spark: SparkSession, options: Mapping[str, str]) -> LagListener:
+    """Have the streaming queries of a session report how far behind they are.
+
+    `options`: those of their source. `spark.streams.removeListener` ends it. Raises OptionError.
+    """
+    choices = Choices(options)
+    listener = LagListener(server_of(choices), choices.text("readerName"))
+    spark.streams.addListener(listener)
+    return listener
+
+
+def lags_of(progress: StreamingQueryProgress) -> list[Lag]:
+    """What waits in each partition that a query reads of brokers; nothing of other sources."""
+    found: list[Lag] = []
+    for source in progress.sources:
+        ends, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
+        if ends is not None and latest is not None:
+            found += [
+                Lag(place, offset, latest.positions.get(place, offset))
+                for place, offset in sorted(ends.positions.items())
+            ]
+    return found
+
+
+def _offsets(text: str) -> Offsets | None:
+    try:
+        found = json.loads(text)
+        return offsets_of(found) if isinstance(found, dict) else None
+    except (ValueError, TypeError, PipelineError):  # of another source, or there are none
+        return None
