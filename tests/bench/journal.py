@@ -109,7 +109,7 @@ def _cost(daemon: Daemon, seconds: float) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.journal", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3, help="of each load")
-    parser.add_argument("--rounds", type=int, default=5, help="loads on each broker")
+    parser.add_argument("--rounds", type=int, default=9, help="loads on each broker")
     chosen = parser.parse_args()
     print(f"{FLAVOUR}, Python {platform.python_version()}, {platform.machine()}", flush=True)
     missed = 0
