@@ -220,14 +220,12 @@ class Daemon:
             return -1
         from broker.admin.start import serve_admin
         from broker.admin.state import AdminState, Measured
-        from broker.journal.serving import ServedJournal
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
         at, bound = (where.host, where.port), self.listener.bound
-        journal = ServedJournal(self.journal.recorder, self.journal.writer)
         self.admin, port = await serve_admin(
-            at, state, self.server, self.users, self.gate, self._make_password, journal, bound
+            at, state, self.server, self.users, self.gate, self._make_password, self.journal.served(), bound
         )
         return port
 

@@ -14,6 +14,7 @@ from broker.core.queue import Queue
 from broker.core.view import Views
 from broker.journal.queue_recorder import QueueRecorder
 from broker.journal.recording import Recorder
+from broker.journal.serving import ServedJournal
 from broker.journal.writer import FULL, JournalWriter
 
 FLUSH_SECONDS: Final = 0.05
@@ -101,6 +102,10 @@ class Journaling:
                 for recorder in self._recorders():
                     recorder.stopped()
             self.writer.close(closed)
+
+    def served(self) -> ServedJournal:
+        """The files as others read them."""
+        return ServedJournal(self.recorder, self.writer)
 
     def _recorders(self) -> Iterator[QueueRecorder]:
         for vhost in list(self._broker.vhosts.values()):
