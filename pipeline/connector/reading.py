@@ -48,12 +48,12 @@ def checked(options: SourceOptions, start: Offsets, end: Offsets, partitions: li
     ranges: list[Range] = []
     for place, behind in end.positions.items():
         incarnation = end.incarnations[place]
-        first = start.positions.get(place, behind)
         found = by_place.get(place)
         name = f"partition {place.number} of '{place.queue}'"
         if found is None:
-            _lost(options, f"{name} is gone, with the messages from {first} to {behind}")
+            _lost(options, f"{name} is gone, with the messages up to {behind}")
             continue
+        first = start.positions.get(place, behind)
         if found.incarnation != incarnation or start.incarnations.get(place, incarnation) != incarnation:
             _lost(options, f"{name} was deleted and declared again: the messages from {first} are gone")
             first, behind, incarnation = found.first, min(behind, found.next), found.incarnation

@@ -11,8 +11,19 @@ import pika
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.connector.columns import Columns
+from pipeline.connector.messages import Details
+from pipeline.connector.offsets import Place
+from pipeline.connector.schema import source_schema
+from protocol.amqp10.types import Ulong
+from protocol.streams.chunk import BASIC, Chunk, ChunkWriter
+from tests.amqp10_values import described
 from tests.brokers import Broker
+from tests.contents10 import content10
+from tests.peer10 import Peer10
+from tests.peer_session10 import PeerSession10
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -96,6 +107,43 @@ def test_messages_of_1_0(spark: SparkSession, broker: Broker) -> None:
     assert bytes(text["value"]) == b"text"
     plain = rows(spark, broker, "sections")
     assert [bytes(row["value"]) for row in plain] == [bytes(row["value"]) for row in (data, value, text)]
+
+
+def test_messages_of_1_0_that_are_plain_bytes_of_the_protocol(spark: SparkSession, broker: Broker) -> None:
+    broker.declare_stream("plain10")
+    peer = Peer10(broker.daemon.address)
+    peer.open(container_id="plain")
+    session = PeerSession10(peer)
+    session.sends("plain10", 0)
+    bodies = [described(0x75, b"\xa0\x00"), described(0x75, b"\xa0\x02\xff\x00"), described(0x77, b"\x40")]
+    for number, body in enumerate(bodies):
+        said: dict[str, object] = {"none": None, "n": Ulong(7), "on": True, "text": "t"}
+        session.publish(0, 1, content10(application=said, body=body), number)
+    peer.socket.close()
+    found = rows(spark, broker, "plain10", **ALL)
+    assert [bytes(row["value"]) for row in found] == [b"", b"\xff\x00", b"null"]
+    assert found[0]["headers"] == {"none": None, "n": "7", "on": "true", "text": "t"}
+
+
+def test_names_that_are_no_utf_8_are_readable() -> None:
+    writer = ChunkWriter()
+    for key in (
+        b"plain",
+        b"\xff.key",
+        "Gr\N{LATIN SMALL LETTER U WITH DIAERESIS}\N{LATIN SMALL LETTER SHARP S}e".encode(),
+    ):
+        writer.add(1, BASIC, b"\xfe", key, b"\0\0", b"body")
+    chunk = Chunk(writer.take(5, 1))
+    schema = to_arrow_schema(source_schema(None, False, False), timezone="UTC")
+    batch = Columns(schema, Place("q", 0), None, Details(False, False)).batch(chunk, 5, 8)
+    keys = batch.column("routing_key").to_pylist()
+    assert keys == [
+        "plain",
+        "\N{REPLACEMENT CHARACTER}.key",
+        "Gr\N{LATIN SMALL LETTER U WITH DIAERESIS}\N{LATIN SMALL LETTER SHARP S}e",
+    ]
+    assert batch.column("exchange").to_pylist() == ["\N{REPLACEMENT CHARACTER}"] * 3
+    assert batch.column("offset").to_pylist() == [5, 6, 7]
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 16 * 2**20], ids=["nothing", "1 B", "70 kB", "16 MiB"])
