@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import protocol
+
 PACKAGE: Final = Path(__file__).resolve().parent
 NOT_PASSED: Final = ("command", "job", "print_command")
 
@@ -30,16 +32,23 @@ def submit(master: str, conf: Mapping[str, str], arguments: Sequence[str]) -> in
     with tempfile.TemporaryDirectory() as folder:
         sources = Path(folder, "pipeline.zip")
         zip_sources(sources)
-        environment = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": sys.executable} | os.environ
         words = command(master, conf, arguments, sources)
-        return subprocess.run(words, env=environment, check=False).returncode  # noqa: S603
+        return subprocess.run(words, env=environment(sources, os.environ), check=False).returncode  # noqa: S603
+
+
+def environment(sources: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """That of spark-submit. Processes that plan streaming queries look for modules there only. [Spark 4.3]"""
+    pythons = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": sys.executable}
+    paths = [str(sources), *filter(None, [given.get("PYTHONPATH")])]
+    return pythons | dict(given) | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def zip_sources(target: Path) -> None:
-    """Put this package into a zip that Python imports from."""
+    """Put this package, and the formats that it shares with the broker, into a zip."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sorted(PACKAGE.rglob("*.py")):
-            archive.write(path, Path("pipeline", path.relative_to(PACKAGE)))
+        for package in (PACKAGE, Path(*protocol.__path__)):
+            for path in sorted(package.rglob("*.py")):
+                archive.write(path, Path(package.name, path.relative_to(package)))
 
 
 def spark_submit() -> str:

@@ -134,7 +134,10 @@ def test_a_cluster_is_submitted_to(capsys: pytest.CaptureFixture[str]) -> None:
 def test_sources_in_a_zip_can_be_imported(tmp_path: Path) -> None:
     zip_sources(tmp_path / "pipeline.zip")
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "pipeline.zip")}
-    program = "import pipeline.command, sys; sys.exit('.zip' not in pipeline.command.__file__)"
+    program = (
+        "import pipeline.command, protocol.streams.chunk as chunk, sys;"
+        "sys.exit(not all('.zip' in each.__file__ for each in (pipeline.command, chunk)))"
+    )
 
     done = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, env=environment, check=False)
 
