@@ -2,43 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import Row
 
 from pipeline.jobs.balance import imbalances
-from pipeline.jobs.chunks import DELIVERS, chunks
 from pipeline.jobs.continuity import holes
-from pipeline.jobs.facts import facts, known_queues
-from pipeline.jobs.forwarding import forwarding_losses
-from pipeline.jobs.ledger import contributions, fold
+from pipeline.jobs.facts import FACT_COLUMNS, facts, is_fact, known_queues
+from pipeline.jobs.forwarding import forwarding_losses, is_forwarding
+from pipeline.jobs.ledger import KEYS, contributions, fold, plainness
+from pipeline.jobs.moves import DELIVERS, anchors, moves
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, judged
 
 NEEDS_FULL: Final = ("delivered_after_settle", "stuck_unacked", "undelivered")
 SHOWN: Final = 1000
+FEW_KEYS: Final = 1_000_000
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FEW: Final = (*FACT_COLUMNS, "msg_uid", "origin_uid", "peer_queue")
 OTHER_MEANINGS: Final = {
     "hole": "events of the journal are missing, or there twice",
     "imbalance": "what came and left does not make up what the queue has",
     "forwarding_loss": "a message left a queue for another and never came there",
 }
+Rows = list[dict[str, Any]]
 
 
 class Audit(NamedTuple):
     """What an audit has found. `findings`: how many by kind; `others`: how many by harmless verdict.
 
-    `rows`: the findings themselves, SHOWN of each kind at most. `not_judged`: what could not be looked for,
-    with the reason.
+    `first`, `last`: microseconds since 1970 of the events, or None. `rows`: the findings themselves, SHOWN
+    of each kind at most. `not_judged`: what could not be looked for, with the reason.
     """
 
     events: int
+    first: int | None
+    last: int | None
     entries: int
     findings: dict[str, int]
     others: dict[str, int]
-    rows: dict[str, list[dict[str, Any]]]
+    rows: dict[str, Rows]
     not_judged: dict[str, str]
 
     @property
@@ -48,95 +54,136 @@ class Audit(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         """For JSON."""
-        return self._asdict() | {"clean": self.clean}
+        times = {"first": _time(self.first), "last": _time(self.last)}
+        return self._asdict() | times | {"clean": self.clean}
 
 
-def verdicts(events: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
-    """A verdict on each entry of the queues of one node."""
-    return judged(fold(contributions(events)), queues, rules)
+class Frames(NamedTuple):
+    """The events of one node, and what was made of them: `moves`, `anchors`, and FEW of some."""
+
+    events: DataFrame
+    moved: DataFrame
+    anchored: DataFrame
+    few: DataFrame
+
+
+class Part(NamedTuple):
+    """What is found of one node: how many entries have each verdict, how many `others` there are."""
+
+    verdicts: dict[str, int]
+    others: dict[str, int]
+    rows: dict[str, Rows]
+
+
+def unsettled(events: DataFrame, rules: Rules, seen: Observation | None = None) -> DataFrame:
+    """KEYS of the entries that are not plainly `ok`; `seen` gets how many are `plain` and how many not."""
+    entries, plain = plainness(events, rules.poison), F.col("plain")
+    if seen is not None:
+        counts = [F.count_if(plain).alias("plain"), F.count_if(~plain).alias("others")]
+        entries = entries.observe(seen, *counts)
+    return entries.where(~plain).select(*KEYS)
+
+
+def verdicts(events: DataFrame, keys: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
+    """A verdict on each entry of one node that is among `keys`."""
+    return judged(fold(contributions(events.join(keys, list(KEYS), "left_semi"))), queues, rules)
 
 
 def audit(events: DataFrame, age: float = 3600, poison: int = 5, now: int | None = None) -> Audit:
     """Audit all events, node by node. `age`: seconds; `now`: microseconds, else that of the last event."""
-    with kept(chunks(events)) as summed:
-        delivers = F.col("does").bitwiseAND(DELIVERS) > 0
-        sums = [F.sum("events").alias("events"), F.max("latest").alias("latest")]
-        found = summed.groupBy("node").agg(*sums, F.bool_or(delivers).alias("full")).collect()
-        nodes = sorted(found, key=lambda row: str(row["node"]))
-        time = now or max((row["latest"] for row in nodes), default=0)
-        rules = Rules(time, age, poison)
-        parts = [_of_node(events, summed, node, len(nodes) == 1, rules) for node in nodes]
-    return _added(parts, nodes)
+    few = _kept(events.where(is_fact() | is_forwarding()).select(*FEW))
+    anchored = _kept(anchors(facts(few)))
+    moved = _kept(moves(events, anchored))
+    nodes = _nodes(moved)
+    last = max((row["last"] for row in nodes), default=None)
+    rules = Rules(now or last or 0, age, poison)
+    parts = []
+    for row in nodes:
+        frames = Frames(events, moved, anchored, few)
+        if len(nodes) > 1:
+            frames = Frames(*(each.where(F.col("node") == row["node"]) for each in frames))
+        parts.append(_of_node(row["node"], frames, rules))
+    return _added(nodes, parts)
 
 
-def _of_node(events: DataFrame, summed: DataFrame, node: Row, only: bool, rules: Rules) -> Audit:
-    name = node["node"]
-    of_node = events if only else events.where(F.col("node") == name)
-    own = summed if only else summed.where(F.col("node") == name)
-    with kept(facts(of_node)) as told:
-        rows: dict[str, list[dict[str, Any]]] = {}
-        findings: dict[str, int] = {}
-        with kept(known_queues(own, told)) as queues:
-            by_verdict = _judge(verdicts(of_node, queues, rules), rows)
-        findings |= {verdict: by_verdict.pop(verdict, 0) for verdict in MEANINGS}
-        lists = {
-            "imbalance": imbalances(of_node, own, told),
-            "forwarding_loss": forwarding_losses(of_node, told),
-        }
-        lists["hole"] = holes(of_node, own, name)
-        for kind, frame in lists.items():
-            findings[kind], rows[kind] = _collected(frame)
-    entries = sum(by_verdict.values()) + sum(findings[verdict] for verdict in MEANINGS)
-    return Audit(int(node["events"]), entries, findings, by_verdict, rows, {})
+def _nodes(moved: DataFrame) -> list[Row]:
+    delivers = F.bit_or("does").bitwiseAND(DELIVERS) > 0
+    sums = (F.sum("events").alias("events"), F.min("earliest").alias("first"), F.max("latest").alias("last"))
+    rows = moved.groupBy("node").agg(*sums, delivers.alias("full")).collect()
+    return sorted(rows, key=lambda row: str(row["node"]))
 
 
-def _judge(frame: DataFrame, rows: dict[str, list[dict[str, Any]]]) -> dict[str, int]:
-    """Count verdicts, and collect those that are findings, in one pass."""
+def _of_node(name: str, frames: Frames, rules: Rules) -> Part:
+    events, moved, anchored, few = frames
+    told = facts(few)
+    rows: dict[str, Rows] = {}
+    others: dict[str, int] = {}
+    by_verdict = _judge(events, known_queues(moved, told), rules, rows)
+    lists = {
+        "imbalance": imbalances(moved, anchored, told),
+        "forwarding_loss": forwarding_losses(few, told),
+        "hole": holes(events, moved, name),
+    }
+    for kind, frame in lists.items():
+        others[kind], rows[kind] = _collected(frame)
+    return Part(by_verdict, others, rows)
+
+
+def _judge(events: DataFrame, queues: DataFrame, rules: Rules, rows: dict[str, Rows]) -> dict[str, int]:
+    """Count verdicts, and collect those that are findings."""
+    plain, seen = Observation(), Observation()
     names = (*MEANINGS, *HARMLESS)
-    seen = Observation()
-    metrics = [F.count_if(F.col("verdict") == name).alias(name) for name in names]
-    observed = frame.observe(seen, *metrics)
-    with kept(observed.where(F.col("verdict").isin(*MEANINGS))) as found:
-        for verdict in {row["verdict"] for row in found.select("verdict").distinct().collect()}:
-            some = found.where(F.col("verdict") == verdict).orderBy("last_seq").limit(SHOWN).collect()
-            rows[verdict] = [row.asDict() for row in some]
-    return {name: int(seen.get[name]) for name in names}
+    counts = [F.count_if(F.col("verdict") == name).alias(name) for name in names]
+    first = F.row_number().over(Window.partitionBy("verdict").orderBy("last_seq")) <= SHOWN
+    keys = _kept(unsettled(events, rules, plain))
+    if plain.get["others"] <= FEW_KEYS:
+        keys = F.broadcast(keys)
+    all_judged = verdicts(events, keys, queues, rules).observe(seen, *counts)
+    found = all_judged.where(F.col("verdict").isin(*MEANINGS)).withColumn("shown", first)
+    for row in sorted(found.where("shown").drop("shown").collect(), key=lambda row: row["last_seq"]):
+        rows.setdefault(row["verdict"], []).append(row.asDict())
+    by_verdict = {name: int(seen.get[name]) for name in names}
+    by_verdict["ok"] += int(plain.get["plain"])
+    return by_verdict
 
 
-def _collected(frame: DataFrame) -> tuple[int, list[dict[str, Any]]]:
+def _collected(frame: DataFrame) -> tuple[int, Rows]:
     some = frame.limit(SHOWN + 1).collect()
     total = len(some) if len(some) <= SHOWN else frame.count()
     return total, [row.asDict() for row in some[:SHOWN]]
 
 
-def _added(parts: list[Audit], nodes: list[Row]) -> Audit:
-    findings: dict[str, int] = {}
-    others: dict[str, int] = {}
-    rows: dict[str, list[dict[str, Any]]] = {}
+def _added(nodes: list[Row], parts: list[Part]) -> Audit:
+    verdicts: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    rows: dict[str, Rows] = {}
     for part in parts:
-        for kind, count in part.findings.items():
-            findings[kind] = findings.get(kind, 0) + count
-        for kind, count in part.others.items():
-            others[kind] = others.get(kind, 0) + count
+        verdicts.update(part.verdicts)
+        others.update(part.others)
         for kind, some in part.rows.items():
-            rows.setdefault(kind, []).extend(some)
+            if some:
+                rows.setdefault(kind, []).extend(some)
     without = [row["node"] for row in nodes if not row["full"]]
     why = f"the journal of {', '.join(without)} has no deliveries: the level `full` records them"
     return Audit(
-        sum(part.events for part in parts),
-        sum(part.entries for part in parts),
-        findings,
-        others,
-        {kind: some for kind, some in rows.items() if some},
+        sum(row["events"] for row in nodes),
+        min((row["first"] for row in nodes), default=None),
+        max((row["last"] for row in nodes), default=None),
+        verdicts.total(),
+        {kind: verdicts[kind] for kind in MEANINGS} | {kind: others[kind] for kind in OTHER_MEANINGS},
+        {kind: verdicts[kind] for kind in HARMLESS},
+        rows,
         dict.fromkeys(NEEDS_FULL, why) if without else {},
     )
 
 
-@contextmanager
-def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The rows are computed once."""
-    frame.persist()
-    try:
-        yield frame
-    finally:
-        frame.unpersist()
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else EPOCH + timedelta(microseconds=micros)
+
+
+def _kept(frame: DataFrame) -> DataFrame:
+    """The rows are computed once, and what they came of is forgotten.
+
+    A plan has all plans of what it reads from a cache, each twice, and Spark writes them out again and again.
+    """
+    return frame.localCheckpoint()

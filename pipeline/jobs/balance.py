@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.chunks import CHUNK_BITS, change, chunk, listed
 
-ANCHORS: Final = ("declare", "checkpoint", "recover", "queue_delete")
+def imbalances(moved: DataFrame, anchored: DataFrame, told: DataFrame) -> DataFrame:
+    """Intervals of a queue that do not add up; `moved`: of `moves`; `anchored`: `anchors`, of one node.
 
-
-def imbalances(events: DataFrame, summed: DataFrame, told: DataFrame) -> DataFrame:
-    """Intervals of a queue that do not add up; `summed`: of `chunks`; `told`: of `facts`.
-
-    queue_id | vhost | queue | op | from_seq | to_seq | expected: what came and left makes it | found. Events
-    are summed by chunks, and only where an anchor stands one by one. What a restart lists must
-    be as many as it says. Intervals with a gap are passed over.
+    queue_id | vhost | queue | op | from_seq | to_seq | expected: what came and left makes it | found. What a
+    restart lists must be as many as it says. Intervals with a gap are passed over. `told`: of `facts`.
     """
-    op = F.col("op")
-    is_anchor = op.isin(*ANCHORS)
-    anchors = told.where(is_anchor & F.col("queue_id").isNotNull()).select(
-        "queue_id", "vhost", "queue", "seq", "op", "quantity", "reason"
-    )
-    split = anchors.select("queue_id", chunk()).distinct()
-    sums = summed.where(F.col("queue_id").isNotNull())
-    changes = events.where(F.col("queue_id").isNotNull()).select(
-        "queue_id", "seq", chunk(), change(), listed()
-    )
-    coarse = sums.join(F.broadcast(split), ["queue_id", "chunk"], "left_anti").select(
-        "queue_id", F.shiftleft("chunk", CHUNK_BITS).alias("seq"), "change", "listed"
-    )
-    fine = changes.join(F.broadcast(split), ["queue_id", "chunk"]).select(
-        "queue_id", "seq", "change", "listed"
-    )
-    moves = coarse.unionByName(fine.where((F.col("change") != 0) | (F.col("listed") != 0)))
-    rows = moves.unionByName(anchors, allowMissingColumns=True)
-    so_far = Window.partitionBy("queue_id").orderBy("seq").rowsBetween(Window.unboundedPreceding, 0)
-    order = Window.partitionBy("queue_id").orderBy("seq")
+    sums = moved.where(F.col("queue_id").isNotNull()).select("queue_id", "since", "change", "listed")
+    rows = anchored.drop("node").unionByName(sums, allowMissingColumns=True)
+    of_queue = Window.partitionBy("queue_id")
+    # anchors of one run have nothing between them, and what moves in their piece moves behind them
+    in_order = of_queue.orderBy("since", F.col("op").isNull(), "seq")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
     at_anchors = (
         rows.withColumn("moved", F.sum(F.coalesce("change", F.lit(0))).over(so_far))
         .withColumn("counted", F.sum(F.coalesce("listed", F.lit(0))).over(so_far))
         .where(F.col("op").isNotNull())
     )
-    return _compared(at_anchors, order, told)
+    return _compared(at_anchors, of_queue.orderBy("seq"), told)
 
 
 def _compared(at_anchors: DataFrame, order: object, told: DataFrame) -> DataFrame:

@@ -5,42 +5,47 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.chunks import CHUNK, CHUNK_BITS, CHUNK_SUM, chunk
+from pipeline.jobs.moves import BLOCK, block_of
 
 
-def holes(events: DataFrame, summed: DataFrame, node: str) -> DataFrame:
+def holes(events: DataFrame, moved: DataFrame, node: str) -> DataFrame:
     """Where seqs are missing or come again: node | after | before | missing (negative: there again).
 
-    `summed`: of `chunks`; only those that are not whole are looked at. A `gap` just behind a
-    hole explains it.
+    `moved`: of `moves`; events are looked at only in blocks where some seq from the first to the last is not
+    there once. A `gap` just behind a hole explains it.
     """
-    seq = F.col("seq")
-    blocks = summed.groupBy("chunk").agg(F.sum("events").alias("events"), F.sum("total").alias("total"))
-    is_whole = (F.col("events") == CHUNK) & (F.col("total") == CHUNK_SUM)
-    partial = blocks.where(~is_whole).select("chunk")
-    start = F.shiftleft("chunk", CHUNK_BITS)
-    ends = F.array(
-        F.struct(start.alias("seq"), F.lit(False).alias("inner")),
-        F.struct((start + CHUNK - 1).alias("seq"), F.lit(True).alias("inner")),
+    summed = moved.groupBy(block_of("since").alias("block")).agg(
+        F.sum("events").alias("events"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.sum("total").alias("total"),
+        F.min("gap").alias("gap"),
     )
-    whole = (
-        blocks.where(is_whole)
-        .select(F.inline(ends))
-        .select("seq", F.lit(1).cast("long").alias("times"), F.lit(False).alias("explained"), "inner")
+    seq, times, inner = F.col("seq"), F.col("times"), F.col("inner")
+    first, last = F.col("first"), F.col("last")
+    total = (first.bitwiseAND(BLOCK - 1) + last.bitwiseAND(BLOCK - 1)) * F.col("events")
+    is_whole = (last - first + 1 == F.col("events")) & (F.col("total") * 2 == total)
+    once = F.lit(1).cast("long").alias("times")
+    by_gap = F.coalesce(F.col("gap") == first, F.lit(False))
+    begin = F.struct(first.alias("seq"), once, by_gap.alias("explained"), F.lit(False).alias("inner"))
+    end = F.struct(last.alias("seq"), once, F.lit(False).alias("explained"), F.lit(True).alias("inner"))
+    torn = summed.where(~is_whole).select("block")
+    looked_at = events.select("seq", "op", block_of("seq").alias("block"))
+    rows = (
+        looked_at.join(F.broadcast(torn), "block")
+        .groupBy("seq")
+        .agg(
+            F.count(F.lit(1)).alias("times"),
+            F.bool_or(F.col("op") == "gap").alias("explained"),
+            F.lit(False).alias("inner"),
+        )
     )
-    looked_at = events.select("seq", "op", chunk()).join(F.broadcast(partial), "chunk")
-    rows = looked_at.groupBy("seq").agg(
-        F.count(F.lit(1)).alias("times"), F.bool_or(F.col("op") == "gap").alias("explained")
-    )
-    after = F.lag("seq").over(Window.partitionBy(F.lit(1)).orderBy("seq"))
-    missing = (
-        F.when(F.col("times") > 1, 1 - F.col("times"))
-        .when(F.col("inner"), 0)
-        .otherwise(seq - F.col("after") - 1)
-    )
+    after = F.lag("seq").over(Window.partitionBy(F.lit(1)).orderBy("seq", "inner"))
+    missing = F.when(times > 1, 1 - times).when(inner, 0).otherwise(seq - F.col("after") - 1)
     return (
-        rows.withColumn("inner", F.lit(False))
-        .unionByName(whole)
+        summed.where(is_whole)
+        .select(F.inline(F.array(begin, end)))
+        .unionByName(rows)
         .withColumn("after", after)
         .select(
             F.lit(node).alias("node"), "after", seq.alias("before"), missing.alias("missing"), "explained"

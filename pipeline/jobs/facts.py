@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.chunks import CONSUMED, DELIVERS
+from pipeline.jobs.moves import CONSUMED, DELIVERS
 
 FACTS: Final = (
     "declare",
@@ -19,19 +19,35 @@ FACTS: Final = (
     "gap",
     "level",
 )
+FACT_COLUMNS: Final = (
+    "node",
+    "seq",
+    "ts",
+    "op",
+    "reason",
+    "vhost",
+    "queue",
+    "queue_id",
+    "first_qpos",
+    "qpos",
+    "quantity",
+)
 FIRST_PLACE: Final = -(1 << 62)
 LAST_PLACE: Final = 1 << 62
 
 
 def facts(events: DataFrame) -> DataFrame:
     """The events that are of no message: anchors, ranges, gaps and levels."""
-    return events.where(F.col("op").isin(*FACTS) & F.col("msg_uid").isNull()).select(
-        "node", "seq", "ts", "op", "reason", "vhost", "queue", "queue_id", "first_qpos", "qpos", "quantity"
-    )
+    return events.where(is_fact()).select(*FACT_COLUMNS)
 
 
-def known_queues(summed: DataFrame, told: DataFrame) -> DataFrame:
-    """One row for each queue out of `chunks` and `facts` of one node.
+def is_fact() -> Column:
+    """Whether an event is of no message."""
+    return F.col("msg_uid").isNull() & F.col("op").isin(*FACTS)
+
+
+def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
+    """One row for each queue out of `activity` (or `moves`) and `facts` of one node.
 
     queue_id | vhost | queue: null if no fact tells them | declared: it began within these events
     | full: deliveries are journaled
@@ -46,7 +62,7 @@ def known_queues(summed: DataFrame, told: DataFrame) -> DataFrame:
     nothing = F.array().cast("array<bigint>")
     no_range = F.array().cast("array<struct<first:bigint,last:bigint,at:bigint,all:boolean>>")
     return (
-        _active(summed)
+        _active(active)
         .join(_told_of(told, off), "queue_id", "left")
         .crossJoin(gaps)
         .select(
@@ -62,13 +78,17 @@ def known_queues(summed: DataFrame, told: DataFrame) -> DataFrame:
     )
 
 
-def _active(summed: DataFrame) -> DataFrame:
+def _active(active: DataFrame) -> DataFrame:
     """Queues, and whether deliveries are journaled: there are some, or no consumer was there to get one."""
-    has_delivers = summed.where(F.col("does").bitwiseAND(DELIVERS) > 0).limit(1).count() > 0
-    bits = F.bit_or("does")
-    untouched = F.lit(has_delivers) & (bits.bitwiseAND(CONSUMED) == 0)
-    of_queues = summed.where(F.col("queue_id").isNotNull()).groupBy("queue_id")
-    return of_queues.agg(((bits.bitwiseAND(DELIVERS) > 0) | untouched).alias("full"))
+    delivers, consumed = F.col("does").bitwiseAND(DELIVERS) > 0, F.col("does").bitwiseAND(CONSUMED) > 0
+    untouched = F.col("has_delivers") & ~consumed
+    return (
+        active.where(F.col("queue_id").isNotNull())
+        .groupBy("queue_id")
+        .agg(F.bit_or("does").alias("does"))
+        .crossJoin(active.agg(F.bool_or(delivers).alias("has_delivers")))
+        .select("queue_id", (delivers | untouched).alias("full"))
+    )
 
 
 def _told_of(told: DataFrame, off: Column) -> DataFrame:

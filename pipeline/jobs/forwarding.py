@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 FORWARDS: Final = ("dead_letter",)
 SAME_WRITE: Final = 1024  # seqs: what is that close before a gap may have its arrival in the gap
+
+
+def is_forwarding() -> Column:
+    """Whether an event is one of either end of a way from queue to queue."""
+    return _leaves() | (F.col("origin_uid").isNotNull() & (F.col("op") == "enqueue"))
 
 
 def forwarding_losses(events: DataFrame, told: DataFrame) -> DataFrame:
@@ -17,9 +22,8 @@ def forwarding_losses(events: DataFrame, told: DataFrame) -> DataFrame:
     msg_uid | vhost | queue: where it was to go | from_queue | seq | ts. Queues that are not journaled are
     passed over, and so is what a gap follows at once. `told`: of `facts`.
     """
-    leaves = F.col("op").isin(*FORWARDS) & F.col("peer_queue").isNotNull() & (F.col("peer_queue") != "")
-    comes = (F.col("op") == "enqueue") & F.col("origin_uid").isNotNull()
-    rows = events.where(leaves | comes).select(
+    leaves = _leaves()
+    rows = events.where(is_forwarding()).select(
         F.when(leaves, F.col("msg_uid")).otherwise(F.col("origin_uid")).alias("uid"),
         "vhost",
         F.when(leaves, F.col("peer_queue")).otherwise(F.col("queue")).alias("to_queue"),
@@ -55,3 +59,7 @@ def forwarding_losses(events: DataFrame, told: DataFrame) -> DataFrame:
             "ts",
         )
     )
+
+
+def _leaves() -> Column:
+    return F.col("peer_queue").isNotNull() & (F.col("peer_queue") != "") & F.col("op").isin(*FORWARDS)

@@ -7,17 +7,17 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.chunks import chunks
 from pipeline.jobs.facts import facts, known_queues
 from pipeline.jobs.ledger import contributions, fold
+from pipeline.jobs.moves import activity
 from pipeline.jobs.verdicts import MEANINGS, Rules, judged
 
 
 class Carried(NamedTuple):
     """What one portion of one node leaves to the next.
 
-    `entries`: rows of the ledger. `told`: facts; of checkpoints the last of each queue. `queues`: sums by
-    queue, as `chunks` has them, with one chunk for each.
+    `entries`: rows of the ledger. `told`: facts; of checkpoints the last of each queue. `queues`: the
+    `activity` of each.
     """
 
     entries: DataFrame
@@ -27,7 +27,7 @@ class Carried(NamedTuple):
 
 def portion(events: DataFrame) -> Carried:
     """What a portion of events says by itself."""
-    return Carried(fold(contributions(events)), _needed(facts(events)), _by_queue(chunks(events)))
+    return Carried(fold(contributions(events)), _needed(facts(events)), activity(events))
 
 
 def joined(before: Carried, new: Carried) -> Carried:
@@ -72,13 +72,7 @@ def _needed(told: DataFrame) -> DataFrame:
     return rest.unionByName(last)
 
 
-def _by_queue(summed: DataFrame) -> DataFrame:
-    return summed.groupBy("node", "queue_id").agg(
-        F.lit(0).cast("long").alias("chunk"),
-        F.sum("events").alias("events"),
-        F.sum("total").alias("total"),
-        F.max("latest").alias("latest"),
-        F.bit_or("does").alias("does"),
-        F.sum("change").alias("change"),
-        F.sum("listed").alias("listed"),
+def _by_queue(active: DataFrame) -> DataFrame:
+    return active.groupBy("node", "queue_id").agg(
+        F.bit_or("does").alias("does"), F.max("latest").alias("latest")
     )

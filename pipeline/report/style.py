@@ -17,6 +17,7 @@ header{border-left:6px solid var(--good)}header.found{border-left-color:var(--ba
 line-height:1.2;letter-spacing:-.02em}header p:last-child{margin:.3em 0 0;color:var(--soft)}
 h2{margin:0 0 6px;font-size:17px;text-transform:capitalize}h2 em{font-style:normal;color:var(--bad);
 margin-left:.3em}figure h2{text-transform:none}
+h2 small{color:var(--soft);font-weight:400;font-size:13px}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:12px;margin:0 0 18px}
 .card{background:var(--paper);border:1px solid var(--rule);border-radius:12px;padding:14px 16px;
 color:inherit;text-decoration:none}.card b{display:block;font-size:26px;line-height:1.1}

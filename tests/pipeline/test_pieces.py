@@ -1,0 +1,90 @@
+"""Balance and continuity of a journal longer than a block, wherever anchors and holes stand in it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.jobs.audit import Audit, audit
+from pipeline.journal.schema import EVENTS
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+
+BLOCK = 1 << 16
+LAST = 2 * BLOCK + 5000
+# runs of anchors: over the end of a block, with an event between, at the ends of slices, at the very end
+ANCHORS = {9, 10, 4095, 4096, 65535, 65536, 65537, 70000, 70002, 2 * BLOCK - 1, 2 * BLOCK, LAST}
+WRONG = 70002
+HOLES = {4097, 5000, 5001, 2 * BLOCK - 2}
+NODES = ("a", "b")
+
+
+def journal(node: str, damaged: bool) -> list[dict[str, Any]]:
+    """Two queues, each event an entry that comes to one of them, and anchors of both."""
+    depths = {1: 0, 2: 0}
+    rows = []
+    for seq in range(1, LAST + 1):
+        queue = 1 + seq % 3 % 2
+        row: dict[str, Any] = {
+            "node": node,
+            "seq": seq,
+            "queue_id": queue,
+            "queue": f"q{queue}",
+            "vhost": "/",
+        }
+        if seq in ANCHORS:
+            wrong = damaged and seq == WRONG
+            row |= {"op": "checkpoint", "quantity": depths[queue] + wrong, "reason": "time"}
+        elif damaged and seq in HOLES:
+            continue
+        else:
+            row |= {"op": "enqueue", "msg_uid": seq, "qpos": seq, "persistent": True}
+            depths[queue] += 1
+        rows.append(row)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> Audit:
+    """Of one node that is whole and one that is not."""
+    return audit(frame(spark, journal("a", False) + journal("b", True)))
+
+
+def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    columns = {name: [row.get(name) for row in rows] for name in EVENTS.names}
+    columns["ts"] = [datetime(2026, 1, 1, tzinfo=UTC)] * len(rows)
+    names = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
+    kinds = {
+        field.name: names.get(field.dataType.simpleString(), pa.timestamp("us", "UTC")) for field in EVENTS
+    }
+    return spark.createDataFrame(
+        pa.table({name: pa.array(columns[name], kinds[name]) for name in EVENTS.names})
+    )
+
+
+def test_only_the_queue_that_was_miscounted_does_not_add_up(found: Audit) -> None:
+    assert found.events == 2 * LAST - len(HOLES)
+    wrong = [(row["to_seq"], row["found"] - row["expected"]) for row in found.rows["imbalance"]]
+    queue = 1 + WRONG % 3 % 2
+    after = min(seq for seq in ANCHORS if seq > WRONG and 1 + seq % 3 % 2 == queue)
+    assert sorted(wrong) == [(WRONG, 1), (after, -1)]
+
+
+def test_holes_are_found_where_they_are(found: Audit) -> None:
+    told = {(row["node"], row["after"], row["before"], row["missing"]) for row in found.rows["hole"]}
+    end = 2 * BLOCK - 1
+    assert told == {("b", 4096, 4098, 1), ("b", 4999, 5002, 2), ("b", end - 2, end, 1)}
+
+
+def test_a_gap_at_the_beginning_of_a_block_explains_the_hole_before_it(spark: SparkSession) -> None:
+    row = {"node": "a", "queue_id": 1, "queue": "q", "vhost": "/"}
+    before = [row | {"seq": seq, "op": "deliver", "msg_uid": 1} for seq in range(BLOCK - 9, BLOCK - 2)]
+    behind = [row | {"seq": seq, "op": "deliver", "msg_uid": 1} for seq in range(BLOCK + 1, BLOCK + 4)]
+    gap = {"node": "a", "seq": BLOCK, "op": "gap"}
+
+    assert audit(frame(spark, [*before, gap, *behind])).findings["hole"] == 0
+    assert audit(frame(spark, [*before, *behind])).findings["hole"] == 1
