@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ print("declared", journal.where("op = 'declare'").count())
 def installed(tmp_path: Path) -> Path:
     """A folder with what pip installs, and nothing else of ours."""
     target = tmp_path / "site"
-    words = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(target), str(ROOT)]
+    words = ["install", "--quiet", "--no-deps", "--target", str(target), str(ROOT)]
     subprocess.run([sys.executable, "-m", "pip", *words], env=os.environ | {"AMQPD_COMPILE": "0"}, check=True)
     return target
 
@@ -48,26 +50,57 @@ def broker(tmp_path: Path, spark: SparkSession) -> Iterator[Broker]:
     broker.stop()
 
 
+@pytest.fixture
+def environment(installed: Path) -> dict[str, str]:
+    """What a shell has in which this Python and the installed packages come first."""
+    rest = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return rest | {"PYTHONPATH": str(installed), "PATH": path}
+
+
+def run(environment: dict[str, str], folder: Path, *words: str) -> str:
+    """Standard output of a command that has to succeed."""
+    done = subprocess.run(words, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_format_is_known_without_being_registered(
-    installed: Path, broker: Broker, tmp_path: Path
+    environment: dict[str, str], broker: Broker, tmp_path: Path
 ) -> None:
     said = broker.options_of_spark
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-    environment |= {
-        "PYTHONPATH": str(installed),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "AMQP_URL": said["url"],
-        "API_URL": said["apiUrl"],
-    }
+    where = {"AMQP_URL": said["url"], "API_URL": said["apiUrl"]}
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert "rows 10" in done.stdout, done.stderr
-    assert "declared 1" in done.stdout, done.stderr
+
+    told = run(environment | where, tmp_path, "python", str(program))
+
+    assert "rows 10" in told
+    assert "declared 1" in told
+
+
+def test_the_example_in_the_readme_publishes_reads_and_audits(
+    environment: dict[str, str], broker: Broker, tmp_path: Path
+) -> None:
+    address, admin = broker.daemon.address, broker.daemon.admin
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    programs = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", readme, re.DOTALL))
+    assert sorted(programs) == ["publish.py", "read.py"]
+    here = [
+        ('ConnectionParameters("localhost")', f'ConnectionParameters("{address.host}", {address.port})'),
+        ('@localhost:5672/%2F")', f'@{address.host}:{address.port}/%2F").option("apiUrl", "{admin}")'),
+    ]
+    for name, program in programs.items():
+        [pair] = [(old, new) for old, new in here if program.count(old) == 1]
+        (tmp_path / name).write_text(program.replace(*pair))
+    audit = f"pipeline run audit --journal {admin.replace('://', '://guest:guest@')} --report audit.html"
+    written = audit.replace(admin.removeprefix("http://"), "localhost:15672")
+    assert f"python publish.py && python read.py\namqpd {written}\n" in readme
+
+    run(environment, tmp_path, "python", "publish.py")
+    table = run(environment, tmp_path, "python", "read.py")
+    summary = json.loads(run(environment, tmp_path, "python", "-m", "broker", *audit.split()))
+
+    assert re.search(r"c0\|\s+71071\|", table), table
+    assert summary["others"]["ok"] == 1000
+    assert "<svg" in (tmp_path / "audit.html").read_text()
