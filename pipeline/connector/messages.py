@@ -13,7 +13,8 @@ from protocol.amqp091.content import body as body_of
 from protocol.amqp091.properties import Properties
 from protocol.amqp10.conditions import DecodeError
 from protocol.amqp10.decoding import decode
-from protocol.amqp10.descriptors import AMQP_VALUE
+from protocol.amqp10.descriptors import AMQP_VALUE, PROPERTIES
+from protocol.amqp10.properties import SUBJECT, read_text
 from protocol.amqp10.sections import Sections
 from protocol.conversion.names import ENCODED_BODY
 from protocol.conversion.to091 import content091
@@ -54,13 +55,12 @@ class Details(NamedTuple):
             is_encoded = found.octets(basic.TYPE) == ENCODED_BODY
             if is_encoded:
                 payload = _as_json(payload)
-            return Message(
-                payload,
-                _properties(found) | ({"type": None, "content_type": JSON} if is_encoded else {})
-                if self.properties
-                else None,
-                _headers(found) if self.headers else None,
-            )
+            said = None
+            if self.properties:
+                said = _properties(found) | {"type": _subject(properties)}
+                if is_encoded:
+                    said["content_type"] = JSON
+            return Message(payload, said, _headers(found) if self.headers else None)
         said, headers = _told(properties, self.properties, self.headers)
         return Message(body, said, headers)
 
@@ -98,6 +98,18 @@ def _headers(found: Properties) -> dict[str, str | None] | None:
     except ProtocolError:  # the log has taken them, and here is nobody who could be told
         return None
     return {name: text_of(value) for name, value in headers.items()}
+
+
+def _subject(sections: bytes) -> str | None:
+    """The subject of a message of AMQP 1.0, which is what those of AMQP 0-9-1 call a type."""
+    found = Sections(sections, 0, len(sections))
+    try:
+        while found.advance():
+            if found.code == PROPERTIES:
+                return read_text(sections, found.value, found.end, SUBJECT)
+    except DecodeError:  # the log has taken it, and here is nobody who could be told
+        return None
+    return None
 
 
 def _as_json(sections: bytes) -> bytes:

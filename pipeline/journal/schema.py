@@ -42,7 +42,6 @@ EVENTS: Final = StructType(
         StructField("persistent", BooleanType()),
         StructField("redelivered", BooleanType()),
         StructField("auto_ack", BooleanType()),
-        StructField("tx", BooleanType()),
         StructField("message_id", StringType()),
         StructField("text", StringType()),
     ]

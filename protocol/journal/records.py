@@ -104,7 +104,6 @@ REASONS: Final[tuple[str, ...]] = (
 PERSISTENT: Final[i64] = 1
 REDELIVERED: Final[i64] = 2
 AUTO_ACK: Final[i64] = 4
-IN_TRANSACTION: Final[i64] = 8
 
 
 def reason_number(name: str) -> int:

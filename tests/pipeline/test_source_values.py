@@ -102,6 +102,7 @@ def test_messages_of_1_0(spark: SparkSession, broker: Broker) -> None:
     data, value, text = rows(spark, broker, "sections", **ALL)
     assert bytes(data["value"]) == b"data"
     assert (data["properties"]["message_id"], data["headers"]["n"]) == ("i", "7")
+    assert [row["properties"]["type"] for row in (data, value, text)] == ["s", None, None]
     assert json.loads(bytes(value["value"])) == {"a": [1, True, None], "b": "s"}
     assert value["properties"]["content_type"] == "application/json"
     assert bytes(text["value"]) == b"text"
