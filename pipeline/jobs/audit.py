@@ -141,7 +141,7 @@ def _judge(events: DataFrame, queues: DataFrame, rules: Rules, rows: dict[str, R
     all_judged = verdicts(events, keys, queues, rules).observe(seen, *counts)
     found = all_judged.where(F.col("verdict").isin(*MEANINGS)).withColumn("shown", first)
     for row in sorted(found.where("shown").drop("shown").collect(), key=lambda row: row["last_seq"]):
-        rows.setdefault(row["verdict"], []).append(row.asDict())
+        rows.setdefault(row["verdict"], []).append(_told(row))
     by_verdict = {name: int(seen.get[name]) for name in names}
     by_verdict["ok"] += int(plain.get["plain"])
     return by_verdict
@@ -150,7 +150,13 @@ def _judge(events: DataFrame, queues: DataFrame, rules: Rules, rows: dict[str, R
 def _collected(frame: DataFrame) -> tuple[int, Rows]:
     some = frame.limit(SHOWN + 1).collect()
     total = len(some) if len(some) <= SHOWN else frame.count()
-    return total, [row.asDict() for row in some[:SHOWN]]
+    return total, [_told(row) for row in some[:SHOWN]]
+
+
+def _told(row: Row) -> dict[str, Any]:
+    """A row whose times say that they are UTC; Spark gives them as those of this machine's zone."""
+    values = row.asDict().items()
+    return {name: each.astimezone(UTC) if isinstance(each, datetime) else each for name, each in values}
 
 
 def _added(nodes: list[Row], parts: list[Part]) -> Audit:

@@ -9,8 +9,9 @@ from pyspark.sql import functions as F  # noqa: N812
 def imbalances(moved: DataFrame, anchored: DataFrame, told: DataFrame) -> DataFrame:
     """Intervals of a queue that do not add up; `moved`: of `moves`; `anchored`: `anchors`, of one node.
 
-    queue_id | vhost | queue | op | from_seq | to_seq | expected: what came and left makes it | found. What a
-    restart lists must be as many as it says. Intervals with a gap are passed over. `told`: of `facts`.
+    queue_id | vhost | queue | op | from_seq | to_seq | expected: what came and left makes it | found
+    | at: when. What a restart lists must be as many as it says. Intervals with a gap are passed over.
+    `told`: of `facts`.
     """
     sums = moved.where(F.col("queue_id").isNotNull()).select("queue_id", "since", "change", "listed")
     rows = anchored.drop("node").unionByName(sums, allowMissingColumns=True)
@@ -55,5 +56,6 @@ def _compared(at_anchors: DataFrame, order: object, told: DataFrame) -> DataFram
             F.col("seq").alias("to_seq"),
             "expected",
             F.col("quantity").alias("found"),
+            F.col("ts").alias("at"),
         )
     )

@@ -19,8 +19,8 @@ def is_forwarding() -> Column:
 def forwarding_losses(events: DataFrame, told: DataFrame) -> DataFrame:
     """What was sent to a queue of one node and has no `enqueue` there whose `origin_uid` it is.
 
-    msg_uid | vhost | queue: where it was to go | from_queue | seq | ts. Queues that are not journaled are
-    passed over, and so is what a gap follows at once. `told`: of `facts`.
+    msg_uid | vhost | queue: where it was to go | from_queue | seq | at: when it left. Queues that are not
+    journaled are passed over, and so is what a gap follows at once. `told`: of `facts`.
     """
     leaves = _leaves()
     rows = events.where(is_forwarding()).select(
@@ -56,7 +56,7 @@ def forwarding_losses(events: DataFrame, told: DataFrame) -> DataFrame:
             F.col("to_queue").alias("queue"),
             "from_queue",
             "seq",
-            "ts",
+            F.col("ts").alias("at"),
         )
     )
 

@@ -71,7 +71,7 @@ def anchors(told: DataFrame) -> DataFrame:
     begun = F.last(F.when(F.col("begins"), F.col("seq")), ignorenulls=True)
     return (
         told.where(F.col("op").isin(*ANCHORS) & F.col("queue_id").isNotNull())
-        .select("node", "queue_id", "vhost", "queue", "seq", "op", "quantity", "reason")
+        .select("node", "queue_id", "vhost", "queue", "seq", "ts", "op", "quantity", "reason")
         .withColumn("begins", begins)
         .withColumn("since", begun.over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
         .drop("begins")

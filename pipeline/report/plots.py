@@ -2,56 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Final, NamedTuple
 
+from pipeline.report.axis import Axis
+
 WIDTH: Final = 1000
 HEIGHT: Final = 250
-LEFT: Final = 62
+LEFT: Final = 140
 RIGHT: Final = 12
 TOP: Final = 12
 BOTTOM: Final = 28
-STEPS: Final = (1, 2, 2.5, 5, 10)
+ROW: Final = 30
+MARK: Final = 9
+STEPS: Final = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 5, 6, 8, 10)
 
 
 class Line(NamedTuple):
-    """A line: its name, the number of its colour in the page, and a value (or None) for each label."""
+    """A line: its name, the number of its colour in the page, and a value (or None) for each bucket."""
 
     name: str
     colour: int
     values: Sequence[float | None]
 
 
-def plot(labels: Sequence[str], lines: Sequence[Line], shown: Callable[[float], str]) -> str:
+def plot(axis: Axis, lines: Sequence[Line], shown: Callable[[float], str]) -> str:
     """A figure of lines with a legend. `shown`: how a value is written at the axis."""
     known = [value for line in lines for value in line.values if value is not None]
-    if not known or not labels:
+    if not known:
         return '<p class="empty">Nothing to plot.</p>'
     top = _round_up(max(known))
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" preserveAspectRatio="none">']
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">']
     for share in (0, 0.25, 0.5, 0.75, 1):
         y = _y(top * share, top)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(
-            f'<text class="axis" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{shown(top * share)}</text>'
-        )
-    parts += _times(labels)
+        parts.append(_text(LEFT - 8, y + 4, "end", shown(top * share)))
+    parts += _times(axis, HEIGHT)
     for line in lines:
-        parts += _line(line, len(labels), top)
+        parts += _line(line, axis.buckets, top, line is lines[0])
     parts.append("</svg>")
     legend = "".join(f'<span><i class="dot c{line.colour}"></i>{escape(line.name)}</span>' for line in lines)
     return f'<div class="legend">{legend}</div>' + "".join(parts)
 
 
-def _line(line: Line, count: int, top: float) -> list[str]:
-    """Strokes of a line, with a shade below it; None interrupts it."""
+def marks(axis: Axis, places: Mapping[str, Sequence[float]]) -> str:
+    """A row of marks for each name, where they are on the axis."""
+    height = TOP + ROW * len(places) + BOTTOM
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img">']
+    for row, (name, own) in enumerate(places.items()):
+        y = TOP + ROW * (row + 0.5)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
+        parts.append(_text(LEFT - 8, y + 4, "end", name))
+        strokes = (
+            f"M{x:.1f} {y - MARK}v{2 * MARK}" for x in sorted(_x(place, axis.buckets) for place in own)
+        )
+        parts.append(f'<path class="mark" d="{"".join(strokes)}"/>')
+    return "".join([*parts, *_times(axis, height), "</svg>"])
+
+
+def _line(line: Line, count: int, top: float, is_shaded: bool) -> list[str]:
+    """Strokes of a line, with a shade below it if wanted; None interrupts it."""
     runs: list[list[tuple[float, float]]] = [[]]
     for place, value in enumerate(line.values):
         if value is None:
             runs.append([])
         else:
-            runs[-1].append((_x(place, count), _y(value, top)))
+            runs[-1].append((_x(place + 0.5, count), _y(value, top)))
     parts = []
     for run in filter(None, runs):
         if len(run) == 1:
@@ -60,23 +77,28 @@ def _line(line: Line, count: int, top: float) -> list[str]:
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in run)
         floor = HEIGHT - BOTTOM
         shade = f"{run[0][0]:.1f},{floor} {points} {run[-1][0]:.1f},{floor}"
-        parts.append(f'<polygon class="shade f{line.colour}" points="{shade}"/>')
+        if is_shaded:
+            parts.append(f'<polygon class="shade f{line.colour}" points="{shade}"/>')
         parts.append(f'<polyline class="stroke s{line.colour}" points="{points}"/>')
     return parts
 
 
-def _times(labels: Sequence[str]) -> list[str]:
-    every = max(1, -(-len(labels) // 8))
-    return [
-        f'<text class="axis" x="{_x(place, len(labels)):.1f}" y="{HEIGHT - 8}" text-anchor="middle">'
-        f"{escape(label)}</text>"
-        for place, label in enumerate(labels)
-        if place % every == 0 and LEFT < _x(place, len(labels)) + 20 < WIDTH
-    ]
+def _times(axis: Axis, height: float) -> list[str]:
+    floor = height - BOTTOM
+    parts = []
+    for place, label in axis.ticks():
+        x = _x(place, axis.buckets)
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{floor}" y2="{floor + 5}"/>')
+        parts.append(_text(x, height - 8, "middle", label))
+    return parts
 
 
-def _x(place: int, count: int) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * (place / (count - 1) if count > 1 else 0.5)
+def _text(x: float, y: float, anchor: str, text: str) -> str:
+    return f'<text class="axis" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _x(place: float, count: int) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * place / count
 
 
 def _y(value: float, top: float) -> float:

@@ -15,10 +15,10 @@ border-radius:12px;padding:22px 26px;margin:0 0 18px}
 header{border-left:6px solid var(--good)}header.found{border-left-color:var(--bad)}
 .over{margin:0;color:var(--soft);font-size:13px;letter-spacing:.04em}h1{margin:.1em 0;font-size:34px;
 line-height:1.2;letter-spacing:-.02em}header p:last-child{margin:.3em 0 0;color:var(--soft)}
-h2{margin:0 0 6px;font-size:17px;text-transform:capitalize}h2 em{font-style:normal;color:var(--bad);
-margin-left:.3em}figure h2{text-transform:none}
-h2 small{color:var(--soft);font-weight:400;font-size:13px}
-.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(150px,1fr));gap:12px;margin:0 0 18px}
+h2{margin:0 0 6px;font-size:17px}h2::first-letter{text-transform:uppercase}
+h2 em{font-style:normal;color:var(--bad);
+margin-left:.3em}h2 small{color:var(--soft);font-weight:400;font-size:13px}
+.cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(180px,1fr));gap:12px;margin:0 0 18px}
 .card{background:var(--paper);border:1px solid var(--rule);border-radius:12px;padding:14px 16px;
 color:inherit;text-decoration:none}.card b{display:block;font-size:26px;line-height:1.1}
 .card span{color:var(--soft);font-size:13px}.good b{color:var(--good)}.bad b{color:var(--bad)}
@@ -26,6 +26,7 @@ color:inherit;text-decoration:none}.card b{display:block;font-size:26px;line-hei
 .note{border-left:4px solid var(--c3);padding:4px 14px;color:var(--soft)}
 svg{display:block;width:100%;height:auto}.grid{stroke:var(--rule)}.axis{fill:var(--soft);font-size:12px}
 .stroke{fill:none;stroke-width:2;stroke-linejoin:round}.shade{opacity:.1}
+.mark{stroke:var(--bad);stroke-width:1.5;opacity:.7}
 .s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}.s4{stroke:var(--c4)}
 .f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)}
 .legend{display:flex;flex-wrap:wrap;gap:18px;color:var(--soft);font-size:13px;margin:0 0 8px}

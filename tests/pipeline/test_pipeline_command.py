@@ -43,7 +43,7 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
     summary = json.loads(done.stdout)
     assert summary["findings"]["lost"] == len(planted[1].uids["lost"])
     page = report.read_text()
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert 'id="lost"' in page
     assert "http" not in page.replace("http-equiv", "")
 
