@@ -14,19 +14,20 @@ from pipeline.jobs.balance import imbalances
 from pipeline.jobs.continuity import holes
 from pipeline.jobs.facts import FACT_COLUMNS, facts, is_fact, known_queues
 from pipeline.jobs.forwarding import forwarding_losses, is_forwarding
-from pipeline.jobs.ledger import KEYS, contributions, fold, plainness
+from pipeline.jobs.ledger import FEW_KEYS, KEYS, contributions, fold, plainness
 from pipeline.jobs.moves import DELIVERS, anchors, moves
+from pipeline.jobs.order import order
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, judged
 
-NEEDS_FULL: Final = ("delivered_after_settle", "stuck_unacked", "undelivered")
+NEEDS_FULL: Final = ("delivered_after_settle", "stuck_unacked", "undelivered", "reordered")
 SHOWN: Final = 1000
-FEW_KEYS: Final = 1_000_000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FEW: Final = (*FACT_COLUMNS, "msg_uid", "origin_uid", "peer_queue")
 OTHER_MEANINGS: Final = {
     "hole": "events of the journal are missing, or there twice",
     "imbalance": "what came and left does not make up what the queue has",
     "forwarding_loss": "a message left a queue for another and never came there",
+    "reordered": "a message was delivered to a consumer after one from behind it",
 }
 Rows = list[dict[str, Any]]
 
@@ -123,6 +124,7 @@ def _of_node(name: str, frames: Frames, rules: Rules) -> Part:
         "imbalance": imbalances(moved, anchored, told),
         "forwarding_loss": forwarding_losses(few, told),
         "hole": holes(events, moved, name),
+        "reordered": order(events, by_consumer=True),
     }
     for kind, frame in lists.items():
         others[kind], rows[kind] = _collected(frame)

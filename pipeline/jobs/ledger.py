@@ -17,6 +17,7 @@ TERM_SHIFT: Final = 20
 RECOVER_SHIFT: Final = 42
 PERSISTENT: Final = 1
 
+FEW_KEYS: Final = 1_000_000  # so many fit into each task
 KEYS: Final = ("queue_id", "msg_uid")  # numbers only: they are compared very often
 NUMBERS: Final = (
     "tally",
