@@ -1,5 +1,6 @@
 """The import contracts hold, and each of them catches a violation planted in a copy of the sources."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -40,10 +41,9 @@ def broken_contracts(folder: Path) -> set[str]:
         timeout=60,
         check=False,
     )
-    lines = done.stdout.splitlines()
-    verdicts = [line for line in lines if line.endswith((" KEPT", " BROKEN"))]
+    verdicts = re.findall(r"^(.*) (KEPT|BROKEN)(?: \(1 ignored import\))?$", done.stdout, re.MULTILINE)
     assert len(verdicts) == 11, done.stdout + done.stderr
-    broken = {line.removesuffix(" BROKEN") for line in verdicts if line.endswith(" BROKEN")}
+    broken = {name for name, verdict in verdicts if verdict == "BROKEN"}
     assert (done.returncode != 0) == bool(broken)
     return broken
 
@@ -56,6 +56,7 @@ def test_contracts_hold(sources: Path) -> None:
     ("module", "line", "contract"),
     [
         ("protocol/sniff.py", "import socket", "protocol is sans-IO: bytes in, calls and bytes out"),
+        ("protocol/journal/rows.py", "import pyarrow", "protocol is sans-IO: bytes in, calls and bytes out"),
         ("config/__init__.py", "import broker.flavour", "config is a leaf"),
         ("broker/core/message.py", "import time", PURE_CORE),
         ("broker/core/message.py", "from protocol import sniff", PURE_CORE),
