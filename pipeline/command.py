@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return FAILED if end.code else CLEAN
     try:
-        return _run(options)
+        return _zip(options) if options.command == "zip" else _run(options)
     except PipelineError as error:
         sys.stderr.write(f"amqpd pipeline: {error}\n")
         return FAILED
@@ -79,7 +79,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--mode", choices=MODES, default="batch", help=modes)
     run.add_argument("--out", metavar="FOLDER", help="where results go")
     run.add_argument("--report", metavar="FILE.html", help="of audit: a page to look at")
-    run.add_argument("--print-command", action="store_true", help="show what would be started")
+    run.add_argument(
+        "--print-command", action="store_true", help="show what would be started, as a shell takes it"
+    )
     run.add_argument("--age", type=duration, default=3600.0, metavar="1h", help="what is too long (audit)")
     run.add_argument("--poison", type=int, default=5, metavar="N", help="deliveries that are too many")
     run.add_argument("--window", default="5 minutes", help="of latency and traffic")
@@ -92,6 +94,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--subscribe", metavar="NAMES", help="of stream-to-parquet: streams and queues")
     option = 'an option of format("amqp") (stream-to-parquet), or "amqp-journal" (URL, --live)'
     run.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=option)
+    zipped = commands.add_parser("zip", help="put the sources that executors of a cluster need into a zip")
+    zipped.add_argument("file", metavar="FILE.zip")
     return top
 
 
@@ -111,6 +115,16 @@ def settings(pairs: Sequence[str], flag: str = "--conf") -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
+def _zip(options: argparse.Namespace) -> int:
+    from pipeline.submit import zip_sources
+
+    try:
+        zip_sources(Path(options.file))
+    except OSError as error:
+        raise PipelineError(f"cannot write {options.file}: {error.strerror}") from error
+    return CLEAN
+
+
 def _run(options: argparse.Namespace) -> int:
     conf = settings(options.conf)
     _require(options)
@@ -118,16 +132,12 @@ def _run(options: argparse.Namespace) -> int:
     if reason:
         raise PipelineError(reason)
     from pipeline.session import is_local
-    from pipeline.submit import arguments_of, command, submit
+    from pipeline.submit import arguments_of, script, submit
 
     local = is_local(options.master)
     if options.print_command:
-        words = (
-            [sys.executable, "-m", "pipeline", *arguments_of(options)]
-            if local
-            else command(options.master, conf, arguments_of(options), Path("pipeline.zip"))
-        )
-        sys.stdout.write(shlex.join(words) + "\n")
+        here = shlex.join([sys.executable, "-m", "pipeline", *arguments_of(options)])
+        sys.stdout.write(f"{here if local else script(options.master, conf, arguments_of(options))}\n")
         return CLEAN
     if not local:
         return submit(options.master, conf, arguments_of(options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,18 @@ def submit(master: str, conf: Mapping[str, str], arguments: Sequence[str]) -> in
         zip_sources(sources)
         words = command(master, conf, arguments, sources)
         return subprocess.run(words, env=environment(sources, os.environ), check=False).returncode  # noqa: S603
+
+
+def script(master: str, conf: Mapping[str, str], arguments: Sequence[str]) -> str:
+    """The same as lines of a shell, with the zip in the folder where they run."""
+    sources = Path("pipeline.zip")
+    added = [
+        f"{name}={shlex.quote(value)}"
+        for name, value in environment(sources, os.environ).items()
+        if os.environ.get(name) != value
+    ]
+    zipped = shlex.join([sys.executable, "-m", "pipeline", "zip", str(sources)])
+    return f"{zipped} &&\n{' '.join(added)} {shlex.join(command(master, conf, arguments, sources))}"
 
 
 def environment(sources: Path, given: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pipeline.command import duration, main, parser
 from pipeline.errors import PipelineError
 from pipeline.lake.retaining import retain
 from pipeline.requirements import missing
-from pipeline.submit import arguments_of, zip_sources
+from pipeline.submit import arguments_of
 from tests.bench.journals import Planted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,13 +126,23 @@ def test_a_cluster_is_submitted_to(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["run", "audit", "--print-command", "--master", "spark://host:7077", "--conf", "a=b"]) == 0
 
-    shown = capsys.readouterr().out
-    assert "spark-submit --master spark://host:7077" in shown
-    assert "--py-files pipeline.zip --conf a=b" in shown
+    zipping, submitting = capsys.readouterr().out.splitlines()
+    assert zipping == f"{sys.executable} -m pipeline zip pipeline.zip &&"
+    assert "PYTHONPATH=pipeline.zip" in submitting
+    assert "spark-submit --master spark://host:7077" in submitting
+    assert "--py-files pipeline.zip --conf a=b" in submitting
+
+
+def test_a_zip_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "none" / "pipeline.zip"
+
+    assert main(["zip", str(target)]) == 1
+
+    assert f"cannot write {target}: No such file or directory" in capsys.readouterr().err
 
 
 def test_sources_in_a_zip_can_be_imported(tmp_path: Path) -> None:
-    zip_sources(tmp_path / "pipeline.zip")
+    assert main(["zip", str(tmp_path / "pipeline.zip")]) == 0
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "pipeline.zip")}
     program = (
         "import pipeline.command, protocol.streams.chunk as chunk, sys;"

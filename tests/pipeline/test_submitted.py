@@ -111,3 +111,16 @@ def test_findings_are_an_exit_status(submitter: Submitter, planted: tuple[Path, 
     )
     assert done.returncode == 2, done.stderr[-5000:]
     assert summary(done)["findings"]["lost"] == len(planted[1].uids["lost"])
+
+
+def test_what_is_printed_can_be_run(planted: tuple[Path, Planted], tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "pipeline", "run", "audit", "--master", MASTER]
+    words += ["--journal", str(planted[0]), "--conf", "spark.sql.shuffle.partitions=2", "--print-command"]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    done = subprocess.run(
+        ["/bin/sh", "-c", printed], cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False
+    )
+
+    assert done.returncode == 2, done.stderr[-5000:]
+    assert summary(done)["findings"]["lost"] == len(planted[1].uids["lost"])
