@@ -78,9 +78,11 @@ class Journaling:
 
     def tick(self) -> None:
         """Look after it, once a second."""
-        if not self.recorder.on:
-            return
         writer = self.writer
+        if not self.recorder.on:
+            if writer.failure:  # it could not say that nothing is journaled
+                writer.stay_away()
+            return
         writer.tick(writer.free_bytes())
         self.recorder.limit = writer.limit
         self.recorder.events = writer.encoder.seq - self._first

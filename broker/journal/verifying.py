@@ -15,7 +15,8 @@ class Verification:
     """What was found; `take` all events, then ask. Each finding is one line for a person.
 
     A `gap` in the journal ends what is known of all queues of its node until their next checkpoint, and
-    explains why events are missing: that is told in `gaps` and is no finding.
+    explains why events are missing: that is told in `gaps` and is no finding. Nor is the list compared that
+    a restart was at: the one behind the gap may be the rest of it.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class Verification:
         self._node = ""
         self._seq = 0
         self._depths: dict[int, int | None] = {}
-        self._listed: dict[int, int] = {}
+        self._listed: int | None = 0  # entries of the list that a restart is at; queues follow one another
         self._closed: set[int] = set()  # queues that the last clean stop so far has told of
 
     def take(self, rows: Iterable[Row]) -> None:
@@ -49,21 +50,29 @@ class Verification:
             self._node = row.node
             self._seq = row.seq - 1
             self._depths = {}
+            self._listed = 0
+            self._closed = set()
         if row.op == "gap" or (row.op == "level" and row.queue_id is None and row.reason == "off"):
             self.gaps += 1
-            self._depths = dict.fromkeys(self._depths)
+            self._forget()
         elif row.seq != self._seq + 1:
             where = f"events {self._seq + 1} to {row.seq - 1} of node '{row.node}' are missing"
             self.find(where if row.seq > self._seq else f"event {row.seq} of node '{row.node}' comes again")
-            self._depths = dict.fromkeys(self._depths)
+            self._forget()
         self._seq = row.seq
         if row.op == "end":  # what was not journaled then may have changed
             self._depths = {
                 queue: self._depths[queue] if queue in self._closed else None for queue in self._depths
             }
             self._closed = set()
+            self._listed = 0
         if row.queue_id is not None:
             self._account(row, row.queue_id)
+
+    def _forget(self) -> None:
+        """Events may be missing here."""
+        self._depths = dict.fromkeys(self._depths)
+        self._listed = None
 
     def _account(self, row: Row, queue: int) -> None:
         depth = self._depths.get(queue)
@@ -78,10 +87,12 @@ class Verification:
             if row.reason == "shutdown":
                 self._closed.add(queue)
         elif row.op == "recover" and row.msg_uid is not None:
-            self._listed[queue] = self._listed.get(queue, 0) + 1
+            if self._listed is not None:
+                self._listed += 1
         elif row.op == "recover":
-            self._compare(row, self._listed.pop(queue, 0))
+            self._compare(row, self._listed)
             self._compare(row, depth)
+            self._listed = 0
             self._depths[queue] = row.quantity
         elif row.op == "level":
             if row.reason == "off":

@@ -30,7 +30,7 @@ class JournalWriter:
     `clock`: microseconds since 1970. A file is closed at `bytes_max` bytes, or when it is `seconds_max` old.
     With less than `free_min` bytes of free space the `limit` goes down: no deliveries, with less than half
     of that nothing. Nothing here raises for what the disk does: what is not written is counted in `lost`,
-    `failure` says why, and the journal says where it happened when it goes on.
+    `failure` says why, and what is written next begins with a gap.
 
     Raises OSError: the folder cannot be read.
     """
@@ -104,8 +104,6 @@ class JournalWriter:
     def tick(self, free: int) -> None:
         """Look after it, once a second or so; `free`: bytes of free space, negative: nobody knows."""
         self._guard(free)
-        if self.failure:
-            self._say(r.GAP, 0, FAILED + self.failure.encode())
         self.flush()
         if self._fd >= 0 and self._clock() - self._began >= self._seconds_max * MICROSECONDS:
             self._finish()
@@ -166,24 +164,31 @@ class JournalWriter:
             os.close(fd)
             os.rename(self._path, self._path.removesuffix(OPEN))
         except OSError as error:
-            self.failure = str(error)
+            self._break_off(error)
 
     def _failed(self, count: i64, error: OSError) -> None:
         """These records are lost; what of them has been written is cut off, else a reader finds the hole."""
         self.lost += count
-        self.failure = error.strerror or str(error)
         if self._fd < 0:
             self.encoder.end_file()
-            return
+        elif self._size == 0:
+            self._abandon()
+        else:
+            self._cut()
+            self._finish()
+        self._break_off(error)
+
+    def _break_off(self, error: OSError) -> None:
+        """Records may be missing up to here: a gap is the first that waits, so that it is directly behind."""
+        self.failure = error.strerror or str(error)
+        self._say(r.GAP, 0, FAILED + self.failure.encode())
+
+    def _cut(self) -> None:
         try:
             os.ftruncate(self._fd, int(self._size))
             os.lseek(self._fd, int(self._size), os.SEEK_SET)
         except OSError:
             pass
-        if self._size == 0:
-            self._abandon()
-        else:
-            self._finish()
 
     def _abandon(self) -> None:
         fd, self._fd = self._fd, -1

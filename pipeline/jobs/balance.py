@@ -10,7 +10,8 @@ def imbalances(moved: DataFrame, anchored: DataFrame, told: DataFrame) -> DataFr
     """Intervals of a queue that do not add up; `moved`: of `moves`; `anchored`: `anchors`, of one node.
 
     queue_id | vhost | queue | op | from_seq | to_seq | expected: what came and left makes it | found
-    | at: when. What a restart lists must be as many as it says. Intervals with a gap are passed over.
+    | at: when. What a restart lists must be as many as it says. Intervals with a gap are passed over, and
+    so are lists: behind it may be the rest of one, or one that begins anew.
     `told`: of `facts`.
     """
     sums = moved.where(F.col("queue_id").isNotNull()).select("queue_id", "since", "change", "listed")
@@ -42,11 +43,12 @@ def _compared(at_anchors: DataFrame, order: object, told: DataFrame) -> DataFram
     told_there = F.col("counted") - F.coalesce("counted_before", F.lit(0))
     expected = F.when(op == "recover", told_there).otherwise(made)
     compares = ~op.isin("declare") & ~F.coalesce(F.col("reason") == "level", F.lit(False))
-    in_gap = F.exists("gaps", lambda gap: (gap > F.col("from_seq")) & (gap < F.col("seq")))
+    begin = F.coalesce("from_seq", F.lit(0))  # a list may be without an anchor before it
+    in_gap = F.exists("gaps", lambda gap: (gap > begin) & (gap < F.col("seq")))
     return (
         with_before.crossJoin(F.broadcast(gaps))
         .withColumn("expected", expected)
-        .where(compares & (F.col("expected") != F.col("quantity")) & ((op == "recover") | ~in_gap))
+        .where(compares & (F.col("expected") != F.col("quantity")) & ~in_gap)
         .select(
             "queue_id",
             "vhost",

@@ -56,7 +56,7 @@ class _Node:
         self.earliest = array("q")
         self.latest = array("q")
         self.kept = 0  # those before this one have been let go
-        self.raw: list[int] = []  # first seqs
+        self.raw: list[int] = []  # first seqs; others are another list, for who is listing these
         self.open: set[int] = set()
 
     def add(self, first: int, last: int, earliest: int, latest: int) -> None:
@@ -68,13 +68,13 @@ class _Node:
             column.insert(at, value)
         self.kept = min(self.kept, at)
 
-    def last_of_raw(self, at: int) -> int | None:
+    def last_of_raw(self, raw: list[int], at: int) -> int | None:
         """The last seq a raw file may have, as it is sealed or another one follows; None: neither."""
-        first = self.raw[at]
+        first = raw[at]
         same = bisect_left(self.firsts, first)
         if same < len(self.firsts) and self.firsts[same] == first:
             return self.lasts[same]
-        following = [*self.raw[at + 1 : at + 2], *self.firsts[same : same + 1]]
+        following = [*raw[at + 1 : at + 2], *self.firsts[same : same + 1]]
         return min(following) - 1 if following else None
 
 
@@ -101,8 +101,7 @@ class Catalogue:
         for node in self._nodes.values():
             if there != self._days:
                 node.kept = 0
-            node.raw.clear()
-            node.open.clear()
+            node.raw, node.open = [], set()
         self._days = there
         for name in names:
             found = parsed(name)
@@ -123,7 +122,7 @@ class Catalogue:
         for name, node in sorted(self._nodes.items()):
             behind = node.lasts[-1] + 1 if node.lasts else 0
             heads = [*node.firsts[node.kept : node.kept + 1], *node.raw[:1]]
-            ends_raw = bool(node.raw) and node.last_of_raw(len(node.raw) - 1) is None
+            ends_raw = bool(node.raw) and node.last_of_raw(node.raw, len(node.raw) - 1) is None
             found[name] = Extent(min(heads, default=behind), None if ends_raw else behind)
         return found
 
@@ -132,6 +131,7 @@ class Catalogue:
 
         Of a file that has been sealed there may be two, the sealed one first. Sealed ones that were let go
         are not among them, but for those behind one that is there: it is not retention that took them.
+        Whatever the catalogue is told of before the last of them, none of those of the beginning is left out.
         """
         own = self._nodes.get(node)
         if own is None:
@@ -149,20 +149,23 @@ class Catalogue:
 
 
 def _sealed(name: str, node: _Node, start: int, end: int | None) -> Iterator[File]:
-    for at in range(max(bisect_right(node.firsts, start) - 1, node.kept), len(node.firsts)):
+    at = max(bisect_right(node.firsts, start) - 1, node.kept)
+    while at < len(node.firsts):
         first, last = node.firsts[at], node.lasts[at]
         if end is not None and first >= end:
             return
         if last >= start:
             called = sealed_name(name, first, last)
             yield File(called, name, "sealed", first, last, node.earliest[at], node.latest[at])
+        at = bisect_right(node.firsts, first)  # others may have come before it
 
 
 def _raw(name: str, node: _Node, start: int, end: int | None) -> Iterator[File]:
-    for at in range(max(bisect_right(node.raw, start) - 1, 0), len(node.raw)):
-        first = node.raw[at]
+    raw, opened = node.raw, node.open
+    for at in range(max(bisect_right(raw, start) - 1, 0), len(raw)):
+        first = raw[at]
         if end is not None and first >= end:
             return
-        last = node.last_of_raw(at)
+        last = node.last_of_raw(raw, at)
         if last is None or last >= start:
-            yield File(file_name(name, first), name, "open" if first in node.open else "ended", first, last)
+            yield File(file_name(name, first), name, "open" if first in opened else "ended", first, last)

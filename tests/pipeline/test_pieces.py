@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -88,3 +89,20 @@ def test_a_gap_at_the_beginning_of_a_block_explains_the_hole_before_it(spark: Sp
 
     assert audit(frame(spark, [*before, gap, *behind])).findings["hole"] == 0
     assert audit(frame(spark, [*before, *behind])).findings["hole"] == 1
+
+
+def test_a_list_with_a_gap_in_it_is_not_compared(spark: SparkSession) -> None:
+    row = {"node": "a", "queue_id": 1, "queue": "q", "vhost": "/", "op": "recover"}
+    one, gap, total = row | {"msg_uid": 1}, {"node": "a", "op": "gap"}, row | {"quantity": 3}
+    seqs = count(1)
+
+    def told(*rows: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each | {"seq": next(seqs)} for each in rows]
+
+    killed = told(one, one, gap, one, one, one, total)
+    hidden = told(gap, one, one, total)  # what a write that failed has taken
+    wrong = told(one, total)
+
+    found = audit(frame(spark, [*killed, *hidden, *wrong])).rows["imbalance"]
+
+    assert [(row["to_seq"], row["expected"], row["found"]) for row in found] == [(wrong[1]["seq"], 1, 3)]

@@ -83,6 +83,28 @@ def test_what_retention_has_let_go_is_no_file() -> None:
     assert catalogue.extents() == {"n": Extent(41, 41)}
 
 
+@pytest.mark.parametrize("end", [None, 71], ids=str)
+def test_what_changes_while_files_are_listed_leaves_none_out(end: int | None) -> None:
+    catalogue = Catalogue()
+    for first in (1, 21, 31):  # 11 to 20 is sealed later
+        catalogue.learn(line(first, first + 9))
+    raw = [file_name("n", first) for first in range(11, 92, 10)]
+    catalogue.see(raw, ["date=2024-10-04"])
+    expected = found(catalogue, 0, end)
+    files = catalogue.files("n", 0, end)
+    listed = [next(files) for _ in range(5)]
+    for first in range(11, 92, 10):
+        catalogue.learn(line(first, first + 9))
+    catalogue.see(raw[4:], [])
+    listed += files
+    assert [first for _, first, _ in expected] == [1, 11, 21, 21, 31, 31, 41, 51, 61, 71, 81, 91][
+        : len(expected)
+    ]
+    assert {file.first for file in listed} == {first for _, first, _ in expected}
+    assert len(set(listed)) == len(listed)
+    assert listed == sorted(listed, key=lambda file: file.first)
+
+
 def test_files_are_found_by_their_names() -> None:
     catalogue = Catalogue()
     catalogue.learn(line(1, 10))

@@ -46,7 +46,7 @@ def test_a_whole_day_adds_up() -> None:
     assert (found.events, found.queues, found.checked, found.gaps) == (28, 1, 4, 0)
 
 
-@pytest.mark.parametrize("missing", [1, 5, 13, 19, 21], ids=str)
+@pytest.mark.parametrize("missing", [1, 5, 13, 19, 21, 25], ids=str)
 def test_an_event_that_is_missing_is_found(missing: int) -> None:
     scribe = Scribe()
     a_whole_day(scribe)
@@ -152,6 +152,48 @@ def test_while_the_broker_runs_without_a_queue_in_the_journal_nothing_is_known_o
         scribe.tell(r.RECOVER, size=0)
 
     assert verified(tell).findings == []
+
+
+def listed(scribe: Scribe, *uids: int) -> None:
+    for uid in uids:
+        scribe.tell(r.RECOVER, uid, uid)
+
+
+def killed(scribe: Scribe) -> None:
+    listed(scribe, 1, 2)
+    scribe.tell(r.GAP, text=b"crash")
+    listed(scribe, 1, 2, 3)
+    scribe.tell(r.RECOVER, size=3)
+
+
+def not_written(scribe: Scribe) -> None:
+    listed(scribe, 1)
+    scribe.encoder.seq += 1
+    scribe.tell(r.GAP, text=b"disk full")
+    listed(scribe, 3)
+    scribe.tell(r.RECOVER, size=3)
+
+
+@pytest.mark.parametrize("tell", [killed, not_written], ids=["killed", "not written"])
+def test_a_list_with_a_gap_in_it_is_not_compared_and_the_next_one_is(tell: Tell) -> None:
+    assert verified(tell).findings == []
+
+    def go_on(scribe: Scribe) -> None:
+        tell(scribe)
+        scribe.queue = scribe.other
+        recovery(scribe)
+
+    assert len(verified(go_on).findings) == 1
+
+
+def test_the_list_of_one_node_is_not_that_of_another() -> None:
+    scribe = Scribe()
+    killed(scribe)
+    rows = read(scribe.file())
+    found = Verification()
+    found.take(rows[:2])
+    found.take([row._replace(node="n-2") for row in rows[3:]])
+    assert (found.findings, found.checked) == ([], 1)
 
 
 def test_very_many_findings_are_counted() -> None:

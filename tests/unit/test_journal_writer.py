@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from broker.journal.verifying import Verification
 from broker.journal.writer import FULL, LIFECYCLE, OFF, JournalWriter
 from protocol.journal import records as r
+from protocol.journal.rows import Row
 from tests.journals import NODE, Scribe, read
 
 MIB = 2**20
@@ -62,10 +64,13 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "live").glob("*"))
 
 
-def events(folder: Path) -> list[tuple[int, str]]:
+def rows(folder: Path) -> list[Row]:
     """Of all files, in their order."""
-    found = [read(path.read_bytes()) for path in sorted((folder / "live").glob("*"))]
-    return [(row.seq, row.op) for rows in found for row in rows]
+    return [row for path in sorted((folder / "live").glob("*")) for row in read(path.read_bytes())]
+
+
+def events(folder: Path) -> list[tuple[int, str]]:
+    return [(row.seq, row.op) for row in rows(folder)]
 
 
 def name(first: int, ended: bool = True) -> str:
@@ -194,8 +199,56 @@ def test_what_cannot_be_written_is_lost_and_said(make: Make, tmp_path: Path, dis
     writer.close()
     expected = [*enumerate(LIFE, 1), (8, "gap"), *enumerate([*LIFE, "end"], 9)]
     assert events(tmp_path) == expected
-    texts = [row.text for path in files(tmp_path) for row in read((tmp_path / "live" / path).read_bytes())]
-    assert [text for text in texts if text] == [f"the journal could not be written: {os.strerror(error)}"]
+    assert [row.text for row in rows(tmp_path) if row.text] == [
+        f"the journal could not be written: {os.strerror(error)}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("free", "told"),
+    [(None, []), (PLENTY, []), (MIB - 1, ["level"])],
+    ids=["at once", "at the tick", "with less space"],
+)
+@pytest.mark.parametrize("failures", [1, 3], ids=str)
+def test_what_is_lost_has_a_gap_directly_behind_it(
+    make: Make, tmp_path: Path, disk: Disk, failures: int, free: int | None, told: list[str]
+) -> None:
+    writer = make()
+    scribe = Scribe(writer.encoder)
+    scribe.life_of(1)
+    writer.flush()
+    disk.error = errno.ENOSPC
+    for uid in range(failures):
+        scribe.life_of(2 + uid)
+        writer.flush()
+    disk.error = 0
+    scribe.life_of(9)
+    if free is None:
+        writer.flush()
+    else:
+        writer.tick(free)
+    writer.close()
+    assert writer.failure == ""
+    behind = 4 + writer.lost
+    assert events(tmp_path) == [*enumerate(LIFE, 1), *enumerate(["gap", *LIFE, *told, "end"], behind)]
+    found = Verification()
+    found.take(rows(tmp_path))
+    assert (found.findings, found.gaps) == ([], 1)
+
+
+def test_behind_a_file_that_cannot_be_ended_there_is_a_gap(make: Make, tmp_path: Path, clock: Clock) -> None:
+    writer = make(seconds_max=60)
+    scribe = Scribe(writer.encoder)
+    scribe.life_of(1)
+    writer.flush()
+    (tmp_path / "live" / name(1, ended=False)).unlink()  # by somebody else
+    clock.now += 60_000_000
+    writer.tick(PLENTY)
+    assert writer.failure
+    scribe.life_of(2)
+    writer.close()
+    assert writer.failure == ""
+    assert events(tmp_path) == list(enumerate(["gap", *LIFE, "end"], 4))
 
 
 def test_a_folder_that_cannot_be_made_does_not_raise(make: Make, tmp_path: Path) -> None:
