@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from broker.core.entry import DEQUEUED, QueueEntry
 from broker.core.fifo_list import FifoEntryList
+from broker.core.leaving import drop
 from broker.core.message import Message
+from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
 from broker.core.taker import taker_of
 
@@ -73,11 +76,25 @@ class Attempt:
         self.taker.no_ack = True  # nothing that it has counts as acknowledged
         self.rows: i64 = 0
 
-    def add(self, chunk: Message) -> None:
-        """Append a chunk to the log and here. The log accepts appends."""
-        self.queue.store.append_message(chunk, [self.queue])
-        self.queue.link(chunk)
-        self.rows += rows_in(chunk)
+    def add(self, chunks: list[Message], done: Callable[[str], object]) -> None:
+        """Append chunks to the log and here. The log accepts appends.
+
+        `done` is called when they are on disk, with "", or else with why not: they are not here then either.
+        """
+        store = self.queue.store
+        entries: list[QueueEntry] = []
+        for chunk in chunks:
+            store.append_message(chunk, [self.queue])
+            entries.append(self.queue.link(chunk))
+            self.rows += rows_in(chunk)
+        store.wait(_Added(self, entries, done))
+
+    def take_back(self, entries: list[QueueEntry]) -> None:
+        """The log does not have what was added."""
+        for entry in entries:
+            if entry.state != DEQUEUED:  # the attempt was not dropped meanwhile
+                self.rows -= rows_in(entry.message)
+                drop(self.queue, entry)
 
     def count(self) -> None:
         """Recovery has brought back the chunks."""
@@ -88,6 +105,25 @@ class Attempt:
     def described(self) -> list[int]:
         """All but the rows, for the log."""
         return [int(self.number), int(self.batch), int(self.partition), int(self.epoch)]
+
+
+@final
+class _Added(DurableWaiter):
+    """Chunks on their way to the disk."""
+
+    def __init__(self, attempt: Attempt, entries: list[QueueEntry], done: Callable[[str], object]) -> None:
+        self._attempt = attempt
+        self._entries = entries
+        self._done = done
+
+    def on_durable(self, batch: i64) -> None:
+        """They are there (DurableWaiter)."""
+        self._done("")
+
+    def on_store_failed(self, reason: str) -> None:
+        """They are not (DurableWaiter)."""
+        self._attempt.take_back(self._entries)
+        self._done(reason)
 
 
 def rows_in(chunk: Message) -> i64:

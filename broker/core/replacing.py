@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.contexts import offer_everywhere
-from broker.core.entry import DEQUEUED, QueueEntry
+from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
 from broker.core.latest import Latest
 from broker.core.leaving import take_out
 from broker.core.message import Message
@@ -57,12 +57,12 @@ def replace_outdated(queue: Queue, old: QueueEntry) -> None:
 
 
 def drop_outdated(queue: Queue) -> None:
-    """Recovery is over: what it brought back besides the latest messages goes."""
+    """Recovery is over: what it brought back besides the latest messages goes, but for what readers have."""
     latest = queue.entries.latest
     if latest is None:
         return
     outdated = latest.outdated
     latest.outdated = []
     for old in outdated:
-        if old.state != DEQUEUED:
+        if old.state not in (ACQUIRED, DEQUEUED):
             replace_outdated(queue, old)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import i64
+
 from broker.core.attempt import Attempt, OpenRows, no_rows
 from broker.core.definitions import DELETED, Change, flag_of, number_of, text_of
 from broker.core.errors import LimitReached, NotFound
@@ -44,8 +46,11 @@ class Sinks:
             raise NotFound(f"no sink '{query}' in vhost '{virtual_host.name}'")
         return sink
 
-    def attach(self, virtual_host: VirtualHost, query: str, user: str) -> Sink:
+    def attach(self, virtual_host: VirtualHost, query: str, user: str, since: i64 = 0) -> Sink:
         """A sink for a query, or the one that it has; nobody who attached before may use it any more.
+
+        `since`: the epochs of a new one come after it. In time it grows, so that whoever has an epoch of an
+        earlier sink of this name has none of these.
 
         Raises:
             LimitReached: the virtual host has too many.
@@ -59,6 +64,7 @@ class Sinks:
             if len(self.of(virtual_host)) >= SINKS_MAX:
                 raise LimitReached(f"vhost '{virtual_host.name}' has {SINKS_MAX} sinks already")
             sink = Sink(virtual_host, query, user, self.open_rows)
+            sink.epoch = since
             self._sinks[virtual_host.name, query] = sink
         sink.attach()
         return sink

@@ -49,11 +49,11 @@ def _extend(runs: list[int], entry: QueueEntry | None) -> None:
 class Stage:
     """Messages of `queue` that are set apart for `reader`.
 
-    `epoch`: grows with each attachment; only the newest one may advance. `incarnation`: no other stage of
-    this queue and reader has this number. Offsets: `kept` <= `oldest` <= `first` <= `behind` <= `next`.
-    Before `first` messages are acknowledged. From `oldest` on they can be read, before `behind` they are on
-    disk; those from `kept` to `oldest` are about to leave. `retain`: how many acknowledgements what they are
-    of outlives. `before`: what `next` was before the last advance.
+    `incarnation`: no other stage of this queue and reader has this number. `epoch`: grows from there with
+    each attachment; only the newest one may advance. Offsets: `kept` <= `oldest` <= `first` <= `behind` <=
+    `next`. Before `first` messages are acknowledged. From `oldest` on they can be read, before `behind` they
+    are on disk; those from `kept` to `oldest` are about to leave. `retain`: how many acknowledgements what
+    they are of outlives. `before`: what `next` was before the last advance.
     """
 
     def __init__(self, queue: Queue, reader: str, incarnation: i64) -> None:

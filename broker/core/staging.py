@@ -99,9 +99,13 @@ class Staging:
         """The stages of a queue."""
         return list(self._stages.get(queue, {}).values())
 
+    def found(self, queue: Queue, reader: str) -> Stage | None:
+        """The stage of a reader, None: it has none."""
+        return self._stages.get(queue, {}).get(reader)
+
     def existing(self, queue: Queue, reader: str) -> Stage:
         """The stage of a reader. Raises NotFound."""
-        stage = self._stages.get(queue, {}).get(reader)
+        stage = self.found(queue, reader)
         if stage is None or queue.deleted:
             raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' has no reader '{reader}'")
         return stage
@@ -109,7 +113,8 @@ class Staging:
     def attach(self, queue: Queue, reader: str, incarnation: i64, retain: i64 = 0) -> Stage:
         """A stage for a reader, or the one that it has; no earlier epoch may advance it any more.
 
-        `retain`: how many acknowledgements what they are of outlives; what is beyond that is about to leave.
+        `incarnation`: of a new one, and no earlier one had it; its epochs begin there. `retain`: how many
+        acknowledgements what they are of outlives; what is beyond that is about to leave.
 
         Raises:
             Unsupported: the queue is a stream.
@@ -134,7 +139,7 @@ class Staging:
                 )
             stage = Stage(queue, reader, incarnation)
             stages[reader] = stage
-            stage.epoch = 1
+            stage.epoch = incarnation  # of an earlier one nobody has it
             stage.retain = retain
             self.append(stage, stage.describe())
         else:

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
+from broker.core.names import check_length
 from broker.core.schedule import Alarm
 from broker.core.stream_list import StreamEntry, StreamEntryList
 
@@ -77,8 +78,10 @@ class StreamOffsets(Alarm):
         """Whoever calls itself so has got as far as `offsets`, one for each partition, without consuming.
 
         Raises:
-            PreconditionFailed: a consumer of that name is there, or there are too many names.
+            PreconditionFailed: a consumer of that name is there, there are too many names, or this one is
+                longer than 255 bytes or no Unicode text.
         """
+        check_length("consumer name", name)
         if name in self._attached:
             queue = self._queue
             raise PreconditionFailed(

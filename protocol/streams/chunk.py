@@ -147,6 +147,29 @@ class Chunk:
             raise ChunkDamagedError(f"chunk at {self.at} is longer than its columns")
         return columns
 
+    def check(self) -> None:
+        """Have each value begin where the one before it ends, within its column.
+
+        What this program has written is so. Chunks from elsewhere may have values that overlap, or that lie
+        elsewhere in `data`.
+
+        Raises ChunkDamagedError.
+        """
+        data = self.data
+        for column in self.columns:
+            length: i64 = column.end - column.start
+            at: i64 = column.offsets
+            before: i64 = 0
+            if i64(read_i32_le(data, at)) != 0:
+                raise ChunkDamagedError(f"chunk at {self.at} has a column that does not begin with its bytes")
+            for row in range(1, self.rows + 1):
+                end = i64(read_i32_le(data, at + 4 * row))
+                if not before <= end <= length:
+                    raise ChunkDamagedError(
+                        f"chunk at {self.at} has a value from {before} to {end} of {length} bytes"
+                    )
+                before = end
+
     def _aligned(self, position: int) -> int:
         return position + (self.at - position) % 8
 

@@ -1,6 +1,7 @@
 """Queues read in bulk over HTTP, through a stage that keeps what was read until it is acknowledged."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -108,6 +109,40 @@ def test_a_newer_epoch_fences_the_older_one(api: Api, vhost: str, address: Addre
     assert rows(api, vhost, 0, 3) == numbered(0, 3)
 
 
+@pytest.mark.parametrize("whose", ["reader", "queue"])
+def test_an_epoch_is_not_that_of_a_reader_that_was_deleted(
+    api: Api, vhost: str, address: Address, whose: str
+) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    old = attach(api, vhost)["epoch"]
+    if whose == "reader":
+        api.delete("staged", vhost, "q", READER)
+    else:
+        api.delete("queues", vhost, "q")
+        api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 10)
+    advance(api, vhost, attach(api, vhost)["epoch"], 0, 3)
+    body = {"epoch": old, "ack_upto": 3, "want_rows": 3}
+    assert api.refused(409, "POST", "staged", vhost, "q", READER, "advance", body=body)
+    assert rows(api, vhost, 0, 3) == numbered(0, 3)
+
+
+def test_whoever_attaches_while_the_reader_is_deleted_has_a_new_one(
+    api: Api, vhost: str, address: Address
+) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 3000)
+    old = attach(api, vhost)
+    advance(api, vhost, old["epoch"], 0, 3000)
+    with ThreadPoolExecutor() as pool:
+        deleting = pool.submit(api.delete, "staged", vhost, "q", READER)
+        while not deleting.done():
+            attach(api, vhost)
+    new = attach(api, vhost)
+    assert new["incarnation"] > old["incarnation"]
+    assert (new["first"], new["next"]) == (0, 0)
+
+
 def test_released_messages_are_at_their_places(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q", durable=True)
     publish(address, vhost, "q", 700)
@@ -174,8 +209,9 @@ def test_what_is_not_staged_is_not_read(api: Api, vhost: str, address: Address) 
     for status, start, end in ((410, 1, 3), (416, 5, 7), (400, 4, 4)):
         query = {"from": str(start), "to": str(end)}
         assert api.refused(status, "GET", "staged", vhost, "q", READER, "rows", **query)
-    body = {"epoch": epoch, "ack_upto": 7, "want_rows": 0}
-    assert api.refused(416, "POST", "staged", vhost, "q", READER, "advance", body=body)
+    for status, upto in ((416, 7), (400, -1), (400, -(10**30))):
+        body = {"epoch": epoch, "ack_upto": upto, "want_rows": 0}
+        assert api.refused(status, "POST", "staged", vhost, "q", READER, "advance", body=body)
 
 
 def test_who_may_not_read_the_queue_stages_nothing(api: Api, vhost: str, user: Callable[..., Api]) -> None:

@@ -120,6 +120,8 @@ def test_streams_are_listed(api: Api, stream: str, publisher: Publisher) -> None
     assert listed[stream] == api.get("streams", "/", stream)
     assert queue not in listed
     assert api.get("streams", "/", name=stream) == [listed[stream]]
+    twice = api.client.get(api.url("streams", "/"), params={"name": [stream, stream]})
+    assert twice.json() == [listed[stream]]
     assert api.ask("GET", "streams", "/", name=queue).status_code == 404
 
 
@@ -138,6 +140,8 @@ def test_a_stream_keeps_how_far_a_program_has_got(api: Api, stream: str) -> None
         assert reason in answer.json()["reason"]
     api.delete(*where)
     assert kept() == {}
+    long = api.ask("PUT", "streams", "/", stream, "consumers", "c" * 256, body={"offsets": [1]})
+    assert (long.status_code, long.json()["reason"][:34]) == (400, "consumer name is 256 bytes long, a")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ What is found afterwards, when the next life has gone on, is all of the batch or
 
 import itertools
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -25,13 +26,13 @@ def body(batch: int, number: int, size: int) -> bytes:
     return b"%d.%d " % (batch, number) * size
 
 
-def add(attempt: Attempt, batch: int, start: int, size: int) -> None:
+def add(attempt: Attempt, batch: int, start: int, size: int, told: Callable[[str], object] = str) -> None:
     """Add a chunk of rows for both queues."""
     writer = ChunkWriter()
     for number in range(start, start + ROWS):
         key = QUEUES[number % 2].encode()
         writer.add(0, BASIC, b"", key, b"\x10\x00\x02", body(batch, number, size)[:size])
-    attempt.add(stored(writer.take(0, 0), ROWS))
+    attempt.add([stored(writer.take(0, 0), ROWS)], told)
 
 
 def rows(batches: tuple[int, ...], size: int) -> dict[str, list[bytes]]:
@@ -163,6 +164,35 @@ def test_what_was_not_decided_stays_so() -> None:
     story.disk.capacity = 1 << 40
     story.go_on()
     assert not story.sink.moving
+    story.disk.kill()
+    assert found(story.disk) == (0, rows((0,), size))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_that_a_full_disk_does_not_take_are_not_there(size: int) -> None:
+    story = Story(SimDisk(random.Random(1)))
+    told: list[str] = []
+    attempt = story.sink.begin(0, 0)
+    add(attempt, 0, 0, size, told.append)
+    story.turn()
+    assert (told, attempt.rows) == ([""], ROWS)
+
+    story.disk.capacity = story.disk.used()
+    add(attempt, 0, ROWS, size, told.append)
+    story.turn()
+    assert told[1]
+    assert (attempt.rows, attempt.queue.depth) == (ROWS, 1)
+
+    story.disk.capacity = 1 << 40
+    story.go_on()
+    add(attempt, 0, ROWS, size, told.append)
+    for start in (2 * ROWS, 3 * ROWS):
+        add(attempt, 0, start, size, told.append)
+    story.turn()
+    assert (told[2:], attempt.rows) == ([""] * 3, 4 * ROWS)
+    story.sink.commit(0, [attempt], True, story.answers.append)
+    story.life.commit()
+    assert story.answers == [""]
     story.disk.kill()
     assert found(story.disk) == (0, rows((0,), size))
 

@@ -4,8 +4,10 @@ import pytest
 
 from broker.core.header_value import identity
 from broker.core.last_value_list import LastValueEntryList
+from broker.core.operation import mark, unmark
 from broker.core.replacing import drop_outdated
 from broker.core.restoring import restore
+from broker.core.taker import taker_of
 from tests.dispatch import Bench, message
 from tests.keyed import HEADERS, KEY
 from tests.purging import purge
@@ -41,6 +43,23 @@ def test_what_recovery_replaces_may_have_gone_by_then() -> None:
     drop_outdated(bench.queue)
     assert bench.queue.ready == 0
     assert bench.counters.replaced == 0
+
+
+def test_what_a_reader_has_staged_stays_until_it_is_given_back() -> None:
+    bench = new_bench(logged=True)
+    queue = bench.queue
+    for number in (1, 2):
+        old = message(number, priority=1, persistent=True)
+        old.sequence = number
+        restore(queue, old, False)
+    staged, _ = queue.entries
+    taker = taker_of(queue, "r")
+    mark(queue, staged, taker)
+    drop_outdated(queue)
+    assert (bench.numbers(), bench.store.settled) == ([1, 2], [])
+    unmark(queue, [staged], taker)
+    assert bench.numbers() == [2]
+    assert [int(old.content or b"") for old, _ in bench.store.settled] == [1]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ class Bench:
         """An attempt with these chunks."""
         attempt = self.sink.begin(batch, 0)
         for chunk in chunks:
-            attempt.add(chunk_of(chunk))
+            attempt.add([chunk_of(chunk)], self.answers.append)
+            assert self.answers.pop() == ""
         return attempt
 
     def commit(self, batch: int, *attempts: Attempt, mandatory: bool = True) -> None:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from broker.adapters.sinking import Checker, stored
 from broker.admin.api.body import OF_MESSAGES_MAX, Body, read_body
-from broker.admin.api.durable import durable
+from broker.admin.api.durable import durable, on_disk
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
@@ -79,11 +79,15 @@ async def add_rows(
     if found is None:
         raise not_found(f"{sink.where()} has no attempt {attempt} that rows may be added to")
     if start == found.rows:
-        for message, _ in chunks:
-            found.add(message)
-    elif start + rows != found.rows:  # else it was done, and its answer was lost
+        messages = [message for message, _ in chunks]
+        trouble = await on_disk(lambda done: found.add(messages, done))
+        if trouble:
+            where = f"attempt {attempt} of {sink.where()}"
+            raise ApiError(503, "service_unavailable", f"{where} has not got these rows: {trouble}")
+    elif start + rows == found.rows:  # it was done, and its answer was lost
+        await durable(management.store)
+    else:
         raise conflict(f"attempt {attempt} of {sink.where()} has {found.rows} rows, not {start}")
-    await durable(management.store)
     return JSONResponse({"rows": start + rows})
 
 
@@ -113,6 +117,7 @@ async def _checked(content: bytes, checker: Checker) -> list[tuple[Message, int]
             chunk = Chunk(content, position)
             if chunk.rows > ROWS_MAX:
                 raise bad_request(f"the chunk at {position} has {chunk.rows} rows, at most {ROWS_MAX}")
+            chunk.check()
             checker.check(chunk)
             end = position + chunk.header.size
             found.append((stored(content[position:end], chunk.rows), int(chunk.rows)))

@@ -1,6 +1,7 @@
 """Waiting for the disk: a request that changed something is answered when the change cannot be lost."""
 
 import asyncio
+from collections.abc import Callable
 
 from broker.admin.api.errors import ApiError
 from broker.core.ports import DurableWaiter, MessageStore
@@ -23,6 +24,18 @@ class _Durable(DurableWaiter):
             self.future.set_exception(
                 ApiError(503, "service_unavailable", f"the log has stopped, this may be lost: {reason}")
             )
+
+
+async def on_disk(begin: Callable[[Callable[[str], None]], None]) -> str:
+    """Begin what tells when it is on disk, with "", or why it will not be; returns that when it is told."""
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def tell(trouble: str) -> None:
+        if not future.done():
+            future.set_result(trouble)
+
+    begin(tell)
+    return await future
 
 
 async def durable(store: MessageStore) -> None:

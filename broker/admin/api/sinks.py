@@ -28,13 +28,14 @@ lose what is decided and not published yet.
 """
 
 import asyncio
+import time
 from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from broker.admin.api.body import Body
-from broker.admin.api.durable import durable
+from broker.admin.api.durable import durable, on_disk
 from broker.admin.api.errors import ApiError, bad_request
 from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
@@ -57,9 +58,9 @@ router = APIRouter(tags=["staged sinks"])
 
 @router.get("/staged-sinks/{vhost}")
 async def list_sinks(management: Managed, visitor: Asker, vhost: Name) -> JSONResponse:
-    """All sinks of a virtual host."""
-    found = visitor.visible_vhost(vhost)
-    return JSONResponse([_shown(sink) for sink in management.broker.sinks.of(found)])
+    """The sinks of a virtual host that the user may see one by one."""
+    found = management.broker.sinks.of(visitor.visible_vhost(vhost))
+    return JSONResponse([_shown(sink) for sink in found if visitor.monitors or sink.user == visitor.name])
 
 
 @router.get("/staged-sinks/{vhost}/{query}")
@@ -78,7 +79,7 @@ async def attach_sink(management: Managed, visitor: Asker, vhost: Name, query: N
     sinks = management.broker.sinks
     sink = sinks.found(found, query)
     if sink is None:
-        sink = sinks.attach(found, query, visitor.name)
+        sink = sinks.attach(found, query, visitor.name, time.time_ns() // 1000)
     else:
         visitor.require_owner(sink.user, True)
         async with gate(sink):  # a commit that has begun is decided
@@ -176,9 +177,7 @@ async def _commit(management: Management, sink: Sink, batch: int, body: Fields) 
     management.store.require()
     if _winners(sink, batch, body) != winners:
         raise conflict(f"the attempts of {sink.where()} have changed meanwhile")
-    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    sink.commit(batch, winners, mandatory, future.set_result)
-    trouble = await future
+    trouble = await on_disk(lambda done: sink.commit(batch, winners, mandatory, done))
     if trouble:
         raise ApiError(
             503, "service_unavailable", f"batch {batch} of {sink.where()} is not committed: {trouble}"
@@ -191,6 +190,7 @@ def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
     if not isinstance(named, list) or not all(type(each) is int for each in named):
         raise bad_request("'attempts' is not a list of numbers")
     winners: dict[int, Attempt] = {}
+    seen: set[int] = set()
     for each in named:
         attempt = sink.attempts.get(each)
         if attempt is None:
@@ -198,11 +198,12 @@ def _winners(sink: Sink, batch: int, body: Fields) -> list[Attempt]:
         if attempt.batch != batch:
             raise conflict(f"attempt {each} of {sink.where()} is at batch {attempt.batch}, not {batch}")
         other = winners.setdefault(int(attempt.partition), attempt)
-        if other is not attempt or named.count(each) > 1:
+        if other is not attempt or each in seen:
             raise conflict(
                 f"attempts {other.number} and {each} of {sink.where()} are both "
                 f"at partition {attempt.partition}"
             )
+        seen.add(each)
     rows = sum(int(attempt.rows) for attempt in winners.values())
     if rows != number(body, "rows"):
         raise conflict(f"the attempts of {sink.where()} have {rows} rows, not {number(body, 'rows')}")

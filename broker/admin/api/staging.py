@@ -49,13 +49,14 @@ async def attach_reader(
     if not 0 <= retain <= RETAIN_MAX:
         raise bad_request(f"retain {retain} is not from 0 to {RETAIN_MAX}")
     staging = management.broker.staging
-    for stage in staging.of(queue):
-        if stage.reader == reader:
-            async with gate(stage):  # an advance that has begun is finished
+    while (stage := staging.found(queue, reader)) is not None:
+        async with gate(stage):  # an advance that has begun is finished
+            if staging.found(queue, reader) is stage and not queue.deleted:
                 staging.attach(queue, reader, 0, retain)
                 await durable(management.store)
                 await _let_go(stage)
                 return JSONResponse(_shown(stage))
+        _, queue = readable(visitor, vhost, name)  # it may be another one now
     stage = staging.attach(queue, reader, time.time_ns() // 1000, retain)
     await durable(management.store)
     return JSONResponse(_shown(stage))
@@ -92,8 +93,12 @@ async def get_rows(
     start: Annotated[int, Query(alias="from", ge=0, lt=2**62)],
     end: Annotated[int, Query(alias="to", ge=0, lt=2**62)],
     incarnation: int | None = None,
+    gaps: bool = False,
 ) -> StreamingResponse:
-    """The staged messages with the offsets from one up to another, exclusively, and no others."""
+    """The staged messages with the offsets from one up to another, exclusively, and no others.
+
+    `gaps`: what is not there any more is left out; otherwise there is no answer then, or it breaks off.
+    """
     _, queue = readable(visitor, vhost, name)
     stage = management.broker.staging.existing(queue, reader)
     where = _where(stage)
@@ -101,16 +106,16 @@ async def get_rows(
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stage.incarnation:
         raise ApiError(409, "conflict", f"{where} is another one now, {stage.incarnation}")
-    if start < stage.oldest:
+    if start < stage.oldest and not gaps:
         raise ApiError(410, "gone", f"{where} begins with offset {stage.oldest}, not with {start}")
     if end > stage.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stage.behind}, not {end}")
     lost = [offset for offset in stage.lost if start <= offset < end]
-    if lost:
+    if lost and not gaps:
         raise ApiError(
             410, "gone", f"{where} has lost {len(lost)} transient messages with a restart: {lost[:100]}"
         )
-    return StreamingResponse(_chunks(management.store, stage, start, end), media_type=CHUNKS)
+    return StreamingResponse(_chunks(management.store, stage, start, end, gaps), media_type=CHUNKS)
 
 
 @router.get("/staged/{vhost}/{name}/{reader}")
@@ -178,6 +183,8 @@ def _is_new(stage: Stage, body: Fields) -> bool:
 
 async def _advance(management: Management, stage: Stage, acknowledged: int, rows: int, size: int) -> None:
     """Do it. Raises ApiError and what the core raises: then nothing was done."""
+    if acknowledged < 0:
+        raise bad_request(f"ack_upto {acknowledged} is negative")
     if acknowledged > stage.behind:
         raise ApiError(
             416, "not_satisfiable", f"{_where(stage)} ends before offset {stage.behind}, not {acknowledged}"
@@ -217,22 +224,27 @@ async def _let_go(stage: Stage) -> None:
         await slices.breathe()
 
 
-async def _chunks(store: MessageStore, stage: Stage, offset: int, end: int) -> AsyncIterator[bytes]:
-    """Chunks. What is let go of meanwhile breaks the answer off, so that nobody takes it for whole."""
+async def _chunks(
+    store: MessageStore, stage: Stage, offset: int, end: int, gaps: bool
+) -> AsyncIterator[bytes]:
+    """Chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
     slices = Slices()
     writer = ChunkWriter()
     first = offset
     while offset < end:
         entry = stage.entry(offset) if offset >= stage.oldest else None
-        if entry is None:
+        if entry is not None:
+            message = entry.message
+            parts = [message] if message.body is None else [message, *message.body.pieces]
+            content = b"".join([store.load(part) if part.content is None else part.content for part in parts])
+            _add(writer, message, content)
+        elif not gaps:
             raise ApiError(410, "gone", f"offset {offset} of {_where(stage)} is not there any more")
-        message = entry.message
-        parts = [message] if message.body is None else [message, *message.body.pieces]
-        content = b"".join([store.load(part) if part.content is None else part.content for part in parts])
-        _add(writer, message, content)
         offset += 1
-        if writer.size >= CHUNK_BYTES or writer.rows >= CHUNK_ROWS or offset == end:
+        full = writer.size >= CHUNK_BYTES or writer.rows >= CHUNK_ROWS or offset == end
+        if writer.rows and (full or entry is None):  # a chunk has no gaps
             yield writer.take(first, int(stage.incarnation))
+        if not writer.rows:
             first = offset
         await slices.breathe()
 

@@ -3,6 +3,7 @@
 A stream has partitions, one or several, from 0 on. Offsets are dense: from a to b there are b - a messages.
 """
 
+import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
@@ -32,14 +33,33 @@ router = APIRouter(tags=["streams"])
 @router.get("/streams/{vhost}")
 async def list_streams(
     visitor: Asker, vhost: Name, name: Annotated[list[str] | None, Query()] = None
-) -> JSONResponse:
+) -> StreamingResponse:
     """The streams with these names, in their order, or all that the user may read; each as it is alone."""
-    if name is not None:
-        return JSONResponse([_shown(_stream(visitor, vhost, each)) for each in name])
     found = visitor.vhost(vhost)
-    rights = visitor.rights(found)
-    streams = [queue.stream for queue in found.queues.values() if queue.stream is not None]
-    return JSONResponse([_shown(stream) for stream in streams if rights.allow(READ, stream.queue.name)])
+    if name is not None:
+        streams = [_stream(visitor, vhost, each) for each in dict.fromkeys(name)]
+    else:
+        rights = visitor.rights(found)
+        of_all = [queue.stream for queue in found.queues.values() if queue.stream is not None]
+        streams = [stream for stream in of_all if rights.allow(READ, stream.queue.name)]
+    return StreamingResponse(_list(streams, name is not None), media_type="application/json")
+
+
+async def _list(streams: list[QueueStream], all_of_them: bool) -> AsyncIterator[bytes]:
+    """One after the other, as each may have many offsets to show. One that is deleted meanwhile is left out.
+
+    With `all_of_them` the answer breaks off there.
+    """
+    slices = Slices()
+    separator = b"["
+    for stream in streams:
+        if not stream.queue.deleted:
+            yield separator + json.dumps(_shown(stream), separators=(",", ":")).encode()
+            separator = b","
+        elif all_of_them:
+            raise not_found(f"stream '{stream.queue.name}' in vhost '{stream.queue.vhost}' was deleted")
+        await slices.breathe()
+    yield b"]" if separator == b"," else b"[]"
 
 
 @router.get("/streams/{vhost}/{name}")
