@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from pipeline.connector.slices import Slice
 from pipeline.connector.streams import DataLossError, fetched, fetched_of_stage
 
 ROWS: Final = 16_384  # of a batch that goes to Spark, if it has not as many bytes as it may before that
+LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 def read(
@@ -27,7 +29,7 @@ def read(
     Raises DataLossError, ServerError.
     """
     wanted = part.wanted
-    gaps = not options.fail_on_loss and part.reader is None
+    gaps = not options.fail_on_loss
     columns = Columns(
         to_arrow_schema(schema, timezone="UTC"),
         wanted.place,
@@ -48,11 +50,14 @@ def read(
 
     yield from _joined(wanted_rows(), options.fetch_bytes)
     missing = wanted.end - wanted.start - rows
-    if missing and not gaps:
-        raise DataLossError(
+    if missing:
+        what = (
             f"{missing} messages are missing of partition {wanted.place.number} of '{wanted.place.queue}' "
             f"from {wanted.start} to {wanted.end}"
         )
+        if not gaps:
+            raise DataLossError(what)
+        LOG.warning("%s", what)
 
 
 def _batches(options: SourceOptions, columns: Columns, part: Slice, gaps: bool) -> Iterator[pa.RecordBatch]:
@@ -64,7 +69,7 @@ def _batches(options: SourceOptions, columns: Columns, part: Slice, gaps: bool) 
     chunks = (
         fetched(options.server, part.wanted, gaps)
         if part.reader is None
-        else fetched_of_stage(options.server, part.reader, part.wanted)
+        else fetched_of_stage(options.server, part.reader, part.wanted, gaps)
     )
     for chunk, start, end in chunks:
         yield columns.batch(chunk, start, end)

@@ -27,7 +27,8 @@ class Partition(NamedTuple):
     """What a partition has: messages with the offsets from `first` up to `next`, exclusively.
 
     `incarnation` tells it from an earlier one of its name. `kept`: where the reader that the options name
-    goes on, None: not known. `retained`: how many before `first` can be read again.
+    goes on, None: not known. `retained`: how many before `first` can be read again. `open`: there may be more
+    behind `next`, which is only as far as was looked.
     """
 
     place: Place
@@ -36,14 +37,14 @@ class Partition(NamedTuple):
     next: int
     kept: int | None = None
     retained: int = 0
+    open: bool = False
 
 
-class Offsets:
+class Offsets(NamedTuple):
     """The next offset of each partition, and the incarnations that these are of."""
 
-    def __init__(self, positions: Mapping[Place, int], incarnations: Mapping[Place, str]) -> None:
-        self.positions = dict(positions)
-        self.incarnations = dict(incarnations)
+    positions: dict[Place, int]
+    incarnations: dict[Place, str]
 
     def json(self) -> dict[str, Any]:
         """What goes into the checkpoint: the same for the same offsets."""

@@ -91,6 +91,9 @@ def source_options(given: Mapping[str, str], streaming: bool) -> SourceOptions:
         raise OptionError(
             "option 'pushdown' is 'true', which is for batches: Spark hands no filter to a stream"
         )
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        if streaming and choices.text(name) is not None:
+            raise OptionError(f"option '{name}' is for batches: a stream has no end")
     strategies = ("error", "latest")
     options = SourceOptions(
         server=server,

@@ -18,7 +18,7 @@ from pipeline.connector.choices import OptionError
 from pipeline.connector.columns import Columns
 from pipeline.connector.link import Link, framed, method_of, refusal
 from pipeline.connector.messages import Details, Message
-from pipeline.connector.offsets import Partition, Place, Range
+from pipeline.connector.offsets import Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.server import ServerError
 from pipeline.connector.streams import DataLossError
@@ -29,8 +29,9 @@ from protocol.streams.rows import content_of
 
 PREFETCH: Final = 5000
 ROWS: Final = 5000  # of a batch
-QUIET_S: Final = 0.25  # a stream that gives nothing for so long has been read to its end,
+QUIET_S: Final = 0.25  # a stream that gives nothing more for so long has been read to its end,
 LOOK_S: Final = 1.0  # or as far as this took
+EMPTY_S: Final = 5.0  # one that gives nothing at all for so long is empty
 PART_S: Final = 30.0  # for which the rest of a message is waited for
 OFFSET: Final = "x-stream-offset"
 _OFFSET_FIELD: Final = bytes((len(OFFSET),)) + OFFSET.encode() + b"l"
@@ -59,6 +60,8 @@ class ForeignStreams:
             raise OptionError(
                 "option 'maxBytesPerTrigger' is not for transport 'amqp', which cannot tell sizes"
             )
+        if options.reader is not None:
+            raise OptionError("option 'readerName' is not for transport 'amqp', which keeps no offsets")
         for place in options.assigned:
             if place.number:
                 raise OptionError(
@@ -66,49 +69,76 @@ class ForeignStreams:
                 )
         self._server = options.server
         self._names = options.names or tuple(place.queue for place in options.assigned)
+        self._patience: dict[str, float] = {}  # for a stream's first message, as the last time has told
 
     def partitions(self) -> list[Partition]:
         """The streams, each of which is one partition. Raises ServerError."""
-        found: list[Partition] = []
-        for name in self._names:
-            first = self._first_of(name, "first")
-            last = -1 if first is None else self._last_of(name)
-            found.append(Partition(Place(name, 0), "", first or 0, max(last + 1, first or 0)))
-        return found
+        return [self._partition(name) for name in self._names]
 
     def at_time(self, place: Place, moment: int) -> int:
         """The first offset that is delivered for a time: messages just before it may be too. [RabbitMQ]"""
-        offset = self._first_of(place.queue, datetime.fromtimestamp(moment / 1e6, UTC))
+        offset = self._first_of(place.queue, datetime.fromtimestamp(moment / 1e6, UTC), EMPTY_S)
         return 1 << 62 if offset is None else offset
 
     def reach(self, place: Place, start: int, size: int) -> int:
         """Not known: options are held to that."""
         raise OptionError(f"the sizes of messages of '{place.queue}' are not known")
 
-    def keep(self, reader: str, positions: dict[Place, int]) -> None:
-        """Nothing is kept: brokers keep offsets for consumers of another protocol only."""
+    def keep(self, reader: str, offsets: Offsets) -> None:
+        """Nothing is kept: options are held to that."""
+        raise OptionError(f"where '{reader}' is, is not kept")
 
-    def _first_of(self, name: str, spec: common.FieldValue) -> int | None:
+    def _partition(self, name: str) -> Partition:
+        """Where a stream begins and ends: a slow one is no empty one."""
+        place, timeout = Place(name, 0), self._server.timeout
+        count = self._count_of(name)
+        patience = timeout if count else self._patience.get(name, EMPTY_S)
+        first = self._first_of(name, "first", patience)
+        self._patience[name] = QUIET_S if first is None else timeout
+        if first is not None:
+            return Partition(place, "", first, self._next_of(name, first + count), open=True)
+        if count:
+            raise ServerError(f"stream '{name}' has {count} messages, and gave none within {timeout:g} s")
+        return Partition(place, "", 0, 0, open=True)
+
+    def _count_of(self, name: str) -> int:
+        """How many messages a stream has, as far as the broker tells: RabbitMQ always says 0."""
+        link = Link(self._server)
+        try:
+            found = link.call(commands.Queue.Declare(queue=name, passive=True))
+        finally:
+            link.drop()
+        assert isinstance(found, commands.Queue.DeclareOk), "nothing else was waited for"
+        return found.message_count or 0
+
+    def _first_of(self, name: str, spec: common.FieldValue, patience: float) -> int | None:
         consumer = _Consumer(Link(self._server), name, spec, 1)
         try:
-            for each in consumer.deliveries(QUIET_S):
+            for each in consumer.deliveries(patience):
                 return each.offset
         finally:
             consumer.close()
         return None
 
-    def _last_of(self, name: str) -> int:
+    def _next_of(self, name: str, least: int) -> int:
+        """The offset behind the last message of a stream that has some: it is waited for up to `least`."""
         consumer = _Consumer(Link(self._server), name, "last", PREFETCH)
-        until = time.monotonic() + LOOK_S
-        last = -1
+        found = 0
         try:
+            for each in consumer.deliveries(self._server.timeout):
+                found = each.offset + 1
+                if found >= least:
+                    break
+            until = time.monotonic() + LOOK_S
             for each in consumer.deliveries(QUIET_S):
-                last = max(last, each.offset)
+                found = each.offset + 1
                 if time.monotonic() > until:
                     break
         finally:
             consumer.close()
-        return last
+        if not found:
+            raise ServerError(f"stream '{name}' gave no message within {self._server.timeout:g} s")
+        return found
 
 
 def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:

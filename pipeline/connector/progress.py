@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from pipeline.connector.offsets import LATEST, Offsets, Partition, Place, offsets_of, shares, split
+from pipeline.connector.offsets import Offsets, Partition, Place, offsets_of, shares, split
 from pipeline.connector.options import SourceOptions
-from pipeline.connector.reading import checked
+from pipeline.connector.reading import checked, going_on
 from pipeline.connector.slices import Slice
-from pipeline.connector.staged import StagedQueue
 from pipeline.connector.starting import resolved
 from pipeline.connector.subscription import Subscription
 
@@ -23,9 +22,9 @@ class Progress:
         self._options = options
         self._found: Subscription | None = None
         self._initial: Offsets | None = None
-        self._end: dict[Place, int] | None = None  # with the trigger AvailableNow
+        self._end: Offsets | None = None  # with the trigger AvailableNow
         self._seen: Offsets | None = None
-        self._told: dict[Place, int] = {}
+        self._told: Offsets | None = None
         self._empty_at = 0.0  # when there was nothing new
         self._batch_at = time.monotonic()  # when there was a batch
 
@@ -38,30 +37,25 @@ class Progress:
     def initial(self) -> Offsets:
         """Where the first batch begins.
 
-        Spark asks again when it does that batch again, and does not say what it was told before. So a reader
-        that begins with what comes has the streams keep where that was.
+        Spark asks again when it does that batch again, and does not say what it was told before. So streams
+        keep for a reader where that was, and it begins there with what comes.
         """
         if self._initial is None:
-            options = self._options
-            streams = self._subscription.streams
+            options, streams = self._options, self._subscription.streams
             partitions = streams.partitions()
-            start = resolved(options.starting, partitions, streams.at_time, options.latest_if_none)
-            latest = options.starting.offset == LATEST and not (
-                options.starting.offsets or options.starting.by_time
-            )
-            if latest and options.reader is not None:
-                kept = {each.place: each.kept for each in partitions if each.kept is not None}
-                start = start.moved(kept)
-                if len(kept) < len(partitions):
-                    streams.keep(options.reader, start.positions)
+            at_time, goes_on = streams.at_time, options.reader is not None
+            start = resolved(options.starting, partitions, at_time, options.latest_if_none, goes_on)
+            if options.reader is not None and any(each.kept is None for each in partitions):
+                streams.keep(options.reader, start)
             self._initial = start.with_new(queue.partition() for queue in self._subscription.queues)
         return self._initial
 
     def fix_end(self) -> None:
         """Nothing that comes from now on is to be read."""
-        self._end = {each.place: each.next for each in self._subscription.streams.partitions()}
-        for queue in self._subscription.queues:
-            self._end[queue.place] = queue.partition().next + queue.waiting()
+        found = self._found_now()
+        self._end = Offsets(
+            {each.place: each.next for each in found}, {each.place: each.incarnation for each in found}
+        )
 
     def end_seen(self) -> dict[str, Any] | None:
         """The end of all partitions when it was last looked for."""
@@ -72,33 +66,23 @@ class Progress:
 
         What is before `committed` is done with for ever.
         """
-        start = offsets_of(committed)
         self._pace()
-        self._acknowledge(start)
-        partitions = self._subscription.streams.partitions()
+        found = self._found_now()
+        before = offsets_of(committed)
         if self._end is not None:
-            partitions = [
-                each for each in partitions if each.place in self._end or each.place in start.positions
-            ]
-        start = start.with_new(partitions).with_new(queue.partition() for queue in self._subscription.queues)
-        tails = {each.place: self._tail(each, start) for each in partitions}
-        end = dict(start.positions) | self._of_streams(start, tails, rows)
-        left = None if rows is None else rows - sum(end[place] - start.positions[place] for place in tails)
-        for number, queue in enumerate(self._subscription.queues):
-            share = None if left is None else left // (len(self._subscription.queues) - number)
-            end[queue.place] = self._of_queue(queue, start.positions[queue.place], share)
-            if left is not None:
-                left -= end[queue.place] - start.positions[queue.place]
-        count = sum(end[place] - offset for place, offset in start.positions.items())
-        ends = [*partitions, *(queue.partition() for queue in self._subscription.queues)]
-        self._seen = start.moved({each.place: max(each.next, start.positions[each.place]) for each in ends})
-        if self._waits(count):
+            known = self._end.positions.keys() | before.positions.keys()
+            found = [each for each in found if each.place in known]
+        before = before.with_new(found)
+        start = going_on(self._options, before, found)
+        self._acknowledge(start)
+        backlogs = {each.place: self._tail(each, start) - start.positions[each.place] for each in found}
+        end = start.moved(self._ends(start, backlogs if rows is None else shares(backlogs, rows)))
+        self._seen = start.moved({each.place: max(each.next, start.positions[each.place]) for each in found})
+        if self._waits(sum(end.positions.values()) - sum(start.positions.values())):
             self._empty_at = time.monotonic()
-            return committed
+            return committed if start == before else start.json()
         self._batch_at = time.monotonic()
-        more = {queue.place: queue.partition().next + queue.waiting() for queue in self._subscription.queues}
-        self._seen = self._seen.moved(more)
-        return start.moved(end).json()
+        return end.json()
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         """What tasks read of a batch, which may have been planned in an earlier life."""
@@ -118,43 +102,42 @@ class Progress:
 
     def _acknowledge(self, done: Offsets) -> None:
         """Let go of staged messages, and have streams keep where the reader is, for people to see."""
-        ordinary = {queue.place for queue in self._subscription.queues}
         for queue in self._subscription.queues:
-            if queue.place in done.positions:
+            if done.incarnations.get(queue.place) == queue.partition().incarnation:
                 queue.acknowledge(done.positions[queue.place])
-        positions = {place: offset for place, offset in done.positions.items() if place not in ordinary}
-        if self._options.reader is not None and positions and positions != self._told:
-            self._subscription.streams.keep(self._options.reader, positions)
-            self._told = positions
+        if self._options.reader is not None and done != self._told:
+            self._subscription.streams.keep(self._options.reader, done)
+            self._told = done
+
+    def _found_now(self) -> list[Partition]:
+        """All partitions; those of queues with what could be staged."""
+        found = self._subscription.streams.partitions()
+        return found + [queue.whole() for queue in self._subscription.queues]
 
     def _tail(self, partition: Partition, start: Offsets) -> int:
-        end = partition.next if self._end is None else self._end.get(partition.place, partition.next)
-        return max(end, start.positions[partition.place])
+        """Behind what is to be read of a partition. With a fixed end one that came later has nothing."""
+        first = start.positions[partition.place]
+        if self._end is None:
+            return max(partition.next, first)
+        if self._end.incarnations.get(partition.place) != partition.incarnation:
+            return first
+        return max(self._end.positions[partition.place], first)
 
-    def _of_streams(self, start: Offsets, tails: dict[Place, int], rows: int | None) -> dict[Place, int]:
-        """Where each partition's part of a batch ends."""
-        backlogs = {place: tail - start.positions[place] for place, tail in tails.items()}
-        if rows is not None:
-            backlogs = shares(backlogs, rows)
-        ends = {place: start.positions[place] + count for place, count in backlogs.items()}
-        size = self._options.limits.size
-        busy = [place for place, count in backlogs.items() if count]
-        if size is not None:
-            total = sum(backlogs.values())
-            for place in busy:
-                share = max(size * backlogs[place] // total, 1)
-                reached = self._subscription.streams.reach(place, start.positions[place], share)
-                ends[place] = min(ends[place], reached)
+    def _ends(self, start: Offsets, counts: dict[Place, int]) -> dict[Place, int]:
+        """Where each partition's part of a batch ends, which has so many messages at most."""
+        queues = {queue.place: queue for queue in self._subscription.queues}
+        size, total = self._options.limits.size, sum(counts.values())
+        ends: dict[Place, int] = {}
+        for place, count in counts.items():
+            first = start.positions[place]
+            share = None if size is None else max(size * count // max(total, 1), 1)
+            if place in queues:
+                ends[place] = queues[place].advance(first, count, share)
+                continue
+            ends[place] = first + count
+            if share is not None and count:
+                ends[place] = min(first + count, self._subscription.streams.reach(place, first, share))
         return ends
-
-    def _of_queue(self, queue: StagedQueue, start: int, rows: int | None) -> int:
-        """Where a queue's part of a batch ends."""
-        if self._end is not None:
-            left = max(self._end.get(queue.place, start) - start, 0)
-            rows = left if rows is None else min(rows, left)
-        if rows == 0:
-            return start
-        return queue.advance(start, rows, self._options.limits.size)
 
     def _waits(self, count: int) -> bool:
         """Whether there is nothing, or so little that a batch waits for more."""

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from pipeline.connector.choices import OptionError
-from pipeline.connector.offsets import Offsets, Partition, Range, split
+from pipeline.connector.offsets import Offsets, Partition, Place, Range, split
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.pushdown import Pushed
 from pipeline.connector.starting import resolved
@@ -33,6 +33,8 @@ def of_batch(options: SourceOptions, filters: Pushed = EVERYTHING) -> list[Range
     at_time = subscription.streams.at_time
     start = resolved(options.starting, partitions, at_time, options.latest_if_none)
     end = resolved(options.ending, partitions, at_time, latest_if_none=True)
+    # what begins behind its end has nothing
+    end = end.moved({place: max(offset, end.positions[place]) for place, offset in start.positions.items()})
     ranges = checked(options, start, end, partitions)
     return split(filters.narrowed(ranges, at_time), options.least_parts, options.part_rows)
 
@@ -49,24 +51,58 @@ def checked(options: SourceOptions, start: Offsets, end: Offsets, partitions: li
     for place, behind in end.positions.items():
         incarnation = end.incarnations[place]
         found = by_place.get(place)
-        name = f"partition {place.number} of '{place.queue}'"
+        name = _name(place)
+        first = start.positions.get(place, behind)
         if found is None:
             _lost(options, f"{name} is gone, with the messages up to {behind}")
             continue
-        first = start.positions.get(place, behind)
-        if found.incarnation != incarnation or start.incarnations.get(place, incarnation) != incarnation:
-            _lost(options, f"{name} was deleted and declared again: the messages from {first} are gone")
-            first, behind, incarnation = found.first, min(behind, found.next), found.incarnation
-        if max(first, behind) > found.next:
-            _lost(options, f"{name} ends before offset {found.next}, not {max(first, behind)}")
+        if found.incarnation != incarnation:
+            _lost(options, f"{name} was deleted and declared again: the messages up to {behind} are gone")
+            continue
+        begun = start.incarnations.get(place, incarnation)
+        if begun == incarnation and first > behind:
+            _lost(
+                options,
+                f"{name}: the messages up to {behind} were planned by a run whose beginning is not known, "
+                f"and this one would begin with {first}: a new checkpoint and startingTimestamp help",
+            )
+            continue
+        if behind > found.next and not found.open:
+            _lost(options, f"{name} ends before offset {found.next}, not {behind}")
             behind = found.next
-        oldest = found.first - found.retained
-        if first < oldest:
-            _lost(options, f"{name} begins with offset {oldest}: the messages from {first} are gone")
-            first = oldest
+        first = _there(options, found, first, begun)
         if first < behind:
             ranges.append(Range(place, incarnation, first, behind))
     return ranges
+
+
+def going_on(options: SourceOptions, offsets: Offsets, partitions: list[Partition]) -> Offsets:
+    """Where reading goes on that has come so far, as `checked` has it. Raises DataLossError.
+
+    A partition that was declared again begins anew.
+    """
+    positions = {
+        each.place: _there(options, each, offsets.positions[each.place], offsets.incarnations[each.place])
+        for each in partitions
+    }
+    incarnations = {each.place: each.incarnation for each in partitions}
+    return Offsets(offsets.positions | positions, offsets.incarnations | incarnations)
+
+
+def _there(options: SourceOptions, found: Partition, offset: int, incarnation: str) -> int:
+    """An offset, or the one that reading goes on with if that is not there any more."""
+    name = _name(found.place)
+    oldest = found.first - found.retained
+    if found.incarnation != incarnation:
+        _lost(options, f"{name} was deleted and declared again: the messages from {offset} are gone")
+        return found.first
+    if offset > found.next and not found.open:
+        _lost(options, f"{name} ends before offset {found.next}, not {offset}")
+        return found.next
+    if offset < oldest:
+        _lost(options, f"{name} begins with offset {oldest}: the messages from {offset} are gone")
+        return oldest
+    return offset
 
 
 def sampled(options: SourceOptions) -> list[bytes]:
@@ -80,6 +116,10 @@ def sampled(options: SourceOptions) -> list[bytes]:
             first = chunk.header.first
             bodies += [chunk.value(BODY, row) for row in range(start - first, end - first)]
     return bodies
+
+
+def _name(place: Place) -> str:
+    return f"partition {place.number} of '{place.queue}'"
 
 
 def _lost(options: SourceOptions, what: str) -> None:

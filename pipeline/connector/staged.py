@@ -43,10 +43,11 @@ class StagedQueue:
         self._attach()
         return Partition(self.place, self._incarnation, self._first, self._next, retained=self._retained)
 
-    def waiting(self) -> int:
-        """How many messages the queue has that could be staged. Raises ServerError."""
+    def whole(self) -> Partition:
+        """What is staged, and behind it what the queue has that could be. Raises ServerError."""
+        staged = self.partition()
         found = self._server.get("queues", self._server.vhost, self.place.queue, columns="messages_ready")
-        return int(found["messages_ready"])
+        return staged._replace(next=staged.next + int(found["messages_ready"]))
 
     def acknowledge(self, start: int) -> None:
         """Let go of all messages before an offset. Raises ServerError, PipelineError."""
@@ -54,21 +55,19 @@ class StagedQueue:
         if start > self._first:
             self._advance(start, 0, None)
 
-    def advance(self, start: int, rows: int | None, size: int | None) -> int:
-        """Let go of what is before `start`, and have `rows` messages staged from there on, or all there are.
+    def advance(self, start: int, rows: int, size: int | None) -> int:
+        """Let go of what is before `start`, and have `rows` messages staged from there on, if there are.
 
         `size`: bytes of their bodies, about. Returns the offset behind the last one. Raises ServerError,
-        PipelineError: another program reads under this name.
+        PipelineError: another program reads under this name, which is noticed also if there are none.
         """
         self._attach()
-        goal = None if rows is None else start + rows
-        while goal is None or self._next < goal:
+        goal = start + rows
+        while True:
             before = self._next
-            left = AT_ONCE if goal is None else min(goal - before, AT_ONCE)
-            self._advance(start, left, size)
-            if self._next == before or size is not None:
-                break
-        return self._next if goal is None else min(self._next, goal)
+            self._advance(start, min(max(goal - before, 0), AT_ONCE), size)
+            if self._next >= goal or self._next == before or size is not None:
+                return min(self._next, goal)
 
     def _attach(self) -> None:
         if self._epoch is None:

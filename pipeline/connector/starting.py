@@ -12,11 +12,18 @@ AtTime = Callable[[Place, int], int]
 """The offset of the first message from a time on, in microseconds since 1970; behind the last one: none."""
 
 
-def resolved(bound: Bound, partitions: Sequence[Partition], at_time: AtTime, latest_if_none: bool) -> Offsets:
+def resolved(
+    bound: Bound,
+    partitions: Sequence[Partition],
+    at_time: AtTime,
+    latest_if_none: bool,
+    goes_on: bool = False,
+) -> Offsets:
     """An offset of each partition.
 
     `latest_if_none`: where no message is from a time on, reading begins with what comes; else that is an
-    error. An offset that is not there is left to who reads.
+    error. `goes_on`: the latest is where a reader was, if that is known. An offset that is not there is left
+    to who reads.
 
     Raises OptionError: an offset is of a partition that is not read, or is not said of one, as others are.
     """
@@ -32,20 +39,22 @@ def resolved(bound: Bound, partitions: Sequence[Partition], at_time: AtTime, lat
     positions: dict[Place, int] = {}
     for each in partitions:
         time = bound.time if bound.times is None else bound.times.get(each.place)
-        if time is not None:
-            positions[each.place] = _at(each, time, at_time, latest_if_none)
-            continue
         offset = bound.offsets.get(each.place, bound.offset)
-        known = {EARLIEST: each.first, LATEST: each.next}
-        positions[each.place] = known.get(offset, offset)
+        if time is not None:
+            offset = _at(each, time, at_time, latest_if_none)
+        latest = each.kept if goes_on and each.kept is not None else each.next
+        positions[each.place] = {EARLIEST: each.first, LATEST: latest}.get(offset, offset)
     return Offsets(positions, {each.place: each.incarnation for each in partitions})
 
 
 def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) -> int:
+    """The offset of the first message from a time on, or LATEST."""
     offset = at_time(partition.place, time)
-    if offset >= partition.next and not latest_if_none:
+    if offset < partition.next:
+        return offset
+    if not latest_if_none:
         place = partition.place
         raise OptionError(
             f"partition {place.number} of '{place.queue}' has no message from {time // 1000} ms since 1970 on"
         )
-    return min(offset, partition.next)
+    return LATEST

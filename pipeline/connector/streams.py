@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pipeline.connector.choices import OptionError
-from pipeline.connector.offsets import Partition, Place, Range
+from pipeline.connector.offsets import Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.server import RefusedError, Server, ServerError
 from pipeline.errors import PipelineError
@@ -31,20 +31,13 @@ class Streams:
 
     def partitions(self) -> list[Partition]:
         """Their partitions. Raises ServerError, OptionError."""
-        options, names = self._options, self._names
-        if options.pattern is not None:
-            wanted = re.compile(options.pattern)
-            found = [each for each in self._asked() if wanted.fullmatch(each["name"])]
-        else:
-            found = self._described(names)
-        partitions = [
-            _partition(stream["name"], each, options) for stream in found for each in stream["partitions"]
-        ]
+        options = self._options
+        partitions = [each for found in self._streams().values() for each in found]
         if not options.assigned:
             return partitions
         by_place = {each.place: each for each in partitions}
         for place in options.assigned:
-            if place not in by_place and place.queue in names:
+            if place not in by_place and place.queue in self._names:
                 raise OptionError(f"stream '{place.queue}' has no partition {place.number}")
         return [by_place[place] for place in options.assigned if place in by_place]
 
@@ -53,17 +46,38 @@ class Streams:
         return self._offset(place, time=time)
 
     def reach(self, place: Place, start: int, size: int) -> int:
-        """The offset up to which messages take so many bytes. Raises ServerError."""
-        return self._offset(place, **{"from": start, "bytes": size})
+        """The offset up to which messages take so many bytes, behind one at least. Raises ServerError."""
+        try:
+            return self._offset(place, **{"from": start, "bytes": size})
+        except RefusedError as error:
+            if error.status != 410:
+                raise
+            return start + 1  # retention has just taken it, which is told when it is to be read
 
-    def keep(self, reader: str, positions: dict[Place, int]) -> None:
-        """Have the streams keep where a reader goes on. Raises ServerError."""
-        for stream in self._described(sorted({place.queue for place in positions})):
-            name = stream["name"]
-            found = [_partition(name, each, self._options) for each in stream["partitions"]]
-            others = {each.place: each.first if each.kept is None else each.kept for each in found}
-            offsets = [(others | positions)[each.place] for each in found]
-            self._server.put("streams", self._server.vhost, name, "consumers", reader, offsets=offsets)
+    def keep(self, reader: str, offsets: Offsets) -> None:
+        """Have the streams keep where a reader goes on, unless they are others now. Raises ServerError."""
+        for name, partitions in self._streams().items():
+            known = {
+                each.place: offsets.positions[each.place]
+                for each in partitions
+                if offsets.incarnations.get(each.place) == each.incarnation
+            }
+            if known:
+                others = {each.place: each.first if each.kept is None else each.kept for each in partitions}
+                kept = list((others | known).values())
+                self._server.put("streams", self._server.vhost, name, "consumers", reader, offsets=kept)
+
+    def _streams(self) -> dict[str, list[Partition]]:
+        """All partitions of each stream. Raises ServerError: one that is named is none."""
+        if self._options.pattern is not None:
+            wanted = re.compile(self._options.pattern)
+            found = [each for each in self._asked() if wanted.fullmatch(each["name"])]
+        else:
+            found = self._described(self._names)
+        return {
+            stream["name"]: [_partition(stream["name"], each, self._options) for each in stream["partitions"]]
+            for stream in found
+        }
 
     def _offset(self, place: Place, **query: object) -> int:
         where = ("streams", self._server.vhost, place.queue, str(place.number), "offset")
@@ -93,19 +107,21 @@ def fetched(server: Server, wanted: Range, gaps: bool) -> Iterator[tuple[Chunk, 
     Raises DataLossError, ServerError: it ends as soon as something is missing.
     """
     where = ("streams", server.vhost, wanted.place.queue, str(wanted.place.number), "chunks")
-    query = {"gaps": "true"} if gaps else {}
-    return _chunks(server, where, wanted, query)
+    return _chunks(server, where, wanted, gaps)
 
 
-def fetched_of_stage(server: Server, reader: str, wanted: Range) -> Iterator[tuple[Chunk, int, int]]:
+def fetched_of_stage(
+    server: Server, reader: str, wanted: Range, gaps: bool
+) -> Iterator[tuple[Chunk, int, int]]:
     """The same of what is staged of a queue for a reader."""
     where = ("staged", server.vhost, wanted.place.queue, reader, "rows")
-    return _chunks(server, where, wanted, {})
+    return _chunks(server, where, wanted, gaps)
 
 
 def _chunks(
-    server: Server, where: tuple[str, ...], wanted: Range, query: dict[str, str]
+    server: Server, where: tuple[str, ...], wanted: Range, gaps: bool
 ) -> Iterator[tuple[Chunk, int, int]]:
+    query = {"gaps": "true"} if gaps else {}
     offset = wanted.start
     attempts = 0
     while offset < wanted.end:
@@ -115,7 +131,7 @@ def _chunks(
             with server.open(*where, **bounds, **query) as answer:
                 for chunk in _read(answer):
                     first, behind = chunk.header.first, chunk.header.behind
-                    if first > offset and not query:
+                    if first > offset and not gaps:
                         raise DataLossError(f"{_name(wanted)} has no message {offset}, but {first}")
                     start, end = max(first, offset), min(behind, wanted.end)
                     if start < end:
@@ -128,7 +144,7 @@ def _chunks(
             if attempts > server.retries:
                 raise ServerError(f"{_name(wanted)} from {offset} on: {error}") from error
             continue
-        if offset < wanted.end and query:
+        if offset < wanted.end and gaps:
             return
         if offset < wanted.end and offset == before:
             raise ServerError(f"{_name(wanted)} gave no message {offset}")
