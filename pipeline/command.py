@@ -33,6 +33,22 @@ JOBS: Final = {
     "stream-to-parquet": "messages of streams and queues (--url, --subscribe) into --out, each once",
 }
 STORE: Final = "stream-to-parquet"
+OF_EVENTS: Final = tuple(job for job in JOBS if job not in ("retain", STORE))
+FLAGS: Final = {
+    "live": OF_EVENTS,
+    "since": OF_EVENTS,
+    "out": tuple(job for job in JOBS if job not in ("lineage", "retain")),
+    "report": ("audit",),
+    "by_consumer": ("latency", "order"),
+    "message_id": ("lineage",),
+    "msg_uid": ("lineage",),
+    "keep": ("retain",),
+    "to": ("export",),
+    "url": (STORE,),
+    "subscribe": (STORE,),
+}
+"""The jobs that take a flag; flags with defaults may be said of any."""
+
 MODES: Final = ("batch", "available-now", "continuous")
 OURS: Final = re.compile(r"^pipeline\.[\w.]+Error: (.+)$", re.MULTILINE)
 CLEAR: Final = "\r\x1b[K"  # of a terminal: this line is empty again
@@ -89,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--message-id", help="of lineage: the publisher's id")
     run.add_argument("--msg-uid", type=int, help="of lineage: the broker's number")
     run.add_argument("--keep", type=duration, metavar="30d", help="of retain: how long")
-    run.add_argument("--to", choices=("parquet", "delta", "iceberg"), default="parquet", help="of export")
+    run.add_argument("--to", choices=("parquet", "delta", "iceberg"), help="of export: parquet by default")
     run.add_argument("--url", help="of stream-to-parquet: the broker, amqp://user:password@host:5672/vhost")
     run.add_argument("--subscribe", metavar="NAMES", help="of stream-to-parquet: streams and queues")
     option = 'an option of format("amqp") (stream-to-parquet), or "amqp-journal" (URL, --live)'
@@ -111,7 +127,8 @@ def settings(pairs: Sequence[str], flag: str = "--conf") -> dict[str, str]:
     """Settings out of KEY=VALUE. Raises PipelineError: one is not like that."""
     for pair in pairs:
         if not re.fullmatch(r"[^=\s]+=.*", pair, re.DOTALL):
-            raise PipelineError(f"{flag} '{pair}' is not KEY=VALUE")
+            name = pair.partition("=")[0]  # the value may be a password
+            raise PipelineError(f"{flag} '{name}' is not KEY=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
@@ -187,12 +204,15 @@ def cause(error: str) -> str:
 
 
 def _require(options: argparse.Namespace) -> None:
-    """Raises PipelineError: the job wants what is not said."""
+    """Raises PipelineError: the job wants what is not said, or does not take what is."""
+    for name, jobs in FLAGS.items():
+        said = getattr(options, name)
+        if said is not None and said is not False and options.job not in jobs:
+            flag = name.replace("_", "-")
+            raise PipelineError(f"--{flag} is of {', '.join(jobs)}, not of {options.job}")
     if options.job == STORE:
         _require_of_store(options)
         return
-    if options.url or options.subscribe:
-        raise PipelineError(f"--url and --subscribe are of {STORE}, not of {options.job}")
     settings(options.option, "--option")
     if options.option and not is_live(options):
         raise PipelineError(f"--option is of {STORE}, and of journals that are read live (--live, or by URL)")
@@ -202,12 +222,15 @@ def _require(options: argparse.Namespace) -> None:
         raise PipelineError(f"{options.job} wants --out FOLDER")
     if options.job == "retain" and options.keep is None:
         raise PipelineError("retain wants --keep, such as 30d")
-    if options.job == "lineage" and options.message_id is None and options.msg_uid is None:
-        raise PipelineError("lineage wants --message-id or --msg-uid")
+    if options.job == "lineage" and (options.message_id is None) == (options.msg_uid is None):
+        raise PipelineError("lineage wants --message-id or --msg-uid, one of them")
     if options.mode != "batch" and (options.job != "audit" or not options.out):
         raise PipelineError(f"--mode {options.mode} is of audit, and wants --out FOLDER")
-    if options.report and (options.job != "audit" or options.mode != "batch"):
-        raise PipelineError("--report is of audit, in the mode batch")
+    for name in ("report", "since"):
+        if getattr(options, name) is not None and options.mode != "batch":
+            raise PipelineError(
+                f"--{name} is of the mode batch: --mode {options.mode} goes on from where it was"
+            )
 
 
 def _require_of_store(options: argparse.Namespace) -> None:

@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.command import is_live, settings
-from pipeline.jobs.incremental import Carried, findings, is_over, joined, portion, verdicts_of
+from pipeline.jobs.incremental import Carried, findings, is_over, joined, portion, queues_of, verdicts_of
+from pipeline.jobs.levels import lacks, not_judged
 from pipeline.jobs.verdicts import MEANINGS, Rules
 from pipeline.journal.options import source_of
 from pipeline.journal.reading import FILES, as_events, sealed_folder
@@ -53,7 +54,8 @@ def follow(
         query = writer.trigger(processingTime="5 seconds").start()
     until_told(query)
     summary = batches.latest()
-    return bool(summary["total_findings"]), summary | {"not_judged": NOT_FOLLOWED}
+    lacking = {name: node.get("lacking", "") for name, node in summary["nodes"].items()}
+    return bool(summary["total_findings"]), summary | {"not_judged": not_judged(lacking) | NOT_FOLLOWED}
 
 
 def _events(spark: SparkSession, options: argparse.Namespace) -> DataFrame:
@@ -137,7 +139,7 @@ class Batches:
             target = closed if row["over"] else verdicts
             target[row["verdict"]] = target.get(row["verdict"], 0) + row["count"]
         both = {name: verdicts.get(name, 0) + closed.get(name, 0) for name in {*verdicts, *closed}}
-        return {"verdicts": both, "closed": closed, "now": now}
+        return {"verdicts": both, "closed": closed, "now": now, "lacking": lacks(queues_of(read))}
 
     def _read(self, number: int, node: str) -> Carried:
         folder = self._folder(number, node)

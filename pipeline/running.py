@@ -44,7 +44,7 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
         done = (
             compact(events, options.out)
             if options.job == "compact"
-            else export(events, options.to, options.out)
+            else export(events, options.to or "parquet", options.out)
         )
         return False, done
     if options.job == "audit":

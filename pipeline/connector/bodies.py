@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
-from typing import Any
+from decimal import Context, Decimal
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.json as pj
@@ -17,9 +17,12 @@ from pipeline.connector.choices import OptionError
 from pipeline.connector.schema import CORRUPT
 
 Reader = Callable[[Any], Any]
-"""Makes a value of a type out of one of JSON. Raises ValueError, TypeError."""
+"""Makes a value of a type out of one of JSON. Raises _UNREADABLE."""
 
-_INTEGERS = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
+_UNREADABLE: Final = (ValueError, TypeError, ArithmeticError, RecursionError)
+"""What reading a body raises, and pyarrow taking what was read."""
+
+_INTEGERS: Final = {T.ByteType: 7, T.ShortType: 15, T.IntegerType: 31, T.LongType: 63}
 
 
 def strings(values: pa.Array, field: pa.Field) -> pa.Array:
@@ -43,16 +46,36 @@ class JsonBodies:
 
     def __call__(self, values: pa.Array, field: pa.Field) -> pa.Array:
         """The column."""
-        return pa.array([self._row(each.as_py()) for each in values], field.type)
+        bodies = values.to_pylist()
+        rows = [self._row(body) for body in bodies]
+        try:
+            return pa.array(rows, field.type)
+        except _UNREADABLE:  # text with half a surrogate pair, say
+            return pa.array(
+                [
+                    row if _fits(row, field.type) else self._unread(body)
+                    for row, body in zip(rows, bodies, strict=True)
+                ],
+                field.type,
+            )
 
     def _row(self, body: bytes) -> dict[str, Any]:
         try:
             found = self._read(json.loads(body, parse_float=Decimal))
-            if found is None:
-                raise ValueError("null is no object")
-        except (ValueError, TypeError, InvalidOperation, RecursionError):
-            return self._nothing | {CORRUPT: body.decode(errors="replace")}
-        return {**self._nothing, **found}
+        except _UNREADABLE:
+            return self._unread(body)
+        return self._unread(body) if found is None else {**self._nothing, **found}  # null is no object
+
+    def _unread(self, body: bytes) -> dict[str, Any]:
+        return self._nothing | {CORRUPT: body.decode(errors="replace")}
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def with_corrupt(schema: T.StructType) -> T.StructType:
@@ -68,7 +91,7 @@ def inferred(bodies: Sequence[bytes]) -> T.StructType:
     for body in bodies:
         try:
             found = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             objects.append(json.dumps(found).encode())
@@ -119,8 +142,8 @@ def _reader(kind: T.DataType) -> Reader:
     if isinstance(kind, T.DateType):
         return lambda value: date.fromisoformat(_of(value, str))
     if isinstance(kind, T.DecimalType):
-        step = Decimal(1).scaleb(-kind.scale)
-        return lambda value: Decimal(_of(value, int, Decimal)).quantize(step)
+        step, digits = Decimal(1).scaleb(-kind.scale), Context(kind.precision)
+        return lambda value: Decimal(_of(value, int, Decimal)).quantize(step, context=digits)
     if isinstance(kind, T.ArrayType):
         element = reader_of(kind.elementType)
         return lambda value: [element(each) for each in _of(value, list)]
@@ -145,7 +168,7 @@ def _of(value: Any, *kinds: type) -> Any:
 
 def _integer(value: Any, bits: int) -> int:
     number = _of(value, int, Decimal)
-    if number != int(number) or not -(1 << bits) <= number < 1 << bits:
+    if not -(1 << bits) <= number < 1 << bits or number != int(number):  # int(1e999999999) takes for ever
         raise ValueError(f"{value!r} is no integer of {bits + 1} bits")
     return int(number)
 
@@ -154,8 +177,8 @@ def _timestamp(value: Any) -> datetime:
     """ISO 8601, in UTC if no zone is said; or seconds since 1970."""
     if isinstance(value, str):
         found = datetime.fromisoformat(value)
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     try:
         return datetime.fromtimestamp(float(_of(value, int, Decimal)), UTC)
-    except (OverflowError, OSError) as error:
+    except OSError as error:
         raise ValueError(f"{value!r} is no time") from error

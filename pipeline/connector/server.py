@@ -6,21 +6,24 @@ import atexit
 import base64
 import http.client
 import json
+import math
 import os
 import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from pipeline.connector.choices import Choices, OptionError
+from pipeline.connector.urls import split, without_login
 from pipeline.errors import PipelineError
 
 AMQP_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 API_PORT: Final = 15672
+API_SCHEMES: Final = ("http", "https")
 BACKOFF_S: Final = 0.2
 Connection = http.client.HTTPConnection
 Target = tuple[str, str]
@@ -53,7 +56,7 @@ class RefusedError(ServerError):
 class Password:
     """Where the password is: read where it is used, so that it need not travel."""
 
-    value: str | None = None
+    value: str | None = field(default=None, repr=False)
     file: str | None = None
     env: str | None = None
 
@@ -104,7 +107,7 @@ class Server:
 
     `amqp`: scheme, host and port of AMQP; `api`: URLs of the HTTP API; `authority`: a file with certificates
     that are trusted, None: those of the system. `timeout`: seconds; `retries`: how often something is tried
-    again when the connection fails.
+    again when the connection fails; `patience`: seconds for all of that.
     """
 
     amqp: tuple[tuple[str, str, int], ...]
@@ -115,6 +118,7 @@ class Server:
     authority: str | None
     timeout: float
     retries: int
+    patience: float = math.inf
 
     def get(self, *path: str, **query: object) -> Any:
         """What is at a path. Raises ServerError."""
@@ -166,20 +170,29 @@ class Server:
         where = _path(path, query)
         body = fields if fields is None or isinstance(fields, bytes) else json.dumps(fields).encode()
         failure: Exception | None = None
+        for base, seconds in self._tries():
+            try:
+                answer = self._send(base, method, where, body, seconds)
+            except (OSError, http.client.HTTPException) as error:
+                failure = error
+                continue
+            if answer.response.status < 400:
+                return answer
+            raise RefusedError(answer.response.status, _reason(method, where, answer))
+        raise ServerError(f"cannot reach {' or '.join(self.api)}: {_told(failure)}")
+
+    def _tries(self) -> Iterator[tuple[str, float]]:
+        """The URLs to ask, one after the other, and for how many seconds each."""
+        until = time.monotonic() + self.patience
         for attempt in range(self.retries + 1):
             pause(attempt)
             for base in self.api:
-                try:
-                    answer = self._send(base, method, where, body)
-                except (OSError, http.client.HTTPException) as error:
-                    failure = error
-                    continue
-                if answer.response.status < 400:
-                    return answer
-                raise RefusedError(answer.response.status, _reason(method, where, answer))
-        raise ServerError(f"cannot reach {' or '.join(self.api)}: {_told(failure)}")
+                left = until - time.monotonic()
+                if left <= 0:
+                    return
+                yield base, min(self.timeout, left)
 
-    def _send(self, base: str, method: str, where: str, body: bytes | None) -> Answer:
+    def _send(self, base: str, method: str, where: str, body: bytes | None, seconds: float) -> Answer:
         """Send it once; twice if the connection had been idle and was closed meanwhile."""
         login = base64.b64encode(f"{self.user}:{self.password.read()}".encode()).decode()
         headers = {"Authorization": f"Basic {login}"}
@@ -189,7 +202,9 @@ class Server:
             connection = kept.pop() if kept else None
             fresh = connection is None
             if connection is None:
-                connection = self._connect(base)
+                connection = self._connect(base, seconds)
+            elif connection.sock is not None:
+                connection.sock.settimeout(seconds)  # who had it was more patient, or less
             try:
                 connection.request(method, where, body, headers)
                 return Answer(target, connection)
@@ -201,14 +216,14 @@ class Server:
                 connection.close()
                 raise
 
-    def _connect(self, base: str) -> Connection:
+    def _connect(self, base: str, seconds: float) -> Connection:
         parts = urlsplit(base)
         assert parts.hostname is not None, "options have been looked at"
         if parts.scheme == "https":
             context = ssl.create_default_context(cafile=self.authority)
             port = parts.port or 443
-            return http.client.HTTPSConnection(parts.hostname, port, timeout=self.timeout, context=context)
-        return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=self.timeout)
+            return http.client.HTTPSConnection(parts.hostname, port, timeout=seconds, context=context)
+        return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=seconds)
 
 
 def pause(attempt: int) -> None:
@@ -222,21 +237,12 @@ def server_of(choices: Choices) -> Server:
     url = choices.text("url")
     if url is None:
         raise OptionError("option 'url' is missing: amqp://user:password@host:5672/vhost")
-    parts = [urlsplit(each.strip()) for each in url.split(",")]
-    amqp: list[tuple[str, str, int]] = []
-    for part in parts:
-        shown = f"{part.scheme}://{part.hostname}"
-        if part.scheme not in AMQP_PORTS or not part.hostname:
-            raise OptionError(f"option 'url' is '{shown}'; it is like amqp://user:password@host:5672/vhost")
-        try:
-            amqp.append((part.scheme, part.hostname, part.port or AMQP_PORTS[part.scheme]))
-        except ValueError as error:
-            raise OptionError(f"option 'url' is '{shown}': {error}") from error
+    like = "amqp://user:password@host:5672/vhost"
+    parts = [split("url", each, AMQP_PORTS, like) for each in url.split(",")]
+    amqp = [(part.scheme, str(part.hostname), part.port or AMQP_PORTS[part.scheme]) for part in parts]
     api = choices.text("apiUrl")
-    bases = tuple(each.strip().rstrip("/") for each in api.split(",")) if api else _bases(amqp)
-    for base in bases:
-        if not base.startswith(("http://", "https://")):
-            raise OptionError(f"option 'apiUrl' is '{base}'; it is like http://host:15672")
+    said = [split("apiUrl", each, API_SCHEMES, "http://host:15672") for each in api.split(",")] if api else []
+    bases = tuple(map(without_login, said)) or _bases(amqp)
     first = parts[0]
     value = choices.text("password") or (unquote(first.password) if first.password is not None else None)
     user = choices.text("username") or (unquote(first.username) if first.username else "guest")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,9 +24,11 @@ from protocol.streams.chunk import BASIC, ChunkWriter
 CHUNK_ROWS: Final = 1000  # as many as the broker publishes in one step
 CHUNK_BYTES: Final = 1024 * 1024
 REQUEST_BYTES: Final = 4 * 2**20
-WAIT_S: Final = 30
+ROW_BYTES: Final = 8 * 2**20 - 1024  # what the broker takes at once, less what a chunk adds to a row
+WAIT_S: Final = 60  # as long as the broker waits at most
+LEAST_S: Final = 1  # so long an answer may take
 SHORT: Final = 503  # the broker has no room now
-SHORT_S: Final = 0.5
+PAUSE_S: Final = 0.5
 
 
 class AttemptMade(WriterCommitMessage):
@@ -83,25 +86,23 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Have the batch be published, unless it was (DataSourceStreamArrowWriter). Raises ServerError."""
         made = _made(messages)
-        attempts = [each.attempt for each in made if each.attempt is not None]
-        until = time.monotonic() + self._options.confirm_timeout
-        while True:
-            found = self._post(
-                "commit",
-                epoch=made[0].epoch,
-                batch=batchId,
-                attempts=attempts,
-                rows=sum(each.rows for each in made),
-                mandatory=self._options.mandatory,
-                wait=min(WAIT_S, max(round(until - time.monotonic()), 1)),
-            )
-            if not found["moving_rows"]:
-                return
-            if time.monotonic() > until:
+        fields = {
+            "epoch": made[0].epoch,
+            "batch": batchId,
+            "attempts": [each.attempt for each in made if each.attempt is not None],
+            "rows": sum(each.rows for each in made),
+            "mandatory": self._options.mandatory,
+        }
+        left = self._options.confirm_timeout
+        until = time.monotonic() + left
+        while (found := self._commit(left, fields))["moving_rows"]:
+            left = until - time.monotonic() - PAUSE_S
+            if left < LEAST_S:
                 raise ServerError(
                     f"batch {batchId} of sink '{self._name}' is committed, but {found['moving_rows']} rows "
                     f"are not published yet: {found.get('blocked') or 'the broker is at it'}"
                 )
+            time.sleep(PAUSE_S)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Drop what was written (DataSourceStreamArrowWriter). Raises ServerError."""
@@ -109,9 +110,15 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
         if made:  # else they go with the next commit
             self._post("abort", epoch=made[0].epoch, batch=batchId)
 
-    def _post(self, *path: str, **fields: object) -> Any:
+    def _commit(self, seconds: float, fields: dict[str, Any]) -> Any:
+        """Ask for a commit. The broker waits for a part of the `seconds` only: it answers before they end."""
+        server = replace(self._options.server, patience=seconds)
+        wait = int(min(seconds, server.timeout, 2 * WAIT_S) / 2)
+        return self._post("commit", server=server, **fields, wait=wait)
+
+    def _post(self, *path: str, server: Server | None = None, **fields: object) -> Any:
         try:
-            return self._options.server.post(*self._where(), *path, **fields)
+            return (server or self._options.server).post(*self._where(), *path, **fields)
         except RefusedError as error:
             if error.status == 409:
                 raise PipelineError(f"sink '{self._name}': {error}") from error
@@ -150,12 +157,17 @@ class Attempt:
                 raise PipelineError(
                     f"{name} '{value[:50].decode(errors='replace')}...' has more than 255 bytes"
                 )
+        size = len(exchange) + len(key) + len(message.properties) + len(message.body)
+        if size > ROW_BYTES:
+            raise PipelineError(
+                f"row {self.count} of a task has {size} bytes; it has {ROW_BYTES} at most with exactly-once"
+            )
+        if self._size + writer.size + size > REQUEST_BYTES:
+            self.flush()
         writer.add(0, BASIC, exchange, key, message.properties, message.body)
         self.count += 1
         if writer.rows >= CHUNK_ROWS or writer.size >= CHUNK_BYTES:
             self._cut()
-            if self._size >= REQUEST_BYTES:
-                self.flush()
 
     def flush(self) -> None:
         """Have all of them be on the broker's disk."""
@@ -175,7 +187,7 @@ class Attempt:
             except RefusedError as error:
                 if error.status != SHORT or time.monotonic() > until:
                     raise
-                time.sleep(SHORT_S)
+                time.sleep(PAUSE_S)
             else:
                 return int(found["rows"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -15,11 +16,11 @@ from pipeline.jobs.continuity import holes
 from pipeline.jobs.facts import FACT_COLUMNS, facts, is_fact, known_queues
 from pipeline.jobs.forwarding import forwarding_losses, is_forwarding
 from pipeline.jobs.ledger import FEW_KEYS, KEYS, contributions, fold, plainness
-from pipeline.jobs.moves import DELIVERS, anchors, moves
+from pipeline.jobs.levels import lacks, not_judged
+from pipeline.jobs.moves import anchors, moves
 from pipeline.jobs.order import order
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, judged
 
-NEEDS_FULL: Final = ("delivered_after_settle", "stuck_unacked", "undelivered", "reordered")
 SHOWN: Final = 1000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FEW: Final = (*FACT_COLUMNS, "msg_uid", "origin_uid", "peer_queue")
@@ -36,7 +37,7 @@ class Audit(NamedTuple):
     """What an audit has found. `findings`: how many by kind; `others`: how many by harmless verdict.
 
     `first`, `last`: microseconds since 1970 of the events, or None. `rows`: the findings themselves, SHOWN
-    of each kind at most. `not_judged`: what could not be looked for, with the reason.
+    of each kind at most. `not_judged`: what could not be looked for in all queues, with the reason.
     """
 
     events: int
@@ -69,11 +70,15 @@ class Frames(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What is found of one node: how many entries have each verdict, how many `others` there are."""
+    """What is found of one node: how many entries have each verdict, how many `others` there are.
+
+    `lacking`: queues that could not be looked at closely.
+    """
 
     verdicts: dict[str, int]
     others: dict[str, int]
     rows: dict[str, Rows]
+    lacking: str
 
 
 def unsettled(events: DataFrame, rules: Rules, seen: Observation | None = None) -> DataFrame:
@@ -103,32 +108,34 @@ def audit(events: DataFrame, age: float = 3600, poison: int = 5, now: int | None
         frames = Frames(events, moved, anchored, few)
         if len(nodes) > 1:
             frames = Frames(*(each.where(F.col("node") == row["node"]) for each in frames))
-        parts.append(_of_node(row["node"], frames, rules))
+        parts.append(_of_node(row, frames, rules))
     return _added(nodes, parts)
 
 
 def _nodes(moved: DataFrame) -> list[Row]:
-    delivers = F.bit_or("does").bitwiseAND(DELIVERS) > 0
     sums = (F.sum("events").alias("events"), F.min("earliest").alias("first"), F.max("latest").alias("last"))
-    rows = moved.groupBy("node").agg(*sums, delivers.alias("full")).collect()
+    rows = moved.groupBy("node").agg(*sums).collect()
     return sorted(rows, key=lambda row: str(row["node"]))
 
 
-def _of_node(name: str, frames: Frames, rules: Rules) -> Part:
+def _of_node(node: Row, frames: Frames, rules: Rules) -> Part:
     events, moved, anchored, few = frames
     told = facts(few)
     rows: dict[str, Rows] = {}
-    others: dict[str, int] = {}
-    by_verdict = _judge(events, known_queues(moved, told), rules, rows)
+    queues = _kept(known_queues(moved, told))
     lists = {
         "imbalance": imbalances(moved, anchored, told),
-        "forwarding_loss": forwarding_losses(few, told),
-        "hole": holes(events, moved, name),
+        "forwarding_loss": forwarding_losses(few, told, node["last"]),
+        "hole": holes(events, moved, node["node"]),
         "reordered": order(events, by_consumer=True),
     }
-    for kind, frame in lists.items():
-        others[kind], rows[kind] = _collected(frame)
-    return Part(by_verdict, others, rows)
+    with ThreadPoolExecutor(2) as pool:  # what is planned takes one core, and what is run all of them
+        judging = pool.submit(_judge, events, queues, rules, rows)
+        lacking = pool.submit(lacks, queues)
+        collected = dict(zip(lists, pool.map(_collected, lists.values()), strict=True))
+    others = {kind: total for kind, (total, _) in collected.items()}
+    rows |= {kind: some for kind, (_, some) in collected.items()}
+    return Part(judging.result(), others, rows, lacking.result())
 
 
 def _judge(events: DataFrame, queues: DataFrame, rules: Rules, rows: dict[str, Rows]) -> dict[str, int]:
@@ -171,8 +178,6 @@ def _added(nodes: list[Row], parts: list[Part]) -> Audit:
         for kind, some in part.rows.items():
             if some:
                 rows.setdefault(kind, []).extend(some)
-    without = [row["node"] for row in nodes if not row["full"]]
-    why = f"the journal of {', '.join(without)} has no deliveries: the level `full` records them"
     return Audit(
         sum(row["events"] for row in nodes),
         min((row["first"] for row in nodes), default=None),
@@ -181,7 +186,7 @@ def _added(nodes: list[Row], parts: list[Part]) -> Audit:
         {kind: verdicts[kind] for kind in MEANINGS} | {kind: others[kind] for kind in OTHER_MEANINGS},
         {kind: verdicts[kind] for kind in HARMLESS},
         rows,
-        dict.fromkeys(NEEDS_FULL, why) if without else {},
+        not_judged({row["node"]: part.lacking for row, part in zip(nodes, parts, strict=True)}),
     )
 
 

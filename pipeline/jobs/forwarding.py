@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 FORWARDS: Final = ("dead_letter",)
@@ -16,12 +16,39 @@ def is_forwarding() -> Column:
     return _leaves() | (F.col("origin_uid").isNotNull() & (F.col("op") == "enqueue"))
 
 
-def forwarding_losses(events: DataFrame, told: DataFrame) -> DataFrame:
+def forwarding_losses(events: DataFrame, told: DataFrame, end: int) -> DataFrame:
     """What was sent to a queue of one node and has no `enqueue` there whose `origin_uid` it is.
 
-    msg_uid | vhost | queue: where it was to go | from_queue | seq | at: when it left. Queues that are not
-    journaled are passed over, and so is what a gap follows at once. `told`: of `facts`.
+    msg_uid | vhost | queue: where it was to go | from_queue | seq | at: when it left. Passed over is what
+    a gap follows at once, what went to a queue of which no fact says that it was journaled then, and what
+    left in the broker's turn in which these events end: all of a turn has one time. `told`: of `facts`.
+    `end`: the time of the last event, microseconds since 1970.
     """
+    of_node = (F.col("op") == "gap") | (F.col("queue_id").isNull() & (F.col("reason") == "off"))
+    gaps = told.where(of_node).agg(F.collect_list("seq").alias("gaps"))
+    in_order = Window.partitionBy("vhost", "to_queue").orderBy("seq")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, 0)
+    return (
+        _missing(events)
+        .where(F.unix_micros("ts") < end)
+        .unionByName(_journaled(told), allowMissingColumns=True)
+        .withColumn("since", F.last("journaled", ignorenulls=True).over(so_far))
+        .where(F.col("uid").isNotNull() & (F.col("since") >= 0))
+        .crossJoin(F.broadcast(gaps))
+        .where(~F.exists("gaps", _is_near))
+        .select(
+            F.col("uid").alias("msg_uid"),
+            "vhost",
+            F.col("to_queue").alias("queue"),
+            "from_queue",
+            "seq",
+            F.col("ts").alias("at"),
+        )
+    )
+
+
+def _missing(events: DataFrame) -> DataFrame:
+    """What left more often than it came: uid | vhost | to_queue | from_queue | seq | ts."""
     leaves = _leaves()
     rows = events.where(is_forwarding()).select(
         F.when(leaves, F.col("msg_uid")).otherwise(F.col("origin_uid")).alias("uid"),
@@ -32,33 +59,29 @@ def forwarding_losses(events: DataFrame, told: DataFrame) -> DataFrame:
         F.when(leaves, F.col("seq")).alias("left_seq"),
         F.when(leaves, F.col("ts")).alias("left_ts"),
     )
-    due = rows.groupBy("uid", "vhost", "to_queue").agg(
+    sums = rows.groupBy("uid", "vhost", "to_queue").agg(
         F.sum("due").alias("due"),
         F.max_by("from_queue", "left_seq").alias("from_queue"),
         F.max("left_seq").alias("seq"),
         F.max("left_ts").alias("ts"),
     )
-    journaled = (
-        told.where(F.col("queue").isNotNull())
-        .select(F.col("vhost"), F.col("queue").alias("to_queue"))
-        .distinct()
+    return sums.where(F.col("due") > 0).drop("due")
+
+
+def _journaled(told: DataFrame) -> DataFrame:
+    """What facts say of queues: vhost | to_queue | seq | journaled: that seq; -1: not from here on."""
+    op, reason = F.col("op"), F.coalesce("reason", F.lit(""))
+    ends = (op == "queue_delete") | ((op == "level") & (reason == "off")) | (reason == "shutdown")
+    return told.where(F.col("queue").isNotNull()).select(
+        "vhost",
+        F.col("queue").alias("to_queue"),
+        "seq",
+        F.when(ends, -1).otherwise(F.col("seq")).alias("journaled"),
     )
-    gaps = told.where(F.col("op") == "gap").agg(F.collect_list("seq").alias("gaps"))
-    near = F.exists("gaps", lambda gap: (gap > F.col("seq")) & (gap <= F.col("seq") + SAME_WRITE))
-    return (
-        due.where(F.col("due") > 0)
-        .join(F.broadcast(journaled), ["vhost", "to_queue"], "left_semi")
-        .crossJoin(F.broadcast(gaps))
-        .where(~near)
-        .select(
-            F.col("uid").alias("msg_uid"),
-            "vhost",
-            F.col("to_queue").alias("queue"),
-            "from_queue",
-            "seq",
-            F.col("ts").alias("at"),
-        )
-    )
+
+
+def _is_near(gap: Column) -> Column:
+    return (gap > F.col("since")) & (gap <= F.col("seq") + SAME_WRITE)
 
 
 def _leaves() -> Column:

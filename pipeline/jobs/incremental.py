@@ -16,8 +16,8 @@ from pipeline.jobs.verdicts import MEANINGS, Rules, judged
 class Carried(NamedTuple):
     """What one portion of one node leaves to the next.
 
-    `entries`: rows of the ledger. `told`: facts; of checkpoints the last of each queue. `queues`: the
-    `activity` of each.
+    `entries`: rows of the ledger. `told`: facts; of checkpoints the last of each queue and reason. `queues`:
+    the `activity` of each.
     """
 
     entries: DataFrame
@@ -34,14 +34,19 @@ def joined(before: Carried, new: Carried) -> Carried:
     """Both together, whichever came first."""
     return Carried(
         fold(before.entries.unionByName(new.entries)),
-        _needed(before.told.unionByName(new.told)),
+        _needed(new.told.unionByName(before.told, allowMissingColumns=True)),  # an older version had fewer
         _by_queue(before.queues.unionByName(new.queues)),
     )
 
 
+def queues_of(carried: Carried) -> DataFrame:
+    """What is known of each queue, as all events until now have it."""
+    return known_queues(carried.queues, carried.told)
+
+
 def verdicts_of(carried: Carried, rules: Rules) -> DataFrame:
     """A verdict on each entry, as all events until now have it."""
-    return judged(carried.entries, known_queues(carried.queues, carried.told), rules)
+    return judged(carried.entries, queues_of(carried), rules)
 
 
 def is_over(now: int, grace: float) -> Column:
@@ -63,11 +68,10 @@ def findings(judged_rows: DataFrame) -> DataFrame:
 def _needed(told: DataFrame) -> DataFrame:
     is_checkpoint = F.col("op") == "checkpoint"
     rest = told.where(~is_checkpoint)
-    names = [name for name in told.columns if name not in ("node", "queue_id")]
+    keys = ("node", "queue_id", "reason")
+    names = [name for name in told.columns if name not in keys]
     last = (
-        told.where(is_checkpoint)
-        .groupBy("node", "queue_id")
-        .agg(*(F.max_by(name, "seq").alias(name) for name in names))
+        told.where(is_checkpoint).groupBy(*keys).agg(*(F.max_by(name, "seq").alias(name) for name in names))
     )
     return rest.unionByName(last)
 

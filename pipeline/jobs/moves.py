@@ -15,6 +15,7 @@ SLICE_BITS: Final = 12
 BLOCK: Final = 1 << BLOCK_BITS
 DELIVERS: Final = 1
 CONSUMED: Final = 2
+STAGED: Final = 4
 
 
 def moves(events: DataFrame, anchored: DataFrame) -> DataFrame:
@@ -53,8 +54,8 @@ def moves(events: DataFrame, anchored: DataFrame) -> DataFrame:
 def activity(events: DataFrame) -> DataFrame:
     """By node | queue_id: does | latest.
 
-    `does`: 1 (DELIVERS) if there are deliveries, 2 (CONSUMED) if a consumer has settled something. `latest`:
-    microseconds since 1970.
+    `does`: 1 (DELIVERS) if there are deliveries, 2 (CONSUMED) if a consumer has settled something, 4 (STAGED)
+    if a reader has got something. `latest`: microseconds since 1970.
     """
     return events.groupBy("node", "queue_id").agg(
         F.bit_or(_does()).alias("does"), F.max(F.unix_micros("ts")).alias("latest")
@@ -127,4 +128,5 @@ def _change() -> Column:
 
 def _does() -> Column:
     op = F.col("op")
-    return F.when(op == "deliver", DELIVERS).when(op.isin("ack", "reject", "requeue"), CONSUMED).otherwise(0)
+    settles = op.isin("ack", "reject", "requeue")
+    return F.when(op == "deliver", DELIVERS).when(settles, CONSUMED).when(op == "stage", STAGED).otherwise(0)

@@ -79,6 +79,7 @@ def _verdict(rules: Rules) -> Column:
     clean = F.col("declared") & (F.size("gaps") == 0)
     persistent = F.coalesce(F.col("flags").bitwiseAND(PERSISTENT) > 0, F.lit(False))
     gone = F.col("gone_at").isNotNull()
+    full = F.coalesce(F.col("placed") > F.col("full_from"), F.lit(False))
     return (
         F.when((came + again) == 0, F.when(clean, "orphan").otherwise("older"))
         .when(left > may_leave, "double_settled")
@@ -88,8 +89,8 @@ def _verdict(rules: Rules) -> Column:
         .when(F.exists("gaps", lambda gap: (gap > F.col("last_seq")) & _before_end(gap)), "unsure")
         .when(gone & persistent, "lost")
         .when(gone, "lost_volatile")
-        .when(F.col("full") & F.col("unacked") & old, "stuck_unacked")
-        .when(F.col("full") & old, "undelivered")
+        .when(full & F.col("unacked") & old, "stuck_unacked")
+        .when(full & old, "undelivered")
         .otherwise("in_flight")
     )
 

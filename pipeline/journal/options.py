@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.offsets import EARLIEST, LATEST
-from pipeline.connector.server import Server, server_of
+from pipeline.connector.server import API_SCHEMES, Server, server_of
+from pipeline.connector.urls import bare, split, without_login
 
 FORMAT: Final = "amqp-journal"
 _HTTP: Final = ("http://", "https://")
@@ -77,7 +77,7 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
 
 def is_served(journal: str) -> bool:
     """Whether this is the URL of a broker, and no folder."""
-    return journal.startswith((*_HTTP, "amqp://", "amqps://"))
+    return journal.lower().startswith((*_HTTP, "amqp://", "amqps://"))
 
 
 def source_of(journal: str) -> dict[str, str]:
@@ -87,29 +87,23 @@ def source_of(journal: str) -> dict[str, str]:
 
 def shown(journal: str) -> str:
     """A folder or a URL, for people to see: without a password."""
-    if not is_served(journal):
-        return journal
-    scheme, _, rest = journal.partition("://")
-    place, slash, path = rest.partition("/")
-    return f"{scheme}://{place.rpartition('@')[2]}{slash}{path}"
+    return bare(journal) if is_served(journal) else journal
 
 
 def _with_api(given: Mapping[str, str]) -> dict[str, str]:
     """The options with URLs of HTTP, which say all that is needed, as the connector has them."""
     found = {name.lower(): str(value) for name, value in given.items()}
     url = found.get("url", found.get("apiurl"))
-    if url is None or not url.startswith(_HTTP):
+    if url is None or not url.lower().startswith(_HTTP):
         return found
     urls, bases = [], []
     for each in url.split(","):
-        part = urlsplit(each.strip())
-        login, at, place = part.netloc.rpartition("@")
-        if not part.hostname:
-            raise OptionError(
-                f"option 'url' has '{part.scheme}://{place}'; it is like http://user:password@host:15672"
-            )
-        urls.append(f"amqp://{login}{at}{f'[{part.hostname}]' if ':' in part.hostname else part.hostname}")
-        bases.append(f"{part.scheme}://{place}{part.path}")
+        part = split("url", each, API_SCHEMES, "http://user:password@host:15672")
+        login, at, _ = part.netloc.rpartition("@")
+        urls.append(
+            f"amqp://{login}{at}{f'[{part.hostname}]' if ':' in str(part.hostname) else part.hostname}"
+        )
+        bases.append(without_login(part))
     api = found.get("apiurl") if "url" in found else None
     return found | {"url": ",".join(urls), "apiurl": api or ",".join(bases)}
 
@@ -118,7 +112,8 @@ def _folder(path: str) -> str:
     folder = path.removeprefix("file://")
     if "://" in folder:
         raise OptionError(
-            f"option 'path' is '{path}': a journal is read from a local folder, or from its broker ('url')"
+            f"option 'path' is '{shown(path)}': a journal is read from a local folder, "
+            "or from its broker ('url')"
         )
     if not Path(folder).is_dir():
         raise OptionError(f"option 'path' is '{path}': there is no such folder")

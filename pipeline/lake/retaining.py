@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from datetime import UTC, date, datetime, timedelta
 from hashlib import file_digest
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from pipeline.errors import PipelineError
 from pipeline.lake.manifest import Entry, entries
+from protocol.journal.files import PARQUET
 
 _DAY: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 
@@ -22,11 +24,9 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
     after the other days are done. The manifest keeps its lines, so that nothing is sealed again.
     """
     known: dict[str, Entry] = {entry.file: entry for entry in entries(folder)}
-    parquet = folder / "parquet"
+    parquet = folder / PARQUET
     if not parquet.is_dir():
         raise PipelineError(f"no sealed journal in '{folder}'")
-    dropped: list[str] = []
-    rows = 0
     wrong: list[str] = []
     for path in sorted(parquet.glob("date=*")):
         day = _day(path)
@@ -35,14 +35,12 @@ def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
         reason = _difference(folder, path, known)
         if reason:
             wrong.append(reason)
-            continue
-        for file in sorted(path.rglob("*.parquet")):
-            rows += known[str(file.relative_to(folder))].rows
-            file.unlink()
-        _remove_folders(path)
-        dropped.append(path.name)
+        else:
+            path.rename(path.with_name(f".{path.name}"))  # all of it is gone for readers, at once
+    dropped = _delete_hidden(parquet)
     if wrong:
         raise PipelineError(f"{wrong[0]}; nothing of that day was deleted ({len(dropped)} other days were)")
+    rows = sum(entry.rows for entry in known.values() if Path(entry.file).parent.parent.name in dropped)
     return {"dropped": dropped, "rows": rows}
 
 
@@ -57,8 +55,9 @@ def _is_over(day: date, keep: float, now: datetime) -> bool:
 
 
 def _difference(folder: Path, day: Path, known: dict[str, Entry]) -> str:
-    """What of a day is not as the manifest says; empty if all is."""
-    there = {str(path.relative_to(folder)) for path in day.rglob("*.parquet") if path.name[0] != "."}
+    """What of a day is not as the manifest says; empty if all is. What a killed sealer has left is hidden."""
+    files = (path for path in day.rglob("[!.]*") if not path.is_dir())
+    there = {str(path.relative_to(folder)) for path in files}
     prefix = str(day.relative_to(folder)) + "/"
     for name in sorted({name for name in known if name.startswith(prefix)} - there):
         return f"{name} is in the manifest and is not there"
@@ -71,10 +70,9 @@ def _difference(folder: Path, day: Path, known: dict[str, Entry]) -> str:
     return ""
 
 
-def _remove_folders(path: Path) -> None:
-    """Remove a tree of folders; whoever has put a file there meanwhile keeps it."""
-    for each in sorted(path.rglob("*"), reverse=True):
-        if each.is_dir() and not any(each.iterdir()):
-            each.rmdir()
-    if not any(path.iterdir()):
-        path.rmdir()
+def _delete_hidden(parquet: Path) -> list[str]:
+    """Delete the days that are hidden, by this run or one that was killed; returns which."""
+    hidden = sorted(parquet.glob(".date=*"))
+    for path in hidden:
+        shutil.rmtree(path)
+    return [path.name[1:] for path in hidden]

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.audit import NEEDS_FULL, audit
+from pipeline.jobs.audit import audit
+from pipeline.jobs.levels import NEEDS_FULL
 from pipeline.jobs.order import order
 from pipeline.journal.reading import read_events
 from tests.bench.audit import differences

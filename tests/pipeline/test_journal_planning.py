@@ -179,7 +179,7 @@ def test_options_say_where_the_journal_is(tmp_path: Path) -> None:
         ({"path": ".", "url": "http://h"}, "one of the options"),
         ({"path": "/no/such"}, "option 'path' is '/no/such': there is no such folder"),
         ({"path": "s3://b/x"}, "option 'path' is 's3://b/x': a journal is read from a local folder"),
-        ({"url": "http://"}, "option 'url' has 'http://'"),
+        ({"url": "http://"}, "option 'url' is 'http://'"),
         (
             {"path": ".", "startingOffsets": "7"},
             "option 'startingOffsets' is '7'; it is earliest or latest, or JSON",

@@ -6,16 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from pipeline import requirements
 from pipeline.command import duration, main, parser
-from pipeline.errors import PipelineError
-from pipeline.lake.retaining import retain
 from pipeline.requirements import missing
 from pipeline.submit import arguments_of
 from tests.bench.journals import Planted
@@ -63,7 +59,37 @@ def test_the_audit_of_a_faulty_journal_exits_with_2_and_a_report(
             ["stream-to-parquet", "--url", "u", "--subscribe", "s", "--out", "o", "--option", "x"],
             "--option 'x'",
         ),
-        (["audit", "--subscribe", "s"], "are of stream-to-parquet, not of audit"),
+        (["audit", "--subscribe", "s"], "--subscribe is of stream-to-parquet, not of audit"),
+        (
+            ["audit", "--since", "1d", "--mode", "available-now", "--out", "o"],
+            "--since is of the mode batch",
+        ),
+        (
+            ["audit", "--since", "1d", "--mode", "continuous", "--out", "o"],
+            "--mode continuous goes on",
+        ),
+        (
+            ["audit", "--report", "r", "--mode", "continuous", "--out", "o"],
+            "--report is of the mode batch",
+        ),
+        (["retain", "--keep", "1d", "--since", "1d"], "export, not of retain"),
+        (["retain", "--keep", "1d", "--live"], "--live is of audit, "),
+        (["retain", "--keep", "1d", "--out", "o"], "--out is of audit, "),
+        (
+            ["stream-to-parquet", "--url", "u", "--subscribe", "s", "--out", "o", "--since", "1d"],
+            "export, not of stream-to-parquet",
+        ),
+        (
+            ["stream-to-parquet", "--url", "u", "--subscribe", "s", "--out", "o", "--live"],
+            "--live is of audit, ",
+        ),
+        (["traffic", "--report", "r"], "--report is of audit, not of traffic"),
+        (["audit", "--by-consumer"], "--by-consumer is of latency, order, not of audit"),
+        (["audit", "--msg-uid", "0"], "--msg-uid is of lineage, not of audit"),
+        (["audit", "--keep", "30d"], "--keep is of retain, not of audit"),
+        (["compact", "--out", "o", "--to", "delta"], "--to is of export, not of compact"),
+        (["lineage", "--message-id", "m", "--msg-uid", "1"], "one of them"),
+        (["lineage", "--message-id", "m", "--out", "o"], "--out is of audit, "),
         (["audit", "--option", "failOnDataLoss=false"], "journals that are read live"),
         (["audit", "--live", "--option", "x"], "--option 'x' is not KEY=VALUE"),
         (["retain", "--keep", "1d", "--journal", "http://h:1"], "retain deletes sealed files of a folder"),
@@ -152,48 +178,3 @@ def test_sources_in_a_zip_can_be_imported(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, env=environment, check=False)
 
     assert done.returncode == 0
-
-
-def journal(folder: Path, listed: bool = True) -> Path:
-    import hashlib
-
-    import pyarrow as pa
-
-    file = folder / "parquet" / "date=2026-01-01" / "hour=00" / "n-1-2.parquet"
-    file.parent.mkdir(parents=True)
-    pq.write_table(pa.table({"seq": [1, 2]}), file)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    name = str(file.relative_to(folder))
-    line = {"file": name, "node": "n", "rows": 2, "first": 1, "last": 2, "earliest": 1, "latest": 2}
-    if listed:
-        (folder / "manifest.jsonl").write_text(json.dumps(line | {"sha256": digest}) + "\n")
-    return file
-
-
-NOW = datetime(2026, 1, 10, tzinfo=UTC)
-
-
-def test_days_that_are_old_enough_go(tmp_path: Path) -> None:
-    file = journal(tmp_path)
-
-    assert retain(tmp_path, 86_400 * 9, NOW) == {"dropped": [], "rows": 0}
-    assert file.exists()
-    assert retain(tmp_path, 86_400 * 8, NOW) == {"dropped": ["date=2026-01-01"], "rows": 2}
-    assert not file.parents[1].exists()
-
-
-def test_a_day_stays_whose_files_are_not_what_the_manifest_says(tmp_path: Path) -> None:
-    file = journal(tmp_path)
-    file.write_bytes(file.read_bytes() + b"x")
-
-    with pytest.raises(PipelineError, match=r"n-1-2\.parquet is not what the manifest says"):
-        retain(tmp_path, 0, NOW)
-    assert file.exists()
-
-
-def test_a_day_stays_that_is_not_listed(tmp_path: Path) -> None:
-    file = journal(tmp_path, listed=False)
-
-    with pytest.raises(PipelineError, match="is not in the manifest"):
-        retain(tmp_path, 0, NOW)
-    assert file.exists()

@@ -1,0 +1,107 @@
+"""Bodies of JSON: what can be read, and what is kept as `_corrupt_record`; no query is needed for that."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_type
+
+from pipeline.connector.bodies import JsonBodies, inferred, with_corrupt
+from pipeline.connector.schema import CORRUPT
+
+DEEP = "[" * 100_000
+LONG = "9" * 400
+BYTE, SHORT, INT, LONGER = T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType()
+TIMES, NAMES = T.TimestampType(), T.MapType(T.StringType(), LONGER)
+
+
+def column(kind: T.DataType, *bodies: bytes) -> list[dict[str, Any]]:
+    """What is read of bodies with the field `a`."""
+    schema = with_corrupt(T.StructType([T.StructField("a", kind)]))
+    field = pa.field("value", to_arrow_type(schema, timezone="UTC"))
+    found: list[dict[str, Any]] = JsonBodies(schema)(pa.array(bodies, pa.binary()), field).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "value"),
+    [
+        (BYTE, "-128", -128),
+        (LONGER, "9.223372036854775807e18", 2**63 - 1),
+        (INT, "1e-0", 1),
+        (T.DecimalType(38, 10), "12345678901234567890123456.5", Decimal("12345678901234567890123456.5")),
+        (T.DecimalType(10, 2), "99999999.99", Decimal("99999999.99")),
+        (T.DecimalType(10, 2), "0.005", Decimal("0.00")),
+        (T.DecimalType(2, 2), "0.12", Decimal("0.12")),
+        (T.DoubleType(), "1e400", float("inf")),
+        (T.DoubleType(), "12", 12.0),
+        (T.DateType(), '"0001-01-01"', date(1, 1, 1)),
+        (TIMES, '"9999-12-31T23:59:59Z"', datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
+        (TIMES, '"2026-01-01T00:00:00+01:00"', datetime(2025, 12, 31, 23, tzinfo=UTC)),
+        (T.StringType(), '"\\ud83d\\ude00"', "\U0001f600"),
+        (T.StringType(), '["\\ud800"]', '["\\ud800"]'),
+        (NAMES, '{"x": 1, "y": null}', [("x", 1), ("y", None)]),
+    ],
+)
+def test_what_fits_is_read(kind: T.DataType, said: str, value: object) -> None:
+    assert column(kind, f'{{"a": {said}}}'.encode()) == [{"a": value, CORRUPT: None}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (BYTE, "128"),
+        (SHORT, "-32769"),
+        (INT, "2147483648"),
+        (LONGER, LONG),
+        (LONGER, "1.5"),
+        (LONGER, "1e999999999"),
+        (LONGER, "1e99999999999999999999"),
+        (LONGER, "9" * 5000),
+        (T.DecimalType(10, 2), "123456789012.5"),
+        (T.DecimalType(10, 2), "100000000"),
+        (T.DecimalType(10, 2), "1e999999999"),
+        (T.DecimalType(2, 2), "1"),
+        (T.DoubleType(), LONG),
+        (T.DoubleType(), "NaN"),
+        (T.FloatType(), "-Infinity"),
+        (T.DateType(), '"2026-02-30"'),
+        (TIMES, '"9999-12-31T23:59:59-23:59"'),
+        (TIMES, '"0001-01-01T00:00:00+23:59"'),
+        (TIMES, "1e30"),
+        (TIMES, LONG),
+        (T.StringType(), '"\\ud800"'),
+        (NAMES, '{"\\ud800": 1}'),
+        (T.ArrayType(T.StringType()), '["\\udfff"]'),
+        (T.StringType(), DEEP),
+    ],
+)
+def test_what_does_not_fit_is_kept_and_its_neighbours_are_read(kind: T.DataType, said: str) -> None:
+    body = f'{{"a": {said}}}'
+
+    before, corrupt, after = column(kind, b'{"a": null}', body.encode(), b"{}")
+
+    assert corrupt == {"a": None, CORRUPT: body}
+    assert before == after == {"a": None, CORRUPT: None}
+
+
+def test_what_is_no_object_is_kept() -> None:
+    assert [row[CORRUPT] for row in column(LONGER, b"null", b"1", b"", b"{", b"\xff")] == [
+        "null",
+        "1",
+        "",
+        "{",
+        "\ufffd",
+    ]
+
+
+def test_a_schema_is_inferred_beside_bodies_that_cannot_be_read() -> None:
+    found = inferred([DEEP.encode(), b"\xff", json.dumps({"a": 1}).encode()])
+
+    assert found == T.StructType([T.StructField("a", LONGER)])
