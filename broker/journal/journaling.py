@@ -121,7 +121,7 @@ class Journaling:
         described = 0
         for recorder in islice(recorders, SLICE):
             described += 1
-            recorder.checkpoint("time")
+            recorder.checkpoint()
         if described == SLICE:
             self._soon(lambda: self._checkpoint(recorders))
 

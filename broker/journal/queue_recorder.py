@@ -29,6 +29,7 @@ _RETURNS: Final = [r.reason_number(name) for name in OUTCOMES]
 _LEVELS: Final = [r.reason_number(name) for name in LEVELS]
 _REPLACED: Final = r.reason_number("replaced")
 _IMMEDIATE: Final = r.reason_number("immediate")
+_LEVEL: Final = r.reason_number("level")
 _SHUTDOWN: Final = r.reason_number("shutdown")
 
 
@@ -60,9 +61,11 @@ class QueueRecorder(QueueJournal):
         """The queue is journaled from here on: it is new, or there already."""
         queue = self._queue
         if queue.published == 0 and queue.depth == 0:
-            self._fact(r.DECLARE, 0, 0, NO_PLACE, 0)
-        else:
-            self.checkpoint("level")
+            self._fact(r.DECLARE, 0, 0, NO_PLACE, _LEVELS[self.level])
+            return
+        self._checkpoint(_LEVEL)
+        if self.level != FULL_LEVEL:
+            self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[self.level])
 
     def set_level(self, level: i64) -> None:
         """Record more or less of it from here on."""
@@ -72,7 +75,7 @@ class QueueRecorder(QueueJournal):
 
     def stop(self) -> None:
         """The queue is journaled no longer."""
-        self.checkpoint("level")
+        self._checkpoint(_LEVEL)
         self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[0])
 
     def stopped(self) -> None:
@@ -89,10 +92,13 @@ class QueueRecorder(QueueJournal):
             self._fact(r.LOST, lost, 0, NO_PLACE, _SHUTDOWN)
         self._fact(r.CHECKPOINT, queue.depth - lost, 0, self._last_place(), _SHUTDOWN)
 
-    def checkpoint(self, why: str) -> None:
-        """Say how much is in the queue now."""
+    def checkpoint(self) -> None:
+        """Say how much is in the queue now, and how much is recorded of it, as who reads a part may ask."""
+        self._checkpoint(_LEVELS[self.level])
+
+    def _checkpoint(self, reason: i64) -> None:
         queue = self._queue
-        self._fact(r.CHECKPOINT, queue.depth, queue.unacked, self._last_place(), r.reason_number(why))
+        self._fact(r.CHECKPOINT, queue.depth, queue.unacked, self._last_place(), reason)
 
     def _last_place(self) -> i64:
         entries = self._queue.entries
@@ -100,7 +106,7 @@ class QueueRecorder(QueueJournal):
         return tail.order if tail is not entries.head else NO_PLACE
 
     def recovered(self) -> None:
-        """Say what is in the queue after a restart, entry by entry."""
+        """Say what is in the queue after a restart, entry by entry; then how many, and what is recorded."""
         recorder = self.recorder
         count: i64 = 0
         for entry in self._queue.entries:
@@ -120,7 +126,7 @@ class QueueRecorder(QueueJournal):
                 b"",
             )
             count += 1
-        self._fact(r.RECOVER, count, 0, NO_PLACE, 0)
+        self._fact(r.RECOVER, count, 0, NO_PLACE, _LEVELS[self.level])
 
     def renamed(self) -> None:
         """The queue is called otherwise from here on (QueueJournal)."""

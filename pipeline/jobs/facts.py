@@ -7,8 +7,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.moves import CONSUMED, DELIVERS, STAGED
-
 FACTS: Final = (
     "declare",
     "checkpoint",
@@ -31,7 +29,6 @@ FACT_COLUMNS: Final = (
     "first_qpos",
     "qpos",
     "quantity",
-    "unacked",
 )
 FIRST_PLACE: Final = -(1 << 62)
 LAST_PLACE: Final = 1 << 62
@@ -54,26 +51,27 @@ def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
 
     queue_id | vhost | queue: null if no fact tells them | declared: it began within these events
     | full_from: the seq from which on all deliveries are journaled; ALWAYS, or NEVER, as now they are not
-    | less: deliveries of messages that are journaled are not
+    | less: at times they were not, or are not
     | restarts: seqs at which listings ended, or the queue itself with the broker
     | ranges (first, last, at, all): what was purged or deleted
     | gaps: seqs before which events may be missing
     """
     nothing = F.array().cast("array<bigint>")
     no_range = F.array().cast("array<struct<first:bigint,last:bigint,at:bigint,all:boolean>>")
-    full_from = F.greatest("node_full_from", F.coalesce("own_full_from", F.lit(ALWAYS)))
+    full_from = F.greatest(_full_from("node_"), _full_from("own_"))
     return (
-        _active(active)
+        active.where(F.col("queue_id").isNotNull())
+        .select("queue_id")
+        .distinct()
         .join(_told_of(told), "queue_id", "left")
         .crossJoin(_told_of_node(told))
-        .withColumn("seen", _is_seen())
         .select(
             "queue_id",
             "vhost",
             "queue",
             F.coalesce("declared", F.lit(False)).alias("declared"),
-            F.when(F.col("seen"), full_from).otherwise(NEVER).alias("full_from"),
-            (~F.col("seen") | F.coalesce("own_less", F.lit(False)) | F.col("node_less")).alias("less"),
+            full_from.alias("full_from"),
+            F.coalesce(F.col("own_less") | F.col("node_less"), F.lit(False)).alias("less"),
             F.coalesce("restarts", nothing).alias("restarts"),
             F.coalesce("ranges", no_range).alias("ranges"),
             F.sort_array(F.concat("node_gaps", F.coalesce("offs", nothing))).alias("gaps"),
@@ -81,59 +79,49 @@ def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
     )
 
 
-def _active(active: DataFrame) -> DataFrame:
-    """What was done in each queue, and whether deliveries are journaled of any."""
-    delivers = F.col("does").bitwiseAND(DELIVERS) > 0
-    return (
-        active.where(F.col("queue_id").isNotNull())
-        .groupBy("queue_id")
-        .agg(F.bit_or("does").alias("does"))
-        .crossJoin(active.agg(F.bool_or(delivers).alias("has_delivers")))
-    )
-
-
-def _is_seen() -> Column:
-    """Whether deliveries are journaled: there are some, or no consumer is known of that has got one."""
-    delivers, consumed, staged = (F.col("does").bitwiseAND(bit) > 0 for bit in (DELIVERS, CONSUMED, STAGED))
-    untouched = ~consumed & (staged | (F.coalesce("held", F.lit(0)) == 0))
-    return delivers | (F.col("has_delivers") & untouched)
-
-
 def _told_of_node(told: DataFrame) -> DataFrame:
-    """What facts say of all queues: where events may be missing, and since when deliveries are not."""
-    of_node = F.col("queue_id").isNull()
-    gap = (F.col("op") == "gap") | (of_node & _is_level("off"))
-    less, full = of_node & _is_level("lifecycle"), of_node & _is_level("full")
-    return told.agg(
-        F.collect_list(F.when(gap, F.col("seq"))).alias("node_gaps"),
-        _full_from(less, full).alias("node_full_from"),
-        F.coalesce(F.bool_or(less | full), F.lit(False)).alias("node_less"),
-    )
+    """What facts say of all queues: where events may be missing, and their deliveries."""
+    of_node = told.where(F.col("queue_id").isNull())
+    gap = (F.col("op") == "gap") | _is_level("off")
+    return of_node.agg(F.collect_list(F.when(gap, F.col("seq"))).alias("node_gaps"), *_deliveries("node_"))
 
 
-def _full_from(less: Column, more: Column) -> Column:
-    """See `known_queues`. `less`, `more`: whether a fact ends deliveries in the journal, or begins them.
+def _deliveries(prefix: str) -> list[Column]:
+    """Where facts say that deliveries are not journaled: the last of them; and that they are: each.
 
-    After a restart it need not be as it was before. What is in a queue then is listed, and so it begins anew.
+    A queue says it when it is declared, when it has been listed, which is told behind the list, and when
+    that changes; its checkpoints say it again, for who has no event before them.
     """
-    ended, changed, restarted = (
-        F.max(F.when(when, F.col("seq"))) for when in (less, less | more, F.col("op") == "recover")
-    )
-    return F.when(ended == F.greatest(changed, restarted), NEVER).otherwise(
-        F.coalesce(changed, F.lit(ALWAYS))
-    )
+    reason = F.col("reason")
+    begins = (reason == "full") & F.col("op").isin("declare", "level")
+    listed = (reason == "full") & (F.col("op") == "recover")
+    starts = F.when(begins | _is_begun(), F.col("seq")).when(listed, F.col("seq") - F.col("quantity") - 1)
+    ends = F.when(reason.isin("off", "lifecycle"), F.col("seq"))
+    return [
+        F.max(ends).alias(f"{prefix}ended"),
+        F.collect_list(starts).alias(f"{prefix}starts"),
+        F.max(reason == "lifecycle").alias(f"{prefix}less"),
+    ]
 
 
-def _is_level(*levels: str) -> Column:
-    return (F.col("op") == "level") & F.col("reason").isin(*levels)
+def _full_from(prefix: str) -> Column:
+    """Of `known_queues`: the first start behind the last end."""
+    ended = F.col(f"{prefix}ended")
+    after = F.array_min(F.filter(f"{prefix}starts", lambda seq: seq > ended))
+    return F.when(ended.isNull(), ALWAYS).otherwise(F.coalesce(after, F.lit(NEVER)))
 
 
-def _is_checkpoint(reason: str) -> Column:
-    return (F.col("op") == "checkpoint") & F.coalesce(F.col("reason") == reason, F.lit(False))
+def _is_begun() -> Column:
+    """Whether a queue that was there is journaled from here on: if not at the level `full`, that follows."""
+    return (F.col("op") == "checkpoint") & (F.col("reason") == "level")
+
+
+def _is_level(level: str) -> Column:
+    return (F.col("op") == "level") & (F.col("reason") == level)
 
 
 def _told_of(told: DataFrame) -> DataFrame:
-    """What facts say of each queue; `held`: how many messages consumers had at the last look."""
+    """What facts say of each queue."""
     op = F.col("op")
     ended = (op == "queue_delete") & F.coalesce(
         F.col("reason") == "shutdown", F.lit(False)
@@ -155,10 +143,6 @@ def _told_of(told: DataFrame) -> DataFrame:
             F.sort_array(F.collect_list(F.when((op == "recover") | ended, F.col("seq")))).alias("restarts"),
             F.collect_list(F.when((op == "purge") | is_all, one)).alias("ranges"),
             F.collect_list(F.when(_is_level("off"), F.col("seq"))).alias("offs"),
-            F.max_by("unacked", F.when(_is_checkpoint("time"), F.col("seq"))).alias("held"),
-            _full_from(_is_level("off", "lifecycle"), _is_level("full") | _is_checkpoint("level")).alias(
-                "own_full_from"
-            ),
-            F.bool_or(_is_level("lifecycle", "full")).alias("own_less"),  # it was less before `full`, too
+            *_deliveries("own_"),
         )
     )

@@ -34,7 +34,7 @@ def joined(before: Carried, new: Carried) -> Carried:
     """Both together, whichever came first."""
     return Carried(
         fold(before.entries.unionByName(new.entries)),
-        _needed(new.told.unionByName(before.told, allowMissingColumns=True)),  # an older version had fewer
+        _needed(before.told.unionByName(new.told)),
         _by_queue(before.queues.unionByName(new.queues)),
     )
 
@@ -77,6 +77,4 @@ def _needed(told: DataFrame) -> DataFrame:
 
 
 def _by_queue(active: DataFrame) -> DataFrame:
-    return active.groupBy("node", "queue_id").agg(
-        F.bit_or("does").alias("does"), F.max("latest").alias("latest")
-    )
+    return active.groupBy("node", "queue_id").agg(F.max("latest").alias("latest"))

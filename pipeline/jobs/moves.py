@@ -13,9 +13,6 @@ ANCHORS: Final = ("declare", "checkpoint", "recover", "queue_delete")
 BLOCK_BITS: Final = 16
 SLICE_BITS: Final = 12
 BLOCK: Final = 1 << BLOCK_BITS
-DELIVERS: Final = 1
-CONSUMED: Final = 2
-STAGED: Final = 4
 
 
 def moves(events: DataFrame, anchored: DataFrame) -> DataFrame:
@@ -23,8 +20,8 @@ def moves(events: DataFrame, anchored: DataFrame) -> DataFrame:
 
     `since`: where a run of anchors or else a block of 65,536 seqs begins; no other one is between the events
     of a row. change: by how much the queue has more entries after them | listed: how many a restart has
-    listed | does: of `activity` | events | first, last: seqs | total: sum of the seqs' places in the block
-    | gap: seq of the first `gap` | earliest, latest: microseconds since 1970. `anchored`: of `anchors`.
+    listed | events | first, last: seqs | total: sum of the seqs' places in the block | gap: seq of the first
+    `gap` | earliest, latest: microseconds since 1970. `anchored`: of `anchors`.
     """
     seq, time, named = F.col("seq"), F.unix_micros("ts"), F.col("msg_uid").isNotNull()
     cut = F.broadcast(_pieces(anchored))
@@ -35,7 +32,6 @@ def moves(events: DataFrame, anchored: DataFrame) -> DataFrame:
     sums: dict[str, Column] = {
         "change": F.sum(_change()),
         "listed": F.sum(((F.col("op") == "recover") & named).cast("long")),
-        "does": F.bit_or(_does()),
         "events": F.count(F.lit(1)),
         "first": F.min(seq),
         "last": F.max(seq),
@@ -52,14 +48,8 @@ def moves(events: DataFrame, anchored: DataFrame) -> DataFrame:
 
 
 def activity(events: DataFrame) -> DataFrame:
-    """By node | queue_id: does | latest.
-
-    `does`: 1 (DELIVERS) if there are deliveries, 2 (CONSUMED) if a consumer has settled something, 4 (STAGED)
-    if a reader has got something. `latest`: microseconds since 1970.
-    """
-    return events.groupBy("node", "queue_id").agg(
-        F.bit_or(_does()).alias("does"), F.max(F.unix_micros("ts")).alias("latest")
-    )
+    """By node | queue_id: latest: microseconds since 1970."""
+    return events.groupBy("node", "queue_id").agg(F.max(F.unix_micros("ts")).alias("latest"))
 
 
 def anchors(told: DataFrame) -> DataFrame:
@@ -124,9 +114,3 @@ def _change() -> Column:
         .when(op.isin("purge", "lost"), -F.coalesce("quantity", F.lit(0)))
         .otherwise(0)
     )
-
-
-def _does() -> Column:
-    op = F.col("op")
-    settles = op.isin("ack", "reject", "requeue")
-    return F.when(op == "deliver", DELIVERS).when(settles, CONSUMED).when(op == "stage", STAGED).otherwise(0)

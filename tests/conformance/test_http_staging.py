@@ -127,6 +127,15 @@ def test_an_epoch_is_not_that_of_a_reader_that_was_deleted(
     assert rows(api, vhost, 0, 3) == numbered(0, 3)
 
 
+def test_each_driver_has_an_epoch_of_its_own(api: Api, vhost: str) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(5):
+            where = ("staged", vhost, "q", f"{READER}{number}")
+            found = pool.map(lambda _, where=where: api.post(*where, status=200, body={}), range(4))
+            assert len({each["epoch"] for each in found}) == 4
+
+
 def test_whoever_attaches_while_the_reader_is_deleted_has_a_new_one(
     api: Api, vhost: str, address: Address
 ) -> None:

@@ -64,7 +64,7 @@ def test_ways_in_and_out_only(start_daemon: DaemonStarter, connect: Connector, f
     channel.declare("q")
     live(channel, "q")
     stop(daemon, channel.peer)
-    assert told(folder) == {"q": ["declare", "enqueue", "ack", "queue_delete shutdown"], None: ["end"]}
+    assert told(folder) == {"q": ["declare lifecycle", "enqueue", "ack", "queue_delete shutdown"], None: ["end"]}
 
 
 def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:
@@ -75,8 +75,8 @@ def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connecto
         live(channel, level)
     stop(daemon, channel.peer)
     assert told(folder) == {
-        "lifecycle": ["declare", "enqueue", "ack", "queue_delete shutdown"],
-        "full": ["declare", "enqueue", "deliver", "ack", "queue_delete shutdown"],
+        "lifecycle": ["declare lifecycle", "enqueue", "ack", "queue_delete shutdown"],
+        "full": ["declare full", "enqueue", "deliver", "ack", "queue_delete shutdown"],
         None: ["end"],
     }
 

@@ -43,7 +43,7 @@ def test_what_is_staged_over_a_restart(
         "recover q",
         "recover q",
         "recover q",
-        "recover q 3",
+        "recover q lifecycle 3",
         "stage q",
         "stage q",
         "ack q",
@@ -88,8 +88,8 @@ def test_what_goes_with_the_broker(
     assert words(events[again:]) == [
         "recover q",
         "recover q",
-        "recover q 2",
-        "recover volatile",
+        "recover q lifecycle 2",
+        "recover volatile lifecycle",
         "enqueue q",
         "checkpoint q shutdown 3",
         "checkpoint volatile shutdown",
@@ -138,6 +138,6 @@ def test_nothing_is_expected_of_a_time_without_a_journal(
         "level off",
         "recover q",
         "recover q",
-        "recover q 2",
+        "recover q lifecycle 2",
         "checkpoint q shutdown 2",
     ]

@@ -26,8 +26,8 @@ def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: 
     stop(daemon, channel.peer)
     events = cat(folder)
     assert words(events) == [
-        "declare q",
-        "declare to",
+        "declare q lifecycle",
+        "declare to lifecycle",
         "enqueue q",
         "enqueue to copied",
         "enqueue to moved",

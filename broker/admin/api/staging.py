@@ -58,8 +58,9 @@ async def attach_reader(
                 return JSONResponse(_shown(stage))
         _, queue = readable(visitor, vhost, name)  # it may be another one now
     stage = staging.attach(queue, reader, time.time_ns() // 1000, retain)
-    await durable(management.store)
-    return JSONResponse(_shown(stage))
+    async with gate(stage):  # whoever attaches meanwhile does so after this one has its epoch
+        await durable(management.store)
+        return JSONResponse(_shown(stage))
 
 
 @router.post("/staged/{vhost}/{name}/{reader}/advance")
