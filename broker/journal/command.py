@@ -50,8 +50,11 @@ def _line(as_json: bool) -> Callable[[Row], str]:
 
 
 def _tell_damages(reading: Reading) -> None:
+    """Say what could not be read; then the exit status says so too."""
     for damage in reading.damages:
-        typer.echo(f"{damage.path}: bytes {damage.start} to {damage.end}: {damage.why}", err=True)
+        typer.echo(damage.told(), err=True)
+    if reading.damages:
+        raise typer.Exit(FOUND)
 
 
 @app.command()
@@ -87,7 +90,7 @@ def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
         found = Verification()
         found.take(reading.rows())
     for damage in reading.damages:
-        found.find(f"{damage.path}: bytes {damage.start} to {damage.end}: {damage.why}")
+        found.find(damage.told())
     total = len(found.findings) + found.unmentioned
     if as_json:
         summary = {
@@ -122,25 +125,38 @@ def seal(
     if find_spec("pyarrow") is None:
         typer.echo("amqpd journal: sealing takes pyarrow: pip install 'amqpd[journal]'", err=True)
         raise typer.Exit(FAILED)
-    from broker.journal.sealing import let_go
-    from broker.journal.sealing import seal as sealing
+    from broker.journal.sealing import BusyError
 
     damaged = False
     while True:
         with _told():
-            for each in sealing(folder):
-                print(f"{each.sealed.file}: {each.sealed.rows} events", flush=True)  # noqa: T201
-                for hole in each.holes:
-                    damaged = True
-                    typer.echo(f"bytes {hole.start} to {hole.end} of it could not be read", err=True)
-            if retention >= 0:
-                for path in let_go(folder, time.time(), retention * SECONDS_OF_HOUR):
-                    print(f"{path}: deleted", flush=True)  # noqa: T201
+            try:
+                damaged |= _seal_once(folder, retention)
+            except BusyError:
+                if not follow:  # else it goes on when the other one has ended: `retain` may take minutes
+                    raise
         if not follow:
             break
         time.sleep(PAUSE_SECONDS)
     if damaged:
         raise typer.Exit(FOUND)
+
+
+def _seal_once(folder: Path, retention: float) -> bool:
+    """Seal what there is and let go of what is old; whether something could not be read."""
+    from broker.journal.sealing import let_go
+    from broker.journal.sealing import seal as sealing
+
+    damaged = False
+    for each in sealing(folder):
+        print(f"{each.sealed.file}: {each.sealed.rows} events", flush=True)  # noqa: T201
+        for hole in each.holes:
+            damaged = True
+            typer.echo(f"bytes {hole.start} to {hole.end} of it could not be read", err=True)
+    if retention >= 0:
+        for path in let_go(folder, time.time(), retention * SECONDS_OF_HOUR):
+            print(f"{path}: deleted", flush=True)  # noqa: T201
+    return damaged
 
 
 @app.command()
@@ -184,4 +200,6 @@ def show(
     if not rows:
         name = f"message-id '{message_id}'" if msg_uid is None else f"number {msg_uid}"
         typer.echo(f"amqpd journal: no message with {name} in {folder}", err=True)
+    _tell_damages(reading)
+    if not rows:
         raise typer.Exit(FOUND)

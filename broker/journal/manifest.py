@@ -1,4 +1,4 @@
-"""The list of sealed files, one line of JSON for each."""
+"""The list of sealed files, one line of JSON for each; beside them are lines about days that are dropped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from protocol.journal.files import drops
 
 
 class Sealed(NamedTuple):
@@ -26,18 +28,29 @@ class Sealed(NamedTuple):
 
 
 def read(manifest: Path) -> Iterator[Sealed]:
-    """The lines of a manifest; none if there is none. What is no line is passed over: a crash may cut one."""
-    try:
-        text = manifest.read_text()
-    except FileNotFoundError:
-        return
-    for line in text.splitlines():
+    """All files that were ever sealed, those too that were dropped since; none if there is no manifest.
+
+    What is no line is passed over: a crash may cut one.
+    """
+    for line in _lines(manifest):
         try:
             yield Sealed(**json.loads(line))
         except (ValueError, TypeError):
             continue
 
 
+def dropped(manifest: Path) -> set[str]:
+    """Paths of sealed files that the pipeline's job `retain` has deleted, or was killed before it did."""
+    return {file for drop in drops(_lines(manifest)) for file in drop.files}
+
+
 def line_of(sealed: Sealed) -> str:
     """A file's line."""
     return json.dumps(sealed._asdict()) + "\n"
+
+
+def _lines(manifest: Path) -> list[str]:
+    try:
+        return manifest.read_text().splitlines()
+    except FileNotFoundError:
+        return []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from broker.journal.leftovers import live_files
-from broker.journal.manifest import Sealed, read
+from broker.journal.manifest import Sealed, dropped, read
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.files import MANIFEST, OPEN, parsed
 from protocol.journal.rows import Row, rows
@@ -18,18 +18,24 @@ class JournalError(Exception):
 
 
 class Damage(NamedTuple):
-    """Bytes of a file, from `start` up to `end`, that cannot be read, and why."""
+    """Bytes of a file, from `start` up to `end`, that cannot be read, and why; none: all of it."""
 
     path: Path
     start: int
     end: int
     why: str
 
+    def told(self) -> str:
+        """A line for a person."""
+        where = f"bytes {self.start} to {self.end}: " if self.end > self.start else ""
+        return f"{self.path}: {where}{self.why}"
+
 
 class Reading:
     """The events of all journals in a folder, of one node after the other. `damages` grows as it goes on.
 
-    Files that have been sealed are read as they were, as long as that is kept, and then from Parquet.
+    Files that have been sealed are read as they were, as long as that is kept, and then from Parquet. Those
+    that retention took are not missed: a journal begins behind them.
 
     Raises JournalError: there is no journal in the folder, or of `node`.
     """
@@ -39,26 +45,37 @@ class Reading:
         self.damages: list[Damage] = []
         self.live = live_files(folder, node)
         known = {_node_and_first(path) for path in self.live}
+        sealed = [each for each in read(folder / MANIFEST) if node is None or each.node == node]
+        gone = dropped(folder / MANIFEST)
         self.sealed = [
             each
-            for each in read(folder / MANIFEST)
-            if (node is None or each.node == node) and (each.node, each.first) not in known
+            for each in sealed
+            if (each.node, each.first) not in known
+            and not (each.file in gone and not (folder / each.file).exists())
         ]
-        if not self.live and not self.sealed:
+        if not self.live and not sealed:
             whose = "" if node is None else f" of node '{node}'"
             raise JournalError(f"no journal{whose} in {folder}")
 
     def rows(self) -> Iterator[Row]:
-        """All events."""
+        """All events. `damages` are those of the last time."""
+        self.damages.clear()
         files: list[tuple[str, int, Path | Sealed]] = [(each.node, each.first, each) for each in self.sealed]
         files += [(*_node_and_first(path), path) for path in self.live]
         for _, _, file in sorted(files, key=lambda each: each[:2]):
-            if isinstance(file, Sealed):
-                from broker.journal.sealed import sealed_rows
+            yield from self._sealed_rows(file) if isinstance(file, Sealed) else self._rows_of(file)
 
-                yield from sealed_rows(self.folder / file.file, file.node)
-            else:
-                yield from self._rows_of(file)
+    def _sealed_rows(self, sealed: Sealed) -> Iterator[Row]:
+        from broker.journal.sealed import sealed_rows
+
+        path = self.folder / sealed.file
+        try:
+            yield from sealed_rows(path, sealed.node)
+        except FileNotFoundError:
+            if sealed.file not in dropped(self.folder / MANIFEST):  # else it has just been
+                self.damages.append(Damage(path, 0, 0, "it is in the manifest and is not there"))
+        except ValueError as error:  # as pyarrow has it
+            self.damages.append(Damage(path, 0, 0, f"it cannot be read: {error}"))
 
     def _rows_of(self, path: Path) -> Iterator[Row]:
         try:
@@ -67,7 +84,11 @@ class Reading:
             path = path.with_name(path.name.removesuffix(OPEN))
             try:
                 data = path.read_bytes()
-            except FileNotFoundError:
+            except FileNotFoundError:  # or let go of, too
+                said = _node_and_first(path)
+                for sealed in read(self.folder / MANIFEST):
+                    if (sealed.node, sealed.first) == said:
+                        yield from self._sealed_rows(sealed)
                 return
         try:
             decoder = Decoder(data)

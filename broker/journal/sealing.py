@@ -18,15 +18,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from broker.journal.leftovers import live_files
-from broker.journal.manifest import Sealed, line_of, read
+from broker.journal.manifest import Sealed, dropped, line_of, read
 from broker.journal.reading import JournalError
 from protocol.journal.columns import table_of
 from protocol.journal.decoder import Decoder, Hole, JournalDamagedError
-from protocol.journal.files import MANIFEST, OPEN, parsed, sealed_path
+from protocol.journal.files import LOCK, MANIFEST, OPEN, parsed, sealed_path
 
-LOCK: Final = ".sealing"
 _GROWING: Final = ("seq", "ts", "msg_uid", "qpos")
 ROWS_OF_GROUP: Final = 1 << 20
+
+
+class BusyError(JournalError):
+    """Somebody else is at the sealed files; a little later they may not be."""
 
 
 class SealedNow(NamedTuple):
@@ -39,7 +42,7 @@ class SealedNow(NamedTuple):
 def seal(folder: Path) -> Generator[SealedNow, None, None]:
     """Seal all files in a journal's folder that are ended and not sealed yet.
 
-    Raises JournalError: somebody else is sealing there, or a file cannot be read. OSError.
+    Raises JournalError: a file cannot be read; BusyError; OSError.
     """
     with _alone(folder):
         done = {(each.node, each.first) for each in read(folder / MANIFEST)}
@@ -58,20 +61,24 @@ def seal(folder: Path) -> Generator[SealedNow, None, None]:
 def let_go(folder: Path, now: float, retention: float) -> list[Path]:
     """Delete raw files that have been sealed, if they were ended `retention` seconds ago; returns which.
 
-    `now`: seconds since 1970. Raises what `seal` raises; the sealed files must be there and whole.
+    `now`: seconds since 1970. Raises what `seal` raises; the sealed files must be there and whole, but for
+    those that were dropped since: nobody wants their events any more.
     """
     gone = []
     with _alone(folder):
         sealed = {(each.node, each.first): each for each in read(folder / MANIFEST)}
+        unneeded = dropped(folder / MANIFEST)
         for path in live_files(folder):
             if path.name.endswith(OPEN) or now - path.stat().st_mtime < retention:
                 continue
             said = parsed(path.name)
             each = None if said is None else sealed.get((said.node, said.first))
-            if each is not None:
+            if each is None:
+                continue
+            if each.file not in unneeded or (folder / each.file).exists():
                 _require_whole(folder, each)
-                path.unlink()
-                gone.append(path)
+            path.unlink()
+            gone.append(path)
     return gone
 
 
@@ -149,12 +156,13 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else seals there meanwhile."""
+    """Nobody else seals there meanwhile, nor deletes what is sealed. Raises JournalError, BusyError."""
     if not folder.is_dir():
         raise JournalError(f"no journal in {folder}")
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise JournalError(f"{folder} is being sealed by another process") from error
+            why = f"{folder} is being sealed by another process, or old days of it deleted"
+            raise BusyError(why) from error
         yield

@@ -50,7 +50,7 @@ class Verification:
             self._node = row.node
             self._seq = row.seq - 1
             self._depths = {}
-            self._listed = 0
+            self._listed = 0 if row.seq == 1 else None  # else it may begin in the middle of a list
             self._closed = set()
         if row.op == "gap" or (row.op == "level" and row.queue_id is None and row.reason == "off"):
             self.gaps += 1

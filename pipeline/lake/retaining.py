@@ -2,46 +2,76 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pipeline.errors import PipelineError
-from pipeline.lake.manifest import Entry, entries
-from protocol.journal.files import PARQUET
+from pipeline.lake.manifest import Entry, dropped, entries, note_dropped
+from protocol.journal.files import LOCK, PARQUET
 
+PATIENCE_S: Final = 30.0  # for a sealer, which `seal --follow` is each few seconds, mostly for a moment
+LOOK_S: Final = 0.1
 _DAY: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
+
+
+class _Known(NamedTuple):
+    """What the manifest says: of each file, and which ones may be missing as their day was dropped."""
+
+    entries: dict[str, Entry]
+    gone: set[str]
 
 
 def retain(folder: Path, keep: float, now: datetime) -> dict[str, Any]:
     """Delete folders of days that ended more than `keep` seconds before `now`; returns what is gone.
 
     Each file of a day must be in the manifest with its SHA-256, and each file that the manifest has for that
-    day must be there: else nothing of that day goes. Raises PipelineError naming the first that is not so,
-    after the other days are done. The manifest keeps its lines, so that nothing is sealed again.
+    day must be there, if it was not dropped before: a file may be sealed later into a day that is gone. Else
+    nothing of that day goes. Raises PipelineError naming the first that is not so, after the other days are
+    done, or if somebody else is sealing. The manifest keeps its lines, so that nothing is sealed again, and
+    gets one more for each day, before that goes.
     """
-    known: dict[str, Entry] = {entry.file: entry for entry in entries(folder)}
     parquet = folder / PARQUET
     if not parquet.is_dir():
         raise PipelineError(f"no sealed journal in '{folder}'")
-    wrong: list[str] = []
-    for path in sorted(parquet.glob("date=*")):
-        day = _day(path)
-        if day is None or not _is_over(day, keep, now):
-            continue
-        reason = _difference(folder, path, known)
-        if reason:
-            wrong.append(reason)
-        else:
+    with _alone(folder):
+        known, rows = _look(folder)
+        done = {day: rows.get(day, 0) for day in _delete_hidden(parquet)}  # a run before was killed at them
+        wrong: list[str] = []
+        for path in sorted(parquet.glob("date=*")):
+            day = _day(path)
+            if day is None or not _is_over(day, keep, now):
+                continue
+            there = _files(folder, path)
+            reason = _difference(folder, path, there, known)
+            if reason:
+                wrong.append(reason)
+                continue
+            count = sum(known.entries[name].rows for name in there)
+            note_dropped(folder, path.name, count)
             path.rename(path.with_name(f".{path.name}"))  # all of it is gone for readers, at once
-    dropped = _delete_hidden(parquet)
+            done[path.name] = done.get(path.name, 0) + count
+        _delete_hidden(parquet)
     if wrong:
-        raise PipelineError(f"{wrong[0]}; nothing of that day was deleted ({len(dropped)} other days were)")
-    rows = sum(entry.rows for entry in known.values() if Path(entry.file).parent.parent.name in dropped)
-    return {"dropped": dropped, "rows": rows}
+        raise PipelineError(f"{wrong[0]}; nothing of that day was deleted ({len(done)} other days were)")
+    return {"dropped": sorted(done), "rows": sum(done.values())}
+
+
+def _look(folder: Path) -> tuple[_Known, dict[str, int]]:
+    """What the manifest says, and how many events went with each day the last time that it was dropped."""
+    drops = dropped(folder)
+    known = _Known(
+        {entry.file: entry for entry in entries(folder)}, {file for drop in drops for file in drop.files}
+    )
+    return known, {drop.day: drop.rows for drop in drops}
 
 
 def _day(path: Path) -> date | None:
@@ -54,18 +84,21 @@ def _is_over(day: date, keep: float, now: datetime) -> bool:
     return end + timedelta(seconds=keep) <= now
 
 
-def _difference(folder: Path, day: Path, known: dict[str, Entry]) -> str:
-    """What of a day is not as the manifest says; empty if all is. What a killed sealer has left is hidden."""
-    files = (path for path in day.rglob("[!.]*") if not path.is_dir())
-    there = {str(path.relative_to(folder)) for path in files}
+def _files(folder: Path, day: Path) -> set[str]:
+    """The files of a day. What a killed sealer has left is hidden."""
+    return {str(path.relative_to(folder)) for path in day.rglob("[!.]*") if not path.is_dir()}
+
+
+def _difference(folder: Path, day: Path, there: set[str], known: _Known) -> str:
+    """What of a day is not as the manifest says; empty if all is."""
     prefix = str(day.relative_to(folder)) + "/"
-    for name in sorted({name for name in known if name.startswith(prefix)} - there):
+    for name in sorted({name for name in known.entries if name.startswith(prefix)} - there - known.gone):
         return f"{name} is in the manifest and is not there"
     for name in sorted(there):
-        if name not in known:
+        if name not in known.entries:
             return f"{name} is not in the manifest"
         with (folder / name).open("rb") as file:
-            if file_digest(file, "sha256").hexdigest() != known[name].sha256:
+            if file_digest(file, "sha256").hexdigest() != known.entries[name].sha256:
                 return f"{name} is not what the manifest says"
     return ""
 
@@ -73,6 +106,35 @@ def _difference(folder: Path, day: Path, known: dict[str, Entry]) -> str:
 def _delete_hidden(parquet: Path) -> list[str]:
     """Delete the days that are hidden, by this run or one that was killed; returns which."""
     hidden = sorted(parquet.glob(".date=*"))
+    if hidden:
+        _sync_folder(parquet)  # else a crash could bring back a day of which a part is deleted
     for path in hidden:
         shutil.rmtree(path)
     return [path.name[1:] for path in hidden]
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody seals there meanwhile: a file that comes into a day that goes would go unseen.
+
+    Raises PipelineError: somebody does, and goes on.
+    """
+    late = time.monotonic() + PATIENCE_S
+    with (folder / LOCK).open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= late:
+                    raise PipelineError(f"'{folder}' is being sealed by another process") from error
+            time.sleep(LOOK_S)
+        yield

@@ -55,16 +55,17 @@ class _Node:
         self.lasts = array("q")
         self.earliest = array("q")
         self.latest = array("q")
+        self.lines = array("q")  # which line of the manifest tells of it
         self.kept = 0  # those before this one have been let go
         self.raw: list[int] = []  # first seqs; others are another list, for who is listing these
         self.open: set[int] = set()
 
-    def add(self, first: int, last: int, earliest: int, latest: int) -> None:
+    def add(self, first: int, last: int, earliest: int, latest: int, line: int) -> None:
         at = bisect_left(self.firsts, first)
         if at < len(self.firsts) and self.firsts[at] == first:
             return
-        columns = (self.firsts, self.lasts, self.earliest, self.latest)
-        for column, value in zip(columns, (first, last, earliest, latest), strict=True):
+        columns = (self.firsts, self.lasts, self.earliest, self.latest, self.lines)
+        for column, value in zip(columns, (first, last, earliest, latest, line), strict=True):
             column.insert(at, value)
         self.kept = min(self.kept, at)
 
@@ -84,16 +85,26 @@ class Catalogue:
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
         self._days: set[int] = set()
+        self._lines = 0
+        self._dropped: dict[int, int] = {}  # days, and the last line that says so
 
     def learn(self, line: bytes) -> None:
         """Take a line of the manifest; what is none is passed over: a crash may have cut it."""
+        self._lines += 1
         try:
             said = json.loads(line)
-            numbers = [int(said[name]) for name in ("first", "last", "earliest", "latest")]
+            if "dropped" in said:
+                day = day_number(said["dropped"])
+                if day is not None:
+                    self._dropped[day] = self._lines
+                return
+            first, last, earliest, latest = (
+                int(said[name]) for name in ("first", "last", "earliest", "latest")
+            )
             node = str(said["node"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return
-        self._nodes.setdefault(node, _Node()).add(*numbers)
+        self._nodes.setdefault(node, _Node()).add(first, last, earliest, latest, self._lines)
 
     def see(self, names: Iterable[str], days: Iterable[str]) -> None:
         """Take the names of the raw files that are there now, and those of the folders of days."""
@@ -113,8 +124,13 @@ class Catalogue:
                 own.open.add(found.first)
         for node in self._nodes.values():
             node.raw = sorted(set(node.raw))
-            while node.kept < len(node.firsts) and node.earliest[node.kept] // DAY not in there:
+            while node.kept < len(node.firsts) and self._is_gone(node, node.kept):
                 node.kept += 1
+
+    def _is_gone(self, node: _Node, at: int) -> bool:
+        """Whether retention took a sealed file; others may have been sealed into its day since."""
+        day = node.earliest[at] // DAY
+        return day not in self._days or node.lines[at] < self._dropped.get(day, 0)
 
     def extents(self) -> dict[str, Extent]:
         """How far the journal of each node goes; where all of it has been let go it begins where it ends."""

@@ -4,18 +4,27 @@
     <folder>/live/<node>-<first seq>.ajl         ended; kept for a while when it has been sealed
     <folder>/parquet/date=YYYY-MM-DD/hour=HH/<node>-<first seq>-<last seq>.parquet    sealed
     <folder>/manifest.jsonl                      the sealed ones, a line of JSON for each
+    <folder>/.sealing                            locked (flock) by who seals, or deletes what is sealed
 
 The hour is that of a file's first event, UTC.
+
+Lines of the manifest stay when files go, so that nothing is sealed again. Who deletes a day's folder, as
+pipeline's job `retain`, appends a line first: {"dropped": "date=2026-11-20", "rows": 1000}. The files of
+that day above it may be missing from then on; those below it were sealed later, and are there. A job that
+was killed behind its line has left all of them or none: what is there counts, and may be dropped again.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime
 from typing import Final, NamedTuple
 
 LIVE: Final = "live"
 PARQUET: Final = "parquet"
 MANIFEST: Final = "manifest.jsonl"
+LOCK: Final = ".sealing"
 SUFFIX: Final = ".ajl"
 OPEN: Final = ".open"
 SEALED: Final = ".parquet"
@@ -29,6 +38,14 @@ class FileName(NamedTuple):
     node: str
     first: int
     last: int | None
+
+
+class Drop(NamedTuple):
+    """A line about a day that is dropped: its folder, the events that were in it, and its files above."""
+
+    day: str
+    rows: int
+    files: list[str]
 
 
 def file_name(node: str, first: int) -> str:
@@ -53,6 +70,25 @@ def sealed_path(node: str, first: int, last: int, earliest: int) -> str:
     """Where a sealed file is in the journal's folder. `earliest`: microseconds since 1970."""
     begun = datetime.fromtimestamp(earliest / 1e6, UTC)
     return f"{PARQUET}/date={begun:%Y-%m-%d}/hour={begun:%H}/{sealed_name(node, first, last)}"
+
+
+def drop_line(day: str, rows: int) -> str:
+    """The line to write before a day's folder, which has so many events, is deleted."""
+    return json.dumps({"dropped": day, "rows": rows}) + "\n"
+
+
+def drops(lines: Iterable[str]) -> Iterator[Drop]:
+    """The days that are dropped, by all lines of a manifest; what is no line is passed over."""
+    above: dict[str, list[str]] = {}
+    for line in lines:
+        try:
+            said = json.loads(line)
+            if "dropped" in said:
+                yield Drop(said["dropped"], said["rows"], above.pop(said["dropped"], []))
+            else:
+                above.setdefault(said["file"].split("/")[1], []).append(said["file"])
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            continue
 
 
 def parsed(name: str) -> FileName | None:

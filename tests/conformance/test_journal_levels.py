@@ -64,7 +64,10 @@ def test_ways_in_and_out_only(start_daemon: DaemonStarter, connect: Connector, f
     channel.declare("q")
     live(channel, "q")
     stop(daemon, channel.peer)
-    assert told(folder) == {"q": ["declare lifecycle", "enqueue", "ack", "queue_delete shutdown"], None: ["end"]}
+    assert told(folder) == {
+        "q": ["declare lifecycle", "enqueue", "ack", "queue_delete shutdown"],
+        None: ["end"],
+    }
 
 
 def test_queues_say_it_themselves(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from protocol.journal.catalogue import Catalogue, Extent
-from protocol.journal.files import DAY, file_name, parsed, sealed_name, sealed_path
+from protocol.journal.files import DAY, drop_line, drops, file_name, parsed, sealed_name, sealed_path
 
 START = 20_000 * DAY  # 2024-10-04, microseconds since 1970
 
@@ -35,6 +35,40 @@ def test_names_say_what_is_in_files() -> None:
 )
 def test_other_names_say_nothing(name: str) -> None:
     assert parsed(name) is None
+
+
+def test_a_day_that_is_dropped_takes_the_files_above_that_were_there() -> None:
+    one, two, late = (
+        f"parquet/date=2024-10-{name}.parquet" for name in ("04/hour=00/a", "05/hour=00/b", "04/hour=00/c")
+    )
+    first, second = drop_line("date=2024-10-04", 2), drop_line("date=2024-10-04", 1)
+    others = ["", "[]", "1", '"dropped"', '{"dropped": []}', '{"file": 1}', '{"file": "x"}', first[:-3]]
+    files = [json.dumps({"file": file}) for file in (one, two, late)]
+
+    assert list(drops([*others, *files[:2], first, *others, files[2], second])) == [
+        ("date=2024-10-04", 2, [one]),
+        ("date=2024-10-04", 1, [late]),
+    ]
+
+
+def test_a_line_about_a_day_is_about_no_file() -> None:
+    catalogue = Catalogue()
+    for each in (line(1, 10), drop_line("date=2024-10-04", 10).encode(), line(11, 20, day=1)):
+        catalogue.learn(each)
+    catalogue.see([], ["date=2024-10-05"])
+    assert catalogue.extents() == {"n": Extent(11, 21)}
+
+
+def test_what_is_sealed_late_into_a_day_that_was_dropped_brings_back_nothing_else() -> None:
+    catalogue = Catalogue()
+    days = ["date=2024-10-04", "date=2024-10-05"]
+    late = line(1, 5, node="m")
+    for each in (line(1, 10), line(11, 20, day=1), drop_line(days[0], 10).encode(), late):
+        catalogue.learn(each)
+    catalogue.see([], days)
+    assert catalogue.extents() == {"m": Extent(1, 6), "n": Extent(11, 21)}
+    assert found(catalogue, 0) == [("sealed", 11, 20)]
+    assert found(catalogue, 0, node="m") == [("sealed", 1, 5)]
 
 
 def test_files_of_both_kinds_are_in_the_order_of_their_seqs() -> None:

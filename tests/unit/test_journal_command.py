@@ -94,6 +94,26 @@ def test_seal_and_status(journal: Path) -> None:
     assert "sealed only events   8" in run("status", journal)
 
 
+def test_a_sealed_file_that_is_missing(journal: Path) -> None:
+    run("seal", journal, "--retention", 0)
+    (path,) = journal.glob("parquet/*/*/*.parquet")
+    path.unlink()
+    missing = f"{path}: it is in the manifest and is not there\n"
+    assert (
+        run("verify", journal, status=2) == f"{missing}0 events, 0 queues, 0 balances, 0 gaps: 1 findings\n"
+    )
+    assert run("cat", journal, status=2) == missing
+    assert run("show", journal, "--msg-uid", 1, status=2).endswith(missing)
+
+
+def test_a_sealed_file_that_is_damaged(journal: Path) -> None:
+    run("seal", journal, "--retention", 0)
+    (path,) = journal.glob("parquet/*/*/*.parquet")
+    path.write_bytes(path.read_bytes()[:-4])
+    for words in (("verify",), ("cat",), ("show", "--msg-uid", 1)):
+        assert f"{path}: it cannot be read: " in run(words[0], journal, *words[1:], status=2)
+
+
 def test_sealing_takes_pyarrow(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_spec", lambda name: None)
     assert "pip install 'amqpd[journal]'" in run("seal", journal, status=1)

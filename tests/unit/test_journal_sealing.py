@@ -81,6 +81,15 @@ def test_raw_files_go_when_they_are_sealed_and_old(tmp_path: Path) -> None:
     assert list(Reading(tmp_path).rows()) == before
 
 
+def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Path) -> None:
+    path = put(tmp_path, everything())
+    list(seal(tmp_path))
+    reading = Reading(tmp_path)
+    before = list(reading.rows())
+    path.unlink()
+    assert list(reading.rows()) == before
+
+
 @pytest.mark.parametrize("harm", ["changed", "gone"])
 def test_raw_files_stay_when_what_was_sealed_is_not_whole(tmp_path: Path, harm: str) -> None:
     path = put(tmp_path, everything())

@@ -192,8 +192,17 @@ def test_the_list_of_one_node_is_not_that_of_another() -> None:
     rows = read(scribe.file())
     found = Verification()
     found.take(rows[:2])
-    found.take([row._replace(node="n-2") for row in rows[3:]])
+    found.take([row._replace(node="n-2", seq=row.seq - 3) for row in rows[3:]])
     assert (found.findings, found.checked) == ([], 1)
+
+
+def test_a_list_of_which_the_beginning_is_gone_is_not_compared() -> None:
+    scribe = Scribe()
+    listed(scribe, 1, 2, 3)
+    scribe.tell(r.RECOVER, size=3)
+    found = Verification()
+    found.take(read(scribe.file())[1:])
+    assert (found.findings, found.checked) == ([], 0)
 
 
 def test_very_many_findings_are_counted() -> None:
