@@ -79,10 +79,10 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def with_corrupt(schema: T.StructType) -> T.StructType:
-    """A schema with the field for what cannot be read."""
-    if CORRUPT in schema.names:
-        return schema
-    return T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
+    """A schema with the field for what cannot be read, which is text."""
+    text = T.StructField(CORRUPT, T.StringType())
+    fields = [text if each.name == CORRUPT else each for each in schema.fields]
+    return T.StructType(fields if text in fields else [*fields, text])
 
 
 def inferred(bodies: Sequence[bytes]) -> T.StructType:
@@ -91,10 +91,11 @@ def inferred(bodies: Sequence[bytes]) -> T.StructType:
     for body in bodies:
         try:
             found = json.loads(body)
-        except (ValueError, RecursionError):
+            text = json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair is refused
+        except _UNREADABLE:
             continue
         if isinstance(found, dict):
-            objects.append(json.dumps(found).encode())
+            objects.append(text)
     if not objects:
         raise OptionError(
             f"option 'bodySchema' is 'infer', but none of {len(bodies)} bodies is a JSON object"

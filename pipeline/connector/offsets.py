@@ -23,12 +23,14 @@ class Place(NamedTuple):
 K = TypeVar("K", Place, str)
 
 
+NOTHING: Final[Mapping[Place, int]] = {}
+
+
 class Partition(NamedTuple):
     """What a partition has: messages with the offsets from `first` up to `next`, exclusively.
 
     `incarnation` tells it from an earlier one of its name. `kept`: where the reader that the options name
-    goes on, None: not known. `retained`: how many before `first` can be read again. `open`: there may be more
-    behind `next`, which is only as far as was looked.
+    goes on, None: not known. `retained`: how many before `first` can be read again.
     """
 
     place: Place
@@ -37,7 +39,6 @@ class Partition(NamedTuple):
     next: int
     kept: int | None = None
     retained: int = 0
-    open: bool = False
 
 
 class Offsets(NamedTuple):

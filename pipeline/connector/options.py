@@ -35,6 +35,11 @@ class Bound(NamedTuple):
         """Whether times are said."""
         return self.time is not None or self.times is not None
 
+    @property
+    def asked(self) -> Mapping[Place, int]:
+        """The offsets that hold: times go before them."""
+        return {} if self.by_time else self.offsets
+
 
 class Limits(NamedTuple):
     """How much a batch has: `rows` and `size` in bytes at most; None: all.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -18,7 +18,7 @@ from pipeline.connector.choices import OptionError
 from pipeline.connector.columns import Columns
 from pipeline.connector.link import Link, framed, method_of, refusal
 from pipeline.connector.messages import Details, Message
-from pipeline.connector.offsets import Offsets, Partition, Place, Range
+from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.server import ServerError
 from pipeline.connector.streams import DataLossError
@@ -30,7 +30,7 @@ from protocol.streams.rows import content_of
 PREFETCH: Final = 5000
 ROWS: Final = 5000  # of a batch
 QUIET_S: Final = 0.25  # a stream that gives nothing more for so long has been read to its end,
-LOOK_S: Final = 1.0  # or as far as this took
+LOOK_S: Final = 1.0  # or as far as this took; so long it is waited for what is not known to be there
 EMPTY_S: Final = 5.0  # one that gives nothing at all for so long is empty
 PART_S: Final = 30.0  # for which the rest of a message is waited for
 OFFSET: Final = "x-stream-offset"
@@ -71,9 +71,12 @@ class ForeignStreams:
         self._names = options.names or tuple(place.queue for place in options.assigned)
         self._patience: dict[str, float] = {}  # for a stream's first message, as the last time has told
 
-    def partitions(self) -> list[Partition]:
-        """The streams, each of which is one partition. Raises ServerError."""
-        return [self._partition(name) for name in self._names]
+    def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
+        """The streams, each of which is one partition. Raises ServerError.
+
+        `known`: offsets that they had come to: the messages before these are waited for as answers are.
+        """
+        return [self._partition(name, known.get(Place(name, 0), 0)) for name in self._names]
 
     def at_time(self, place: Place, moment: int) -> int:
         """The first offset that is delivered for a time: messages just before it may be too. [RabbitMQ]"""
@@ -88,21 +91,24 @@ class ForeignStreams:
         """Nothing is kept: options are held to that."""
         raise OptionError(f"where '{reader}' is, is not kept")
 
-    def _partition(self, name: str) -> Partition:
+    def _partition(self, name: str, known: int) -> Partition:
         """Where a stream begins and ends: a slow one is no empty one."""
         place, timeout = Place(name, 0), self._server.timeout
         count = self._count_of(name)
-        patience = timeout if count else self._patience.get(name, EMPTY_S)
+        patience = timeout if count or known > 0 else self._patience.get(name, EMPTY_S)
         first = self._first_of(name, "first", patience)
         self._patience[name] = QUIET_S if first is None else timeout
         if first is not None:
-            return Partition(place, "", first, self._next_of(name, first + count), open=True)
+            return Partition(place, "", first, self._next_of(name, known, first + count))
         if count:
             raise ServerError(f"stream '{name}' has {count} messages, and gave none within {timeout:g} s")
-        return Partition(place, "", 0, 0, open=True)
+        return Partition(place, "", 0, 0)
 
     def _count_of(self, name: str) -> int:
-        """How many messages a stream has, as far as the broker tells: RabbitMQ always says 0."""
+        """How many messages a stream has, as far as the broker tells.
+
+        RabbitMQ says 0, or what it had some seconds ago, of which retention may have taken some since.
+        """
         link = Link(self._server)
         try:
             found = link.call(commands.Queue.Declare(queue=name, passive=True))
@@ -120,29 +126,30 @@ class ForeignStreams:
             consumer.close()
         return None
 
-    def _next_of(self, name: str, least: int) -> int:
-        """The offset behind the last message of a stream that has some: it is waited for up to `least`."""
+    def _next_of(self, name: str, known: int, told: int) -> int:
+        """The offset behind the last message of a stream that has some.
+
+        The first one, and what is up to `known`, are waited for as answers are; `told` may be wrong.
+        """
+        timeout = self._server.timeout
         consumer = _Consumer(Link(self._server), name, "last", PREFETCH)
-        found = 0
         try:
-            for each in consumer.deliveries(self._server.timeout):
-                found = each.offset + 1
-                if found >= least:
-                    break
+            found = consumer.followed(0, max(known, 1), timeout, time.monotonic() + timeout)
             until = time.monotonic() + LOOK_S
-            for each in consumer.deliveries(QUIET_S):
-                found = each.offset + 1
-                if time.monotonic() > until:
-                    break
+            found = consumer.followed(found, told, LOOK_S, until)
+            found = consumer.followed(found, 1 << 62, QUIET_S, until)
         finally:
             consumer.close()
         if not found:
-            raise ServerError(f"stream '{name}' gave no message within {self._server.timeout:g} s")
+            raise ServerError(f"stream '{name}' gave no message within {timeout:g} s")
         return found
 
 
 def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """The messages of a range. Raises DataLossError, ServerError."""
+    """The messages of a range; without `failOnDataLoss` as far as they come.
+
+    Raises DataLossError, ServerError.
+    """
     details = Details(options.properties, options.headers)
     consumer = _Consumer(Link(options.server), wanted.place.queue, wanted.start, PREFETCH)
     messages: list[Message] = []
@@ -167,10 +174,11 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
             if following == wanted.end:
                 break
         else:
-            seconds = options.server.timeout
-            raise ServerError(
-                f"stream '{wanted.place.queue}' gave no message {following} within {seconds:g} s"
-            )
+            if options.fail_on_loss:
+                seconds = options.server.timeout
+                raise ServerError(
+                    f"stream '{wanted.place.queue}' gave no message {following} within {seconds:g} s"
+                )
         if messages:
             yield columns.batch_of(messages, offsets)
     finally:
@@ -195,6 +203,7 @@ class _Consumer:
     def __init__(self, link: Link, queue: str, spec: common.FieldValue, prefetch: int) -> None:
         self._link = link
         self._prefetch = prefetch
+        self._unsettled = 0
         try:
             link.call(commands.Basic.Qos(0, prefetch, False))
             arguments: common.FieldTable = {OFFSET: spec}
@@ -209,14 +218,22 @@ class _Consumer:
 
     def deliveries(self, quiet: float) -> Iterator[Delivery]:
         """What comes, until nothing has come for `quiet` seconds. Raises ServerError."""
-        unsettled = 0
         while (each := self._delivery(quiet)) is not None:
-            unsettled += 1
-            if unsettled * 2 >= self._prefetch:
+            self._unsettled += 1
+            if self._unsettled * 2 >= self._prefetch:
                 tag = each.deliver.delivery_tag
                 self._link.send(framed(commands.Basic.Ack(tag or 0, True)))
-                unsettled = 0
+                self._unsettled = 0
             yield each
+
+    def followed(self, behind: int, goal: int, quiet: float, until: float) -> int:
+        """The offset behind what comes, up to `goal`, a time, or where nothing comes for `quiet` seconds."""
+        if behind < goal:
+            for each in self.deliveries(quiet):
+                behind = each.offset + 1
+                if behind >= goal or time.monotonic() > until:
+                    break
+        return behind
 
     def _delivery(self, quiet: float) -> Delivery | None:
         method = self._method(quiet)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from pipeline.connector.offsets import Offsets, Partition, Place, offsets_of, shares, split
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.reading import checked, going_on
 from pipeline.connector.slices import Slice
+from pipeline.connector.staged import GoneError
 from pipeline.connector.starting import resolved
 from pipeline.connector.subscription import Subscription
 
@@ -37,16 +39,14 @@ class Progress:
     def initial(self) -> Offsets:
         """Where the first batch begins.
 
-        Spark asks again when it does that batch again, and does not say what it was told before. So streams
-        keep for a reader where that was, and it begins there with what comes.
+        Spark asks again when it does that batch again, and does not say what it was told before. `latest` is
+        where streams keep that a reader was: so nothing is left out that came while it was not there.
         """
         if self._initial is None:
             options, streams = self._options, self._subscription.streams
             partitions = streams.partitions()
             at_time, goes_on = streams.at_time, options.reader is not None
             start = resolved(options.starting, partitions, at_time, options.latest_if_none, goes_on)
-            if options.reader is not None and any(each.kept is None for each in partitions):
-                streams.keep(options.reader, start)
             self._initial = start.with_new(queue.partition() for queue in self._subscription.queues)
         return self._initial
 
@@ -67,13 +67,18 @@ class Progress:
         What is before `committed` is done with for ever.
         """
         self._pace()
-        found = self._found_now()
+        while True:
+            with suppress(GoneError):  # a queue or its reader was declared again: now that is found out
+                return self._planned(committed, rows)
+
+    def _planned(self, committed: dict[str, Any], rows: int | None) -> dict[str, Any]:
         before = offsets_of(committed)
+        found = self._found_now(before)
         if self._end is not None:
             known = self._end.positions.keys() | before.positions.keys()
             found = [each for each in found if each.place in known]
         before = before.with_new(found)
-        start = going_on(self._options, before, found)
+        start = going_on(self._options, before, found, self._options.starting.asked)
         self._acknowledge(start)
         backlogs = {each.place: self._tail(each, start) - start.positions[each.place] for each in found}
         end = start.moved(self._ends(start, backlogs if rows is None else shares(backlogs, rows)))
@@ -86,10 +91,11 @@ class Progress:
 
     def slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
         """What tasks read of a batch, which may have been planned in an earlier life."""
-        options = self._options
+        options, planned = self._options, offsets_of(end)
         staged = [queue.partition() for queue in self._subscription.queues]
-        found = self._subscription.streams.partitions() + staged
-        ranges = checked(options, offsets_of(start).with_new(found), offsets_of(end), found)
+        found = self._streams_now(planned) + staged
+        begun = self._begun(offsets_of(start), found).with_new(found)
+        ranges = checked(options, begun, planned, found, options.starting.asked)
         queues = {each.place for each in staged}
         return [
             Slice(each, options.reader if each.place in queues else None)
@@ -98,7 +104,8 @@ class Progress:
 
     def acknowledge(self, end: dict[str, Any]) -> None:
         """A batch is done."""
-        self._acknowledge(offsets_of(end))
+        with suppress(GoneError):  # which the next batch notices
+            self._acknowledge(offsets_of(end))
 
     def _acknowledge(self, done: Offsets) -> None:
         """Let go of staged messages, and have streams keep where the reader is, for people to see."""
@@ -109,10 +116,25 @@ class Progress:
             self._subscription.streams.keep(self._options.reader, done)
             self._told = done
 
-    def _found_now(self) -> list[Partition]:
+    def _begun(self, start: Offsets, found: list[Partition]) -> Offsets:
+        """Where a batch of an earlier life began: of the first one Spark says where it would begin now.
+
+        A reader's streams keep where the batch began that was planned last, which is not behind that.
+        """
+        if self._told is not None or start != self._initial:
+            return start
+        kept = {each.place: each.kept for each in found if each.kept is not None}
+        return start.moved({place: min(at, kept.get(place, at)) for place, at in start.positions.items()})
+
+    def _found_now(self, known: Offsets | None = None) -> list[Partition]:
         """All partitions; those of queues with what could be staged."""
-        found = self._subscription.streams.partitions()
-        return found + [queue.whole() for queue in self._subscription.queues]
+        return self._streams_now(known) + [queue.whole() for queue in self._subscription.queues]
+
+    def _streams_now(self, known: Offsets | None) -> list[Partition]:
+        """The partitions of streams, which have come to what is known of them, if that is there still."""
+        asked = self._options.starting.asked.items()  # what is there of these is not known
+        offsets = {} if known is None else dict(known.positions.items() - asked)
+        return self._subscription.streams.partitions(offsets)
 
     def _tail(self, partition: Partition, start: Offsets) -> int:
         """Behind what is to be read of a partition. With a fixed end one that came later has nothing."""

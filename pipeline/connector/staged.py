@@ -15,6 +15,10 @@ from pipeline.errors import PipelineError
 AT_ONCE: Final = 100_000  # messages that one request stages at most
 
 
+class GoneError(PipelineError):
+    """The reader that was attached is not there any more: what is asked of it next attaches it anew."""
+
+
 class StagedQueue:
     """A queue with a reader. It is attached when it is first asked for: then no other program has it."""
 
@@ -50,7 +54,7 @@ class StagedQueue:
         return staged._replace(next=staged.next + int(found["messages_ready"]))
 
     def acknowledge(self, start: int) -> None:
-        """Let go of all messages before an offset. Raises ServerError, PipelineError."""
+        """Let go of all messages before an offset. Raises ServerError, PipelineError, GoneError."""
         self._attach()
         if start > self._first:
             self._advance(start, 0, None)
@@ -59,7 +63,8 @@ class StagedQueue:
         """Let go of what is before `start`, and have `rows` messages staged from there on, if there are.
 
         `size`: bytes of their bodies, about. Returns the offset behind the last one. Raises ServerError,
-        PipelineError: another program reads under this name, which is noticed also if there are none.
+        PipelineError: another program reads under this name, which is noticed also if there are none; and
+        GoneError.
         """
         self._attach()
         goal = start + rows
@@ -85,12 +90,15 @@ class StagedQueue:
                 expect_next=self._next,
             )
         except RefusedError as error:
-            if error.status != 409:
+            name = f"reader '{self._reader}' of queue '{self.place.queue}'"
+            if error.status == 404:
+                self._epoch = None
+                raise GoneError(f"{name} is gone ({error})") from error
+            if error.status != 409:  # which says that somebody has attached it, also if it is another one now
                 raise
-            queue = self.place.queue
             raise PipelineError(
-                f"reader '{self._reader}' of queue '{queue}' has been taken over: another query has the same "
-                f"'readerName', or this one was started again ({error})"
+                f"{name} has been taken over: another query has the same 'readerName', or this one was "
+                f"started again ({error})"
             ) from error
         self._take(found)
 

@@ -22,8 +22,8 @@ def resolved(
     """An offset of each partition.
 
     `latest_if_none`: where no message is from a time on, reading begins with what comes; else that is an
-    error. `goes_on`: the latest is where a reader was, if that is known. An offset that is not there is left
-    to who reads.
+    error. `goes_on`: `latest` is where a reader was, if that is known. An offset that is not there is left to
+    who reads.
 
     Raises OptionError: an offset is of a partition that is not read, or is not said of one, as others are.
     """
@@ -48,7 +48,10 @@ def resolved(
 
 
 def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) -> int:
-    """The offset of the first message from a time on, or LATEST."""
+    """The offset of the first message from a time on, or of what comes.
+
+    Where a reader was is not asked: that may be before that time.
+    """
     offset = at_time(partition.place, time)
     if offset < partition.next:
         return offset
@@ -57,4 +60,4 @@ def _at(partition: Partition, time: int, at_time: AtTime, latest_if_none: bool) 
         raise OptionError(
             f"partition {place.number} of '{place.queue}' has no message from {time // 1000} ms since 1970 on"
         )
-    return LATEST
+    return partition.next

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pipeline.connector.choices import OptionError
-from pipeline.connector.offsets import Offsets, Partition, Place, Range
+from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.server import RefusedError, Server, ServerError
 from pipeline.errors import PipelineError
@@ -29,8 +29,11 @@ class Streams:
         self._options = options
         self._names = names
 
-    def partitions(self) -> list[Partition]:
-        """Their partitions. Raises ServerError, OptionError."""
+    def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
+        """Their partitions. What is known of their ends does not count: the broker tells them.
+
+        Raises ServerError, OptionError.
+        """
         options = self._options
         partitions = [each for found in self._streams().values() for each in found]
         if not options.assigned:

@@ -101,6 +101,49 @@ def test_what_is_no_object_is_kept() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        b'{"a": "\\ud800"}',
+        b'{"a": {"\\udfff": 1}}',
+        b'{"a": ' + DEEP.encode() + b"}",
+        b'{"a": ' + LONG.encode() * 20 + b"}",
+    ],
+    ids=["half a pair", "half a pair as a name", "deep", "long"],
+)
+def test_a_schema_is_inferred_without_bodies_that_cannot_be_read(other: bytes) -> None:
+    found = inferred([other, b'{"a": "\\ud83d\\ude00 \xc3\xa9"}'])
+    assert found == T.StructType([T.StructField("a", T.StringType())])
+
+
+def test_what_cannot_be_written_again_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = json.dumps
+
+    def dumps(found: object, **more: Any) -> str:
+        if found == {"deep": []}:
+            raise RecursionError
+        return before(found, **more)
+
+    monkeypatch.setattr("pipeline.connector.bodies.json.dumps", dumps)
+    assert inferred([b'{"deep": []}', b'{"a": 1}']).names == ["a"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        inferred([b'{"_corrupt_record": 1, "a": 2}']),
+        T.StructType([T.StructField(CORRUPT, LONGER), T.StructField("a", LONGER)]),
+    ],
+    ids=["inferred", "said"],
+)
+def test_what_cannot_be_read_is_text_whatever_is_called_so(schema: T.StructType) -> None:
+    schema = with_corrupt(schema)
+    assert schema[CORRUPT].dataType == T.StringType()
+    field = pa.field("value", to_arrow_type(schema, timezone="UTC"))
+    found = JsonBodies(schema)(pa.array([b'{"_corrupt_record": 1, "a": 2}', b"{"], pa.binary()), field)
+    assert found.to_pylist() == [{CORRUPT: None, "a": 2}, {CORRUPT: "{", "a": None}]
+
+
 def test_a_schema_is_inferred_beside_bodies_that_cannot_be_read() -> None:
     found = inferred([DEEP.encode(), b"\xff", json.dumps({"a": 1}).encode()])
 

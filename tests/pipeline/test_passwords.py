@@ -25,6 +25,9 @@ LISTED = "http://u:SECRET@h1:1, http://u:SECRET@h2:2/x"
         ("amqp://u:SECRET,x@h", "amqp://h"),
         ("amqp://h1,amqp://h2:5/v", "amqp://h1,amqp://h2:5/v"),
         ("file:///a@b/c", "file:///a@b/c"),
+        ("http://u:SECRET://x@h/", "http://h/"),
+        ("http://u:SECRET,x://x@h", "http://h"),
+        ("http://h1,http://u:SECRET://x@h2", "http://h1,http://h2"),
     ],
 )
 def test_a_journal_is_shown_without_passwords(said: str, told: str) -> None:
@@ -42,9 +45,12 @@ def journal(**options: str) -> object:
 @pytest.mark.parametrize(
     ("read", "option", "said", "told"),
     [
-        (connector, "url", "amqp://u:SECRET/x@h", "'url' is 'amqp://h'"),
-        (connector, "url", "amqp://u:SECRET#x@h", "'url' is 'amqp://h'"),
-        (connector, "url", "amqp://u:1/SECRET@h", "'url' is 'amqp://h'"),
+        (connector, "url", "amqp://u:SECRET/x@h", "'url' is 'amqp://...@h'"),
+        (connector, "url", "amqp://u:SECRET#x@h", "'url' is 'amqp://...@h'"),
+        (connector, "url", "amqp://u:1/SECRET@h", "'url' is 'amqp://...@h'"),
+        (connector, "url", "amqp://SECRET?x@h", "'url' is 'amqp://...@h'"),
+        (connector, "url", "amqp://u:SECRET://x@h/", "'url' is 'amqp://...@h/'"),
+        (connector, "url", "amqp://h:5672/SECRET@vhost", "%40 for an @ behind the host"),
         (connector, "url", "amqp://u:SECRET,x@h", "'url' is 'amqp://u'"),
         (connector, "url", "amqp://u:SECRET[@h", "'url' is 'amqp://h'"),
         (connector, "url", "amqp://u:SECRET\u2100@h", "'url' is 'amqp://h'"),
@@ -52,7 +58,7 @@ def journal(**options: str) -> object:
         (connector, "url", "amqp://u:SECRET@h:99999", "'url' is 'amqp://h'"),
         (connector, "apiUrl", "u:SECRET@h:15672", "'apiUrl' is 'h:15672'"),
         (connector, "apiUrl", "ftp://u:SECRET@h", "'apiUrl' is 'ftp://h'"),
-        (journal, "url", "http://u:SECRET/x@h", "'url' is 'http://h'"),
+        (journal, "url", "http://u:SECRET/x@h", "'url' is 'http://...@h'"),
         (journal, "url", "http://u:SECRET[@h", "'url' is 'http://h'"),
         (journal, "path", "http://u:SECRET@h", "'path' is 'http://h'"),
     ],
@@ -66,6 +72,11 @@ def test_an_option_that_is_wrong_is_named_and_its_password_is_not(
     text = "".join(traceback.format_exception(refused.value))
     assert told in text
     assert "SECRET" not in text
+
+
+@pytest.mark.parametrize("url", ["amqp://h/my@vhost", "amqp://[::1]/my@vhost", "amqp://u:p@h:1/my@vhost"])
+def test_a_vhost_may_have_an_at_sign(url: str) -> None:
+    assert connector(url=url).vhost == "my@vhost"
 
 
 def test_a_broker_that_is_not_there_is_named_without_its_password() -> None:

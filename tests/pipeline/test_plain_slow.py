@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pamqp import base, commands
 
 from pipeline.connector import plain
+from pipeline.connector.batches import read
 from pipeline.connector.choices import OptionError
 from pipeline.connector.link import framed
-from pipeline.connector.offsets import Place
+from pipeline.connector.offsets import Place, Range
 from pipeline.connector.options import source_options
 from pipeline.connector.progress import Progress
 from pipeline.connector.reading import of_batch
+from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.server import ServerError
+from pipeline.connector.slices import Slice
+from pipeline.connector.streams import DataLossError
 from protocol.amqp091 import constants as c
 
 ROWS = 2000
@@ -24,11 +29,17 @@ TIMEOUT_S = 20.0
 
 
 class SlowLink:
-    """A link to a broker with a stream. `late`: seconds until its messages come; `told`: its count."""
+    """A link to a broker with a stream.
+
+    `late`: seconds until its messages come; `told`: its count; `last`: how many its last chunk has; `waits`:
+    how long it has been waited for nothing, each time.
+    """
 
     late = LATE_S
     told = 0
     rows = ROWS
+    last = 10
+    waits: list[float]
 
     def __init__(self, _: object) -> None:
         self._frames: Iterator[tuple[int, bytes]] = iter(())
@@ -41,7 +52,7 @@ class SlowLink:
             return commands.Queue.DeclareOk("s", self.told, 0)
         if isinstance(method, commands.Basic.Consume):
             spec: Any = (method.arguments or {})[plain.OFFSET]
-            first = {"first": 0, "last": self.rows - 10}.get(spec, spec)
+            first = {"first": 0, "last": max(self.rows - self.last, 0)}.get(spec, spec)
             self._frames = (frame for offset in range(first, self.rows) for frame in message(offset))
         return None
 
@@ -49,9 +60,13 @@ class SlowLink:
         """The next one, if it comes in time."""
         self._wait -= timeout
         if self._wait > 0:
+            self.waits.append(timeout)
             return None
         self._wait = 0
-        return next(self._frames, None)
+        found = next(self._frames, None)
+        if found is None:
+            self.waits.append(timeout)
+        return found
 
     def send(self, data: bytes) -> None:
         """Whatever is acknowledged."""
@@ -73,6 +88,8 @@ def message(offset: int) -> Iterator[tuple[int, bytes]]:
 def link(monkeypatch: pytest.MonkeyPatch) -> type[SlowLink]:
     class Here(SlowLink):
         """Its figures are those of one test."""
+
+        waits: list[float] = []  # noqa: RUF012 (each test has its own)
 
     monkeypatch.setattr(plain, "Link", Here)
     return Here
@@ -109,11 +126,40 @@ def test_a_stream_that_begins_and_does_not_go_on_is_waited_for(
     before = link.frame
 
     def slow(self: SlowLink, timeout: float) -> tuple[int, bytes] | None:
-        return before(self, timeout) if timeout > LATE_S else None
+        return before(self, timeout) if timeout > plain.QUIET_S else None
 
     monkeypatch.setattr(link, "frame", slow)
     (found,) = of_batch(options(False))
     assert found.end == ROWS
+
+
+def test_a_stream_that_is_said_to_have_more_is_not_waited_for(link: type[SlowLink]) -> None:
+    link.told, link.late = ROWS + 5000, 0  # before retention has taken some
+    (found,) = of_batch(options(False))
+    assert found.end == ROWS
+    assert link.waits == [plain.LOOK_S, plain.QUIET_S]
+
+
+def test_the_end_of_a_stream_that_grows_is_not_waited_for(
+    link: type[SlowLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    before = link.frame
+
+    def frame(self: SlowLink, timeout: float) -> tuple[int, bytes] | None:
+        now[0] += 0.1
+        return before(self, timeout)
+
+    monkeypatch.setattr(link, "frame", frame)
+    monkeypatch.setattr(plain, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    link.rows, link.last, link.late, link.told = 10_000, 9000, 0, 20_000
+    (found,) = of_batch(options(False))
+    assert 1000 < found.end < 1020
+    assert now[0] < 2 * plain.LOOK_S
+    now[0] = 0
+    (found,) = of_batch(options(False, failOnDataLoss="false", endingOffsets='{"s": {"0": 20000}}'))
+    assert 1020 < found.end < 1200
+    assert TIMEOUT_S < now[0] < TIMEOUT_S + 2 * plain.LOOK_S
 
 
 @pytest.mark.parametrize("fail_on_loss", [True, False])
@@ -122,6 +168,61 @@ def test_a_planned_batch_is_read_as_it_was_planned(link: type[SlowLink], fail_on
     link.late = plain.EMPTY_S + 1  # longer than anything is waited for here
     (part,) = mine.slices(at(1000), at(2000))
     assert (part.wanted.place, part.wanted.start, part.wanted.end) == (Place("s", 0), 1000, 2000)
+    assert mine.next_batch(at(2000), None) == at(2000)
+
+
+def test_a_stream_that_was_declared_again_has_nothing_of_a_planned_batch(
+    link: type[SlowLink], caplog: pytest.LogCaptureFixture
+) -> None:
+    link.rows, link.late = 50, 0
+    with pytest.raises(DataLossError, match="ends before offset 50, not 2000"):
+        Progress(options(True)).slices(at(1000), at(2000))
+    assert TIMEOUT_S in link.waits, "it may be slow"
+    with pytest.raises(DataLossError, match="ends before offset 50, not 2000"):
+        Progress(options(True)).next_batch(at(2000), None)
+    mine = Progress(options(True, failOnDataLoss="false", pollIntervalMs=1))
+    assert mine.slices(at(1000), at(2000)) == []
+    assert "ends before offset 50, not 2000" in caplog.text
+    following = mine.next_batch(at(2000), None)
+    assert following == at(50)
+    link.rows, link.waits[:] = 60, []
+    assert mine.next_batch(following, None) == at(60)
+    assert TIMEOUT_S not in link.waits
+
+
+def test_a_batch_ends_with_a_stream_that_ends_before_what_is_asked_for(
+    link: type[SlowLink], caplog: pytest.LogCaptureFixture
+) -> None:
+    link.rows, link.late = 1000, 0
+    asked = {"endingOffsets": '{"s": {"0": 2000}}'}
+    with pytest.raises(DataLossError, match="ends before offset 1000, not 2000"):
+        of_batch(options(False, **asked))
+    (found,) = of_batch(options(False, failOnDataLoss="false", **asked))
+    assert (found.start, found.end) == (0, 1000)
+    assert "ends before offset 1000, not 2000" in caplog.text
+    assert TIMEOUT_S in link.waits
+
+
+def test_messages_that_do_not_come_are_left_out_if_that_is_wanted(
+    link: type[SlowLink], caplog: pytest.LogCaptureFixture
+) -> None:
+    link.rows = 1500
+    part = Slice(Range(Place("s", 0), "", 1000, 2000), None)
+    schema = source_schema(body_type("binary", None), False, False)
+    with pytest.raises(ServerError, match="stream 's' gave no message 1500 within 20 s"):
+        list(read(options(True), schema, part))
+    batches = list(read(options(True, failOnDataLoss="false"), schema, part))
+    assert sum(batch.num_rows for batch in batches) == 500
+    assert "500 messages are missing of partition 0 of 's' from 1000 to 2000" in caplog.text
+    assert link.waits[-1] == TIMEOUT_S
+
+
+def test_a_stream_that_is_not_there_yet_is_not_waited_for(link: type[SlowLink]) -> None:
+    link.rows = link.late = 0
+    mine = Progress(options(True, startingOffsets='{"s": {"0": 23}}', pollIntervalMs=1))
+    start = mine.initial().json()
+    assert mine.next_batch(start, None) == start == at(23)
+    assert TIMEOUT_S not in link.waits
 
 
 def test_a_stream_that_is_empty_is_waited_for_once(

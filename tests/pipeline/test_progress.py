@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from pipeline.connector.choices import OptionError
-from pipeline.connector.offsets import Offsets, Partition, Place
+from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place
 from pipeline.connector.options import source_options
 from pipeline.connector.progress import Progress
 from pipeline.connector.server import RefusedError
@@ -27,8 +29,9 @@ class Said:
         self.streams = self
         self.queues: list[Queue] = []
 
-    def partitions(self) -> list[Partition]:
+    def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
         """As is said."""
+        self.known = known
         return list(self.there.values())
 
     def at_time(self, place: Place, time: int) -> int:
@@ -138,8 +141,39 @@ def test_a_stream_that_ends_before_what_was_read_is_a_loss(monkeypatch: pytest.M
         progress(monkeypatch, said).next_batch(at(1000), None)
     mine = progress(monkeypatch, said, failOnDataLoss="false")
     assert mine.next_batch(at(1000), None) == at(900)
-    said.there[S] = Partition(S, "a", 0, 900, open=True)
-    assert progress(monkeypatch, said).next_batch(at(1000), None) == at(1000), "it is not known to end there"
+    assert said.known == {S: 1000}
+
+
+@pytest.mark.parametrize("fail_on_loss", ["true", "false"])
+def test_an_offset_that_is_asked_for_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, fail_on_loss: str
+) -> None:
+    t = Place("t", 0)
+    said = Said(Partition(S, "a", 0, 10), Partition(t, "a", 0, 10))
+    first = {"s": {"0": 23}, "t": {"0": 0}}
+    options = {"subscribe": "s,t", "startingOffsets": json.dumps(first), "failOnDataLoss": fail_on_loss}
+    mine = progress(monkeypatch, said, **options)
+    start = mine.initial().json()
+    end = mine.next_batch(start, None)
+    assert end["q"] == {"s": {"0": 23}, "t": {"0": 10}}
+    assert ranges(mine, start, end) == [("a", 0, 10)]
+    said.there[S] = Partition(S, "a", 0, 22)
+    mine = progress(monkeypatch, said, **options)
+    assert mine.next_batch(end, None) == end
+    assert said.known == {t: 10}, "S has not come to where it begins, and nobody waits for that"
+    said.there[S] = Partition(S, "a", 0, 30)
+    assert ranges(mine, end, mine.next_batch(end, None)) == [("a", 23, 30)]
+
+
+def test_a_stream_that_ends_before_what_was_read_behind_an_offset_that_was_asked_for_is_a_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {"startingOffsets": '{"s": {"0": 23}}'}
+    said = Said(Partition(S, "a", 0, 10))
+    with pytest.raises(DataLossError, match="ends before offset 10, not 40"):
+        progress(monkeypatch, said, **options).next_batch(at(40), None)
+    with pytest.raises(DataLossError, match="ends before offset 10, not 40"):
+        progress(monkeypatch, said, **options).slices(at(23), at(40))
 
 
 @pytest.mark.parametrize(
@@ -148,12 +182,13 @@ def test_a_stream_that_ends_before_what_was_read_is_a_loss(monkeypatch: pytest.M
         {"startingOffsets": "latest"},
         {"startingOffsets": '{"s": {"0": -1}}'},
         {"startingTimestamp": EVERY_S, "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingTimestamp": 1_200_000, "startingOffsetsByTimestampStrategy": "latest"},
         {
             "startingOffsetsByTimestamp": f'{{"s": {{"0": {EVERY_S}}}}}',
             "startingOffsetsByTimestampStrategy": "latest",
         },
     ],
-    ids=["word", "partition", "time", "time of a partition"],
+    ids=["word", "partition", "time", "time that has come", "time of a partition"],
 )
 def test_the_latest_is_the_same_for_a_reader_whose_first_batch_is_done_again(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
@@ -166,6 +201,39 @@ def test_the_latest_is_the_same_for_a_reader_whose_first_batch_is_done_again(
     said.there[S] = said.there[S]._replace(next=1600)
     again = progress(monkeypatch, said, readerName="r", **options)
     assert ranges(again, again.initial().json(), at(1500)) == [("a", 1000, 1500)]
+    assert again.next_batch(at(1500), None) == at(1600)
+    assert ranges(again, at(1500), at(1600)) == [("a", 1500, 1600)]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"startingTimestamp": EVERY_S}, {"startingOffsetsByTimestamp": f'{{"s": {{"0": {EVERY_S}}}}}'}],
+    ids=["of all", "of a partition"],
+)
+def test_nothing_is_read_from_before_a_time_although_a_reader_was_there(
+    monkeypatch: pytest.MonkeyPatch, option: dict[str, object]
+) -> None:
+    said = Said(Partition(S, "a", 0, 1000, kept=100))
+    options = {"readerName": "r", "startingOffsetsByTimestampStrategy": "latest"} | option
+    mine = progress(monkeypatch, said, **options)
+    assert mine.initial().json() == at(1000)
+    said.there[S] = said.there[S]._replace(next=1010)
+    assert ranges(mine, at(1000), mine.next_batch(at(1000), None)) == [("a", 1000, 1010)]
+
+
+def test_what_retention_takes_of_the_first_batch_of_a_reader_is_a_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = Said(Partition(S, "a", 0, 1000))
+    options = {"readerName": "r", "startingOffsets": "earliest"}
+    first = progress(monkeypatch, said, **options)
+    end = first.next_batch(first.initial().json(), None)
+    said.there[S] = said.there[S]._replace(first=700)
+    again = progress(monkeypatch, said, **options)
+    with pytest.raises(DataLossError, match="begins with offset 700: the messages from 0 are gone"):
+        again.slices(again.initial().json(), end)
+    again = progress(monkeypatch, said, failOnDataLoss="false", **options)
+    assert ranges(again, again.initial().json(), end) == [("a", 700, 1000)]
 
 
 def test_a_first_batch_whose_beginning_is_not_known_is_a_loss(

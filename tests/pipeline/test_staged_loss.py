@@ -15,6 +15,7 @@ from pipeline.connector.progress import Progress
 from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.server import close_idle
 from pipeline.connector.streams import DataLossError
+from pipeline.errors import PipelineError
 from tests.api import Api
 from tests.brokers import Broker
 
@@ -77,6 +78,17 @@ def test_transient_messages_that_a_restart_has_taken_are_left_out(broker: Broker
     assert taken(tolerant, mine, end, more) == [(5, b"new")]
 
 
+def take_away(broker: Broker, queue: str, gone: str) -> None:
+    """Delete the reader, or the queue and declare it again."""
+    if gone == "reader":
+        with closing(Api(broker.daemon.admin)) as api:
+            api.delete("staged", "/", queue, "r")
+        return
+    with broker.channel() as channel:
+        channel.queue_delete(queue)
+    broker.declare(queue)
+
+
 @pytest.mark.parametrize("gone", ["queue", "reader"])
 def test_what_is_staged_anew_is_read_and_not_let_go_of_before(broker: Broker, queue: str, gone: str) -> None:
     broker.publish(queue, [b"old"] * 5)
@@ -86,13 +98,8 @@ def test_what_is_staged_anew_is_read_and_not_let_go_of_before(broker: Broker, qu
     broker.publish(queue, [b"unread"] * 2)
     planned = mine.next_batch(end, None)
     assert position(planned, queue) == 7
-    if gone == "reader":
-        with closing(Api(broker.daemon.admin)) as api:
-            api.delete("staged", "/", queue, "r")
-    else:
-        with broker.channel() as channel:
-            channel.queue_delete(queue)
-        broker.declare(queue)
+    take_away(broker, queue, gone)
+    if gone == "queue":
         broker.publish(queue, [b"unread"] * 2)
     broker.publish(queue, [b"new"] * 8)
     with pytest.raises(DataLossError, match=re.escape(f"'{queue}' was deleted and declared again")):
@@ -104,3 +111,48 @@ def test_what_is_staged_anew_is_read_and_not_let_go_of_before(broker: Broker, qu
     more = mine.next_batch(planned, None)
     bodies = [body for _, body in taken(tolerant, mine, planned, more)]
     assert bodies == [b"unread"] * 2 + [b"new"] * 8
+
+
+@pytest.mark.parametrize("gone", ["queue", "reader"])
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_query_that_runs_goes_on_with_what_is_staged_anew(
+    broker: Broker, queue: str, gone: str, committed: bool
+) -> None:
+    broker.declare(f"{queue} too")
+    tolerant = options(broker, f"{queue},{queue} too", False)
+    mine = Progress(tolerant)
+    broker.publish(queue, [b"old"] * 5)
+    end = mine.next_batch(mine.initial().json(), None)
+    assert mine.next_batch(end, None) == end
+    for each in (queue, f"{queue} too"):
+        take_away(broker, each, gone)
+    if committed:
+        mine.acknowledge(end)
+        assert taken(tolerant, mine, end, end) == []
+    assert position(mine.next_batch(end, None), queue) == 0
+    broker.publish(queue, [b"new"] * 3)
+    more = mine.next_batch(end, None)
+    assert taken(tolerant, mine, end, more) == [(0, b"new"), (1, b"new"), (2, b"new")]
+    assert mine.next_batch(more, None) == more
+
+
+@pytest.mark.parametrize("gone", ["queue", "reader"])
+def test_a_query_that_runs_ends_with_what_is_staged_anew(broker: Broker, queue: str, gone: str) -> None:
+    broker.publish(queue, [b"old"] * 5)
+    mine = Progress(options(broker, queue, True))
+    end = mine.next_batch(mine.initial().json(), None)
+    take_away(broker, queue, gone)
+    with pytest.raises(DataLossError, match=re.escape(f"'{queue}' was deleted and declared again")):
+        mine.next_batch(end, None)
+
+
+def test_who_attaches_to_what_was_declared_again_has_it(broker: Broker, queue: str) -> None:
+    broker.publish(queue, [b"old"] * 5)
+    older, newer = (Progress(options(broker, queue, False)) for _ in range(2))
+    end = older.next_batch(older.initial().json(), None)
+    take_away(broker, queue, "queue")
+    broker.publish(queue, [b"new"] * 3)
+    more = newer.next_batch(end, None)
+    with pytest.raises(PipelineError, match=re.escape(f"'r' of queue '{queue}' has been taken over")):
+        older.next_batch(end, None)
+    assert position(newer.next_batch(more, None), queue) == 3
