@@ -16,8 +16,8 @@ class IncomingWindow:
     """The transfers that the peer may send in a session.
 
     `next_id`: the transfer-id of the next one. `left`: how many may come before a flow allows more; of
-    `size` when the window is open. `shut`: no flow allows more. `continued`: transfers that have
-    come and were not the first of their delivery.
+    `size` when the window is open. `shut`: no flow allows more. `passed`: how many transfer-ids
+    are behind it.
     """
 
     def __init__(self, next_id: i64, size: i64) -> None:
@@ -25,28 +25,31 @@ class IncomingWindow:
         self.size: i64 = size
         self.left: i64 = size
         self.shut = False
-        self.continued: i64 = 0
+        self.passed: i64 = 0
 
     def received(self) -> bool:
         """Count a transfer; returns whether it is time for a flow. Raises PeerError(WINDOW_VIOLATION)."""
         if self.left <= 0:
             raise PeerError(WINDOW_VIOLATION, f"transfer {self.next_id} is beyond the session's window")
         self.next_id = forward(self.next_id, 1)
+        self.passed += 1
         self.left -= 1
         return self.left <= self.size // 2 and not self.shut
 
     def follow(self, next_outgoing_id: i64) -> None:
         """What a flow of the peer says of its next transfer: it may have skipped some.
 
-        It may be one that has come before only if the peer counts deliveries, as RabbitMQ's Python client 2.0
-        does, and not all of their transfers. Raises PeerError(WINDOW_VIOLATION).
+        It may also be one that has come: RabbitMQ's Python client 2.0 counts deliveries, and not all of their
+        transfers, and its threads send flows that were written before the transfers in front of them. Only
+        what is before the session's first one is none of its ids. Raises PeerError(WINDOW_VIOLATION).
         """
         ahead = distance(self.next_id, next_outgoing_id)
-        if ahead + self.continued < 0:
+        if ahead + self.passed < 0:
             text = f"next-outgoing-id is {next_outgoing_id}, and the next transfer is {self.next_id}"
             raise PeerError(WINDOW_VIOLATION, text)
         if ahead > 0:
             self.next_id = next_outgoing_id
+            self.passed += ahead
 
     def open(self) -> i64:
         """How many transfers a flow is about to allow: as many as ever, or none if the window is shut.

@@ -17,6 +17,9 @@ from tests.daemon import PATIENCE_S, Daemon
 from tests.interop.apps import celery_app
 from tests.interop.worker_process import WorkerProcess, wait_until
 
+# Celery leaves connections of applications that it has closed to the garbage collector, whenever that comes
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 pools: Any = importlib.import_module("kombu.pools")  # typed in part only
 
 

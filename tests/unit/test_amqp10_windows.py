@@ -38,19 +38,21 @@ def test_a_window_that_is_shut_takes_what_is_on_its_way() -> None:
 
 
 @starts
-def test_the_peer_is_not_behind_what_has_come(start: int) -> None:
-    """But by transfers that continued a delivery: it may count deliveries."""
+def test_the_peer_is_not_before_the_first_transfer(start: int) -> None:
+    """It may be behind what has come: other threads of it have sent that, or it counts deliveries."""
     window = IncomingWindow(start, 4)
+    with pytest.raises(PeerError, match=f"next-outgoing-id is {forward(start, -1)}"):
+        window.follow(forward(start, -1))
     window.received()
-    with pytest.raises(PeerError, match=f"next-outgoing-id is {start}"):
-        window.follow(start)
     window.received()
-    window.continued += 1
-    for said in (forward(start, 2), forward(start, 1)):
+    for said in (forward(start, 2), start, forward(start, 1)):
         window.follow(said)
         assert window.next_id == forward(start, 2)
+    window.follow(forward(start, 5))
+    window.follow(forward(start, 1))
+    assert window.next_id == forward(start, 5)
     with pytest.raises(PeerError):
-        window.follow(start)
+        window.follow(forward(start, -1))
 
 
 def test_what_the_peer_counts_on_its_way_is_believed() -> None:

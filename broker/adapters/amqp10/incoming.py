@@ -97,8 +97,6 @@ class IncomingLink(Link10):
     def on_transfer(self, transfer: Transfer, data: bytes, end: i64) -> None:
         """A part of a delivery. [amqp-1.0 2.6.14]"""
         first = self.delivery_id == NONE
-        if not first:
-            self.session.incoming.continued += 1
         if self.leaving:
             if first:
                 self.swallow()
