@@ -155,7 +155,7 @@ class Plan:
         """A stop that was orderly, and what each queue holds after it: all but the lost."""
         rows = self.checkpoint(self.restart, "checkpoint", "shutdown", False)
         listed = range(self.restart - 2 * self.lag, self.restart)
-        for end in self.checkpoint(self.restart, "recover", "", True):
+        for end in self.checkpoint(self.restart, "recover", "full", True):
             own = [k for k in listed if k % self.queues + 1 == end["queue_id"]]
             rows += [self.row(k, "recover") for k in own]
             rows.append(end)
@@ -171,9 +171,9 @@ def write(folder: Path, events: int, of_kind: int, files: int = 20) -> Planted:
     seq = 1
     for start, end in pairwise(cuts):
         message = start // 3
-        rows = plan.checkpoint(message, "checkpoint", "time", message > plan.restart) if message else []
+        rows = plan.checkpoint(message, "checkpoint", "full", message > plan.restart) if message else []
         if not message:
-            rows = plan.checkpoint(0, "declare", "", False)
+            rows = plan.checkpoint(0, "declare", "full", False)
         elif message == plan.restart:
             rows = plan.restart_rows()
         table = pa.concat_tables([_rows(rows, start, plan), *_pieces(plan, faults, start, end)])
