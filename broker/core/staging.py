@@ -95,10 +95,6 @@ class Staging:
         self._stages: dict[Queue, dict[str, Stage]] = {}
         self._told: dict[tuple[int, str], _Told] = {}  # until recovery is over
 
-    def of(self, queue: Queue) -> list[Stage]:
-        """The stages of a queue."""
-        return list(self._stages.get(queue, {}).values())
-
     def found(self, queue: Queue, reader: str) -> Stage | None:
         """The stage of a reader, None: it has none."""
         return self._stages.get(queue, {}).get(reader)

@@ -28,9 +28,11 @@ def advance(api: Api, vhost: str, epoch: int, acknowledged: int, rows: int, **mo
     return found["first"], found["next"]
 
 
-def rows(api: Api, vhost: str, start: int, end: int) -> list[bytes]:
-    """The bodies of staged messages; their offsets are as asked for."""
-    answer = api.ask("GET", "staged", vhost, "q", READER, "rows", **{"from": str(start), "to": str(end)})
+def rows(api: Api, vhost: str, start: int, end: int, first: int | None = None, **more: str) -> list[bytes]:
+    """The bodies of staged messages; their offsets are as asked for, from `first` on."""
+    query = {"from": str(start), "to": str(end), **more}
+    answer = api.ask("GET", "staged", vhost, "q", READER, "rows", **query)
+    start = start if first is None else first
     assert answer.status_code == 200, answer.text
     found: list[bytes] = []
     position = 0
@@ -218,6 +220,8 @@ def test_what_is_not_staged_is_not_read(api: Api, vhost: str, address: Address) 
     for status, start, end in ((410, 1, 3), (416, 5, 7), (400, 4, 4)):
         query = {"from": str(start), "to": str(end)}
         assert api.refused(status, "GET", "staged", vhost, "q", READER, "rows", **query)
+    assert rows(api, vhost, 0, 6, first=2, gaps="true") == numbered(2, 6)
+    assert rows(api, vhost, 0, 2, gaps="true") == []
     for status, upto in ((416, 7), (400, -1), (400, -(10**30))):
         body = {"epoch": epoch, "ack_upto": upto, "want_rows": 0}
         assert api.refused(status, "POST", "staged", vhost, "q", READER, "advance", body=body)

@@ -50,7 +50,7 @@ def test_a_step_that_failed_is_not_there_after_a_restart() -> None:
 
     again = Life(disk)
     again.broker.resume()
-    (back,) = again.broker.staging.of(again.vhost.queues["q"])
+    back = again.broker.staging.existing(again.vhost.queues["q"], "r")
     assert (back.first, back.next, back.lost) == (0, 3, [])
     assert [back.entry(offset) is not None for offset in range(3)] == [True] * 3
     assert len(taken) == 5

@@ -75,7 +75,7 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]],
         assert stage.oldest == stage.kept == firsts[max(0, len(firsts) - 1 - retain)]
         assert queue.unacked == stage.next - stage.oldest
     again = restarted(store.changes, store)
-    (back,) = again.staging.of(again.vhosts["/"].queues["q"])
+    back = again.staging.existing(again.vhosts["/"].queues["q"], "r")
     assert back.describe() | {"runs": []} == stage.describe() | {"runs": []}
     assert sequences(back) == sequences(stage)
     assert back.queue.ready == queue.ready
@@ -84,7 +84,7 @@ def test_a_stage_comes_back_with_its_offsets(steps: list[tuple[int, int, bool]],
     for change in store.changes:
         unfinished.apply(change)
     twice = restarted(definitions_of(unfinished), store)  # what a log begins with after a restart
-    (back,) = twice.staging.of(twice.vhosts["/"].queues["q"])
+    back = twice.staging.existing(twice.vhosts["/"].queues["q"], "r")
     assert back.describe() | {"runs": []} == stage.describe() | {"runs": []}
     assert sequences(back) == sequences(stage)
 
@@ -96,7 +96,7 @@ def test_what_is_acknowledged_leaves_after_a_restart_if_it_had_not() -> None:
     broker.staging.append(stage, stage.step(4, 0))
     assert store.settled == []
     again = restarted(store.changes, store)
-    (back,) = again.staging.of(again.vhosts["/"].queues["q"])
+    back = again.staging.existing(again.vhosts["/"].queues["q"], "r")
     assert sequences(back) == [(4, 5), (5, 6)]
     assert (back.queue.ready, back.queue.unacked) == (4, 2)
     settled = again.store
@@ -113,7 +113,7 @@ def test_transient_messages_leave_holes_behind() -> None:
     advance(broker, stage, 1, 4)
     advance(broker, stage, 1, 0)
     again = restarted(store.changes, store)
-    (back,) = again.staging.of(again.vhosts["/"].queues["q"])
+    back = again.staging.existing(again.vhosts["/"].queues["q"], "r")
     assert back.lost == [2]
     assert (back.first, back.next, back.entry(2)) == (1, 4, None)
     assert [back.entry(offset) is not None for offset in (1, 3)] == [True, True]
@@ -152,7 +152,8 @@ def test_what_was_released_is_consumed_in_its_order() -> None:
     assert [entry.delivery_count for entry in taker.taken] == [1] * 8
     with pytest.raises(NotFound, match="queue 'q' in vhost '/' has no reader 'r'"):
         broker.staging.existing(queue, "r")
-    assert restarted(store.changes, store).staging.of(queue) == []
+    again = restarted(store.changes, store)
+    assert again.staging.found(again.vhosts["/"].queues["q"], "r") is None
 
 
 def test_a_purge_leaves_what_is_staged_and_a_deletion_takes_it_along() -> None:

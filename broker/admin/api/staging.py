@@ -107,8 +107,10 @@ async def get_rows(
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stage.incarnation:
         raise ApiError(409, "conflict", f"{where} is another one now, {stage.incarnation}")
-    if start < stage.oldest and not gaps:
-        raise ApiError(410, "gone", f"{where} begins with offset {stage.oldest}, not with {start}")
+    if start < stage.oldest:
+        if not gaps:
+            raise ApiError(410, "gone", f"{where} begins with offset {stage.oldest}, not with {start}")
+        start = int(stage.oldest)  # there may be very many before it
     if end > stage.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stage.behind}, not {end}")
     lost = [offset for offset in stage.lost if start <= offset < end]
