@@ -64,7 +64,7 @@ def test_the_life_of_a_message(start_daemon: DaemonStarter, connect: Connector, 
 
     rows = events(folder)
     assert words(rows) == [
-        "declare",
+        "declare full",
         "enqueue",
         "confirm",
         "deliver",
