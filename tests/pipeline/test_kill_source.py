@@ -36,7 +36,8 @@ OPTIONS = {
     STREAM: {"subscribe": "orders", "startingOffsets": "earliest", "maxMessagesPerTrigger": "400"},
     QUEUE: {"subscribe": "orders", "readerName": "lake", "maxMessagesPerTrigger": "400"},
 }
-PATIENCE_S = 180
+REST = {"maxMessagesPerTrigger": "10000"}  # of which there is the more the slower the machine is
+PATIENCE_S = 300
 
 
 class Traffic:
@@ -80,7 +81,7 @@ def job(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The job as a process of its own, in a group of its own."""
     said = {
-        "options": broker.options_of_spark | OPTIONS[kind],
+        "options": broker.options_of_spark | OPTIONS[kind] | (REST if now else {}),
         "folder": str(folder),
         "available_now": now,
     } | ({"sink": broker.options_of_spark | SINK_OPTIONS} if kind == SINK else {})
@@ -172,8 +173,6 @@ def test_kill_a_job_at_each_point(tmp_path: Path, kind: str, broker: Broker) -> 
         for point in POINTS_OF_SINK if kind == SINK else POINTS:
             with job(broker, tmp_path, kind, point) as process:
                 assert process.wait(PATIENCE_S) == -signal.SIGKILL, (tmp_path / "job.log").read_text()[-5000:]
-            with job(broker, tmp_path, kind) as process:
-                wait_for_batches(tmp_path, 2, process)
     finally:
         traffic.stop()
     judge(broker, tmp_path, kind, traffic)

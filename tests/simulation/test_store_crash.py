@@ -29,6 +29,7 @@ def test_what_is_durable_survives(seed: int) -> None:
 
 
 @pytest.mark.nightly
-def test_what_is_durable_survives_thousands_of_lives() -> None:
-    for seed in range(1000, 4000):
+@pytest.mark.parametrize("first", range(1000, 4000, 300))  # so that several processes share them
+def test_what_is_durable_survives_thousands_of_lives(first: int) -> None:
+    for seed in range(first, first + 300):
         live(seed, 3000)
