@@ -1,8 +1,7 @@
 """A streaming job that kills itself, Spark and all, at a named point: `python -m tests.pipeline.killed`.
 
 It writes each batch into a folder of its own, so that one that is done again replaces what was there; or
-into a queue, exactly once. But at the first of the points, a life commits a batch before it ends, with which
-it does again what the one before it was killed in.
+into a queue, exactly once.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -40,20 +38,11 @@ POINTS: Final = (*OF_READER, BEFORE_WRITE, AFTER_WRITE)
 POINTS_OF_SINK: Final = (*OF_READER, BEFORE_WRITE, AFTER_WRITE, BEFORE_PUBLISH, AFTER_PUBLISH)
 KILL_AT: Final = "KILL_AT"
 GROUP: Final = "KILL_GROUP"
-COMMITS: Final = "KILL_COMMITS"
-BEGAN_WITH: Final = "KILL_BEGAN_WITH"
-
-
-def commits(folder: str) -> int:
-    """How many batches Spark has committed, in all lives."""
-    return len([*Path(folder).glob("[0-9]*")])
 
 
 def reached(point: str) -> None:
     """Kill the driver, the JVM and its workers, if this is where."""
-    if os.environ.get(KILL_AT) != point:
-        return
-    if point == BEFORE_ADVANCE or commits(os.environ[COMMITS]) > int(os.environ[BEGAN_WITH]):
+    if os.environ.get(KILL_AT) == point:
         os.killpg(int(os.environ[GROUP]), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)  # workers are in a group of their own
 
@@ -61,9 +50,15 @@ def reached(point: str) -> None:
 class KilledReader(AmqpStreamReader):
     """The reader, with points."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._begun: dict[str, Any] | None = None
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Die when Spark has committed a batch, before the broker moves on, or when it has."""
-        reached(AFTER_COMMIT)
+        """A batch is committed when one has been before in this life."""
+        if self._begun is not None and start != self._begun:
+            reached(AFTER_COMMIT)
+        self._begun = start
         reached(BEFORE_ADVANCE)
         found = super().latestOffset(start, limit)
         if found != start:
@@ -109,8 +104,6 @@ def main() -> None:
     """Arguments: a JSON object with `options`, `folder`, `available_now`, and perhaps options of a `sink`."""
     said = json.loads(sys.argv[1])
     os.environ[GROUP] = str(os.getpgid(0))
-    os.environ[COMMITS] = f"{said['folder']}/at/commits"
-    os.environ[BEGAN_WITH] = str(commits(os.environ[COMMITS]))
     spark = build_session("local[2,4]", {"spark.sql.shuffle.partitions": "1"})
     spark.dataSource.register(KilledSource)
 

@@ -37,7 +37,7 @@ OPTIONS = {
     QUEUE: {"subscribe": "orders", "readerName": "lake", "maxMessagesPerTrigger": "400"},
 }
 REST = {"maxMessagesPerTrigger": "10000"}  # of which there is the more the slower the machine is
-PATIENCE_S = 300
+PATIENCE_S = 180
 
 
 class Traffic:
@@ -173,6 +173,8 @@ def test_kill_a_job_at_each_point(tmp_path: Path, kind: str, broker: Broker) -> 
         for point in POINTS_OF_SINK if kind == SINK else POINTS:
             with job(broker, tmp_path, kind, point) as process:
                 assert process.wait(PATIENCE_S) == -signal.SIGKILL, (tmp_path / "job.log").read_text()[-5000:]
+            with job(broker, tmp_path, kind) as process:
+                wait_for_batches(tmp_path, 2, process)
     finally:
         traffic.stop()
     judge(broker, tmp_path, kind, traffic)
