@@ -1,4 +1,4 @@
-"""Journals made by hand, and the events that the pipeline reads of them."""
+"""The events that the pipeline reads of journals made by hand."""
 
 from __future__ import annotations
 
@@ -7,21 +7,9 @@ from typing import Any, Final
 
 from pipeline.journal.events import EventReader
 from pipeline.journal.journals import FolderJournal
-from tests.journals import NODE, Scribe
+from tests.journals import NODE
 
 READ_BYTES: Final = 65_536
-EVENTS_OF_LIFE: Final = 3
-
-
-def file_of(scribe: Scribe, lives: int) -> bytes:
-    """A file with the lives of so many messages, in blocks of one life each."""
-    encoder = scribe.encoder
-    data = encoder.header(scribe.time)
-    for _ in range(lives):
-        scribe.life_of(encoder.seq)
-        data += encoder.take()
-    encoder.end_file()
-    return data
 
 
 def read(

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Final
 
 from broker.journal.reading import JournalError, Reading
 from protocol.journal import records as r
@@ -13,6 +14,7 @@ from tests.daemon import PATIENCE_S
 
 NODE = "n-1"
 STARTED = 1_795_492_079_000_000  # microseconds since 1970
+EVENTS_OF_LIFE: Final = 3
 
 
 class Scribe:
@@ -63,6 +65,17 @@ class Scribe:
     def file(self) -> bytes:
         """All of it, as one file."""
         return self.encoder.header(self.time) + self.encoder.take()
+
+
+def file_of(scribe: Scribe, lives: int) -> bytes:
+    """A file with the lives of so many messages, in blocks of one life each."""
+    encoder = scribe.encoder
+    data = encoder.header(scribe.time)
+    for _ in range(lives):
+        scribe.life_of(encoder.seq)
+        data += encoder.take()
+    encoder.end_file()
+    return data
 
 
 def read(data: bytes) -> list[Row]:

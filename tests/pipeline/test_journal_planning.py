@@ -17,9 +17,9 @@ from pipeline.journal.options import Bound, journal_options, shown, source_of
 from pipeline.journal.planning import EVENTS_OF_TASK, Slice, json_of, resolved, seqs_of, tasks
 from pipeline.journal.progress import Progress
 from protocol.journal.encoder import Encoder
-from tests.journal_events import EVENTS_OF_LIFE, file_of, lose, read, seqs
 from tests.journal_events import READ_BYTES as SIZE
-from tests.journals import NODE, STARTED, Scribe, put
+from tests.journal_events import lose, read, seqs
+from tests.journals import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
 
 
 @pytest.fixture

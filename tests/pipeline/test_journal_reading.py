@@ -14,8 +14,8 @@ from pipeline.errors import PipelineError
 from pipeline.journal.journals import FolderJournal
 from pipeline.journal.planning import ends
 from tests.journal_events import READ_BYTES as SIZE
-from tests.journal_events import file_of, lose, read, seqs
-from tests.journals import NODE, Scribe, put
+from tests.journal_events import lose, read, seqs
+from tests.journals import NODE, Scribe, file_of, put
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ from pipeline.lake.manifest import dropped
 from pipeline.lake.retaining import retain
 from protocol.journal.encoder import Encoder
 from protocol.journal.files import DAY, LOCK, MANIFEST
-from tests.journal_events import EVENTS_OF_LIFE, file_of
-from tests.journals import NODE, STARTED, Scribe, put
+from tests.journals import EVENTS_OF_LIFE, NODE, STARTED, Scribe, file_of, put
 
 FIRST = "date=2026-11-24"
 SECOND = "date=2026-11-25"
