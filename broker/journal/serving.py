@@ -70,9 +70,10 @@ class ServedJournal:
     def extents(self) -> dict[str, Extent]:
         """How far the journals of all nodes go, as of the last look; that of this one as of now."""
         found = self._catalogue.extents()
-        behind, own = self.writer.behind, self.writer.node
+        begins, own = self.writer.begins, self.writer.node
         if own in found or self.recorder.on:
-            found[own] = Extent(min(found[own].first, behind) if own in found else behind, behind)
+            first = min(found[own].first, begins) if own in found else begins
+            found[own] = Extent(first, self.writer.behind)
         return found
 
     def files(self, node: str, start: int, end: int | None) -> Iterator[tuple[File, int | None]]:

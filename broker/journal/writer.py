@@ -64,6 +64,7 @@ class JournalWriter:
         self._fd = -1
         self._path = ""
         self._size: i64 = 0
+        self._begins: i64 = 0  # the seq of its first event
         self._began: i64 = 0
         if found.crashed:
             self._say(r.GAP, 0, CRASHED)
@@ -72,6 +73,11 @@ class JournalWriter:
     def behind(self) -> int:
         """The seq behind the last event that a reader of the files finds, or never will."""
         return int(self.encoder.seq - self.encoder.count)
+
+    @property
+    def begins(self) -> int:
+        """The seq with which the file begins that is open, or would begin."""
+        return int(self._begins) if self._fd >= 0 else self.behind
 
     def whole_bytes(self, name: str) -> int | None:
         """How much of the file with this name has been written, in whole blocks; None: it is not open."""
@@ -145,6 +151,7 @@ class JournalWriter:
         self._fd = fd
         self._path = path
         self._size = 0
+        self._begins = first
         self._began = self._clock()
         self._write_all(self.encoder.header(self._began))
 

@@ -122,6 +122,7 @@ class Catalogue:
             own.raw.append(found.first)
             if name.endswith(OPEN):
                 own.open.add(found.first)
+        self._nodes = {name: node for name, node in self._nodes.items() if node.raw or node.firsts}
         for node in self._nodes.values():
             node.raw = sorted(set(node.raw))
             while node.kept < len(node.firsts) and self._is_gone(node, node.kept):

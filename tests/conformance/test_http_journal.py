@@ -162,6 +162,10 @@ def test_a_file_keeps_its_name_when_it_is_ended(
     while not (folder / "live" / name).exists():
         assert time.monotonic() < late
     assert events(api, name)[6].seq == 7
+    (folder / "live" / name).unlink()
+    said = api.get("journal")["nodes"]["n-1"]
+    assert said["first"] > 7, "what is there of a journal whose files are gone begins where they ended"
+    assert said["first"] <= said["next"]
 
 
 def test_only_names_of_the_list_are_files(

@@ -117,6 +117,15 @@ def test_what_retention_has_let_go_is_no_file() -> None:
     assert catalogue.extents() == {"n": Extent(41, 41)}
 
 
+def test_a_node_whose_files_are_all_gone_untold_is_not_known() -> None:
+    catalogue = Catalogue()
+    catalogue.learn(line(1, 10, node="m"))
+    catalogue.see([file_name("n", 7)], ["date=2024-10-04"])
+    assert catalogue.extents() == {"m": Extent(1, 11), "n": Extent(7, None)}
+    catalogue.see([], ["date=2024-10-04"])
+    assert catalogue.extents() == {"m": Extent(1, 11)}
+
+
 @pytest.mark.parametrize("end", [None, 71], ids=str)
 def test_what_changes_while_files_are_listed_leaves_none_out(end: int | None) -> None:
     catalogue = Catalogue()

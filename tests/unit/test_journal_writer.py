@@ -93,9 +93,11 @@ def test_a_file_is_open_until_it_is_ended(make: Make, tmp_path: Path) -> None:
     Scribe(writer.encoder).life_of(1)
     writer.flush()
     assert files(tmp_path) == [name(1, ended=False)]
+    assert (writer.begins, writer.behind) == (1, 4)
     assert (tmp_path / "live").stat().st_mode & 0o777 == 0o700
     writer.close()
     assert files(tmp_path) == [name(1)]
+    assert writer.begins == writer.behind == 5, "the next file would begin there"
     assert events(tmp_path) == list(enumerate([*LIFE, "end"], 1))
 
 
