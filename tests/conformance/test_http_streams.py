@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from pamqp.commands import Queue
+from pamqp.commands import Queue, Tx
 
 from protocol.streams.chunk import BODY, ROUTING_KEY, Chunk
 from tests.api import Api
@@ -21,10 +21,14 @@ def publisher(connect: Connector) -> Publisher:
 
 @pytest.fixture
 def stream(publisher: Publisher, name: str) -> Iterator[str]:
-    """A stream with a hundred messages, in several chunks."""
+    """A stream with a hundred messages, in five chunks: a transaction is one of them."""
     stream = declare_stream(publisher.channel, name + ".stream")
+    channel = publisher.channel.peer.channel(2)
+    channel.call(Tx.Select(), Tx.SelectOk)
     for start in range(0, 100, 20):
-        publisher.publish(stream, *BODIES[start : start + 20])
+        for body in BODIES[start : start + 20]:
+            channel.publish(body, stream)
+        channel.call(Tx.Commit(), Tx.CommitOk)
     yield stream
     publisher.channel.call(Queue.Delete(queue=stream), Queue.DeleteOk)
 

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +119,14 @@ def check(
     return len(done) + len(dead)
 
 
+def await_commit(workers: list[Worker]) -> None:
+    """One of them has been told that its work is done."""
+    late = time.monotonic() + PATIENCE_S
+    while not any(worker.committed.done or worker.committed.rejected for worker in workers):
+        assert time.monotonic() < late
+        time.sleep(0.01)
+
+
 def await_end(workers: list[Worker]) -> None:
     """They notice that the broker is gone."""
     for worker in workers:
@@ -153,6 +162,8 @@ def rounds(
                 workers = [new_worker(daemon.address, chance.randrange(1 << 30)) for _ in range(3)]
                 for worker in workers:
                     worker.start()
+                if number == 0:
+                    await_commit(workers)
                 never.wait(chance.uniform(0.05, 1.5))  # the instant of the kill is meant to be anywhere
                 daemon.kill()
                 await_end(workers)

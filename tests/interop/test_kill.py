@@ -2,12 +2,13 @@
 
 import random
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from pamqp.commands import Basic, Exchange, Queue
 
-from tests.daemon import Address, Daemon
+from tests.daemon import PATIENCE_S, Address, Daemon
 from tests.interop.kill_ledger import Ledger, body_of
 from tests.interop.kill_load import Consumer, Load, Party, Publisher
 from tests.peer import Peer
@@ -67,6 +68,14 @@ def drain(address: Address, ledger: Ledger) -> None:
     peer.close()
 
 
+def await_confirm(ledger: Ledger) -> None:
+    """Somebody has been told that a message is safe."""
+    late = time.monotonic() + PATIENCE_S
+    while not ledger.totals()["confirmed"]:
+        assert time.monotonic() < late
+        time.sleep(0.01)
+
+
 def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> Ledger:
     """Start, load and kill the daemon `count` times, then check what is left."""
     chance = random.Random(seed)
@@ -83,6 +92,8 @@ def rounds(folder: Path, count: int, seed: int, settings: dict[str, str]) -> Led
         if number and chance.random() < 0.3:
             drain(daemon.address, ledger)
         busy = load(daemon.address, ledger, chance)
+        if number == 0:
+            await_confirm(ledger)
         never.wait(chance.uniform(0.05, 2))  # the instant of the kill is meant to be anywhere
         busy.expect_the_end()
         daemon.kill()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.api import Api, amqp
 from tests.conformance.test_http_sinks import Driver, chunk
-from tests.daemon import Address, DaemonStarter
+from tests.daemon import PATIENCE_S, Address, DaemonStarter
 
 PARTITIONS = 2
 ROWS = 400  # of a chunk
@@ -90,11 +90,13 @@ def consumed(address: Address) -> list[Row]:
     """All that was published, in its order."""
     found: list[Row] = []
     with amqp(address, "/") as channel:
-        for method, _, body in channel.consume("q", auto_ack=True, inactivity_timeout=1):
-            if method is None:
-                return found
+        count = channel.queue_declare("q", passive=True).method.message_count
+        for method, _, body in channel.consume("q", auto_ack=True, inactivity_timeout=PATIENCE_S):
+            assert method is not None, f"{len(found)} of {count} messages have come"
             batch, partition, number, attempt = map(int, body.split())
             found.append((batch, partition, number, attempt))
+            if len(found) == count:
+                break
     return found
 
 
