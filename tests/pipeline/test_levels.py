@@ -17,7 +17,8 @@ from pipeline.jobs.forwarding import forwarding_losses
 from pipeline.jobs.incremental import joined, portion, verdicts_of
 from pipeline.jobs.levels import NEEDS_FULL
 from pipeline.jobs.moves import activity
-from tests.pipeline.test_verdicts import END, RULES, frame
+from tests.pipeline.frames import frame
+from tests.pipeline.test_verdicts import END, RULES
 
 pytestmark = pytest.mark.spark
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.jobs.audit import Audit, audit
-from pipeline.journal.schema import EVENTS
+from tests.pipeline.frames import frame
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -53,18 +51,6 @@ def journal(node: str, damaged: bool) -> list[dict[str, Any]]:
 def found(spark: SparkSession) -> Audit:
     """Of one node that is whole and one that is not."""
     return audit(frame(spark, journal("a", False) + journal("b", True)))
-
-
-def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    columns = {name: [row.get(name) for row in rows] for name in EVENTS.names}
-    columns["ts"] = [datetime(2026, 1, 1, tzinfo=UTC)] * len(rows)
-    names = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
-    kinds = {
-        field.name: names.get(field.dataType.simpleString(), pa.timestamp("us", "UTC")) for field in EVENTS
-    }
-    return spark.createDataFrame(
-        pa.table({name: pa.array(columns[name], kinds[name]) for name in EVENTS.names})
-    )
 
 
 def test_only_the_queue_that_was_miscounted_does_not_add_up(found: Audit) -> None:

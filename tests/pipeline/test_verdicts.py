@@ -18,7 +18,7 @@ from pipeline.jobs.incremental import joined, portion, verdicts_of
 from pipeline.jobs.ledger import plainness
 from pipeline.jobs.moves import activity
 from pipeline.jobs.verdicts import Rules
-from pipeline.journal.schema import EVENTS
+from tests.pipeline.frames import frame
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -129,10 +129,6 @@ class Model:
         if full and END - self.time > timedelta(hours=1):
             return "stuck_unacked" if self.unacked else "undelivered"
         return "in_flight"
-
-
-def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
-    return spark.createDataFrame([tuple(row.get(name) for name in EVENTS.names) for row in events], EVENTS)
 
 
 def interleaved(models: list[Model]) -> list[dict[str, Any]]:

@@ -1,0 +1,80 @@
+"""Which deliveries are out of order, and which only seem to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.jobs.facts import facts
+from pipeline.jobs.order import order
+from tests.pipeline.frames import frame
+
+pytestmark = pytest.mark.spark
+
+QUEUE = {"node": "a", "vhost": "/", "queue": "q", "queue_id": 1}
+OTHER = QUEUE | {"queue": "other", "queue_id": 2}
+Event = dict[str, Any]
+
+
+def came(uid: int, queue: Event = QUEUE) -> Event:
+    return queue | {"op": "enqueue", "msg_uid": uid, "qpos": uid}
+
+
+def went(uid: int, consumer: str = "c", queue: Event = QUEUE, **said: object) -> Event:
+    return queue | {"op": "deliver", "msg_uid": uid, "qpos": uid, "consumer": consumer, "conn": "x"} | said
+
+
+def listed(queue: Event = QUEUE) -> Event:
+    """The end of what a restart lists of a queue: places are new from here on."""
+    return queue | {"op": "recover", "quantity": 0}
+
+
+def overtaken(spark: SparkSession, events: list[Event], by_consumer: bool) -> list[tuple[int, int, int]]:
+    """Number, place of the message that overtook it, and seq of each delivery out of order."""
+    told = frame(spark, [event | {"seq": seq} for seq, event in enumerate(events)])
+    rows = order(told, facts(told), by_consumer).collect()
+    return [(row["msg_uid"], row["overtaken_by"], row["seq"]) for row in rows]
+
+
+def test_one_that_was_there_is_overtaken_by_the_latest_before_it(spark: SparkSession) -> None:
+    events = [*map(came, range(5)), went(1), went(3), went(2), went(4), went(0)]
+    assert overtaken(spark, events, by_consumer=False) == [(2, 3, 7), (0, 4, 9)]
+
+
+def test_what_came_later_has_not_overtaken(spark: SparkSession) -> None:
+    first = {"qpos": -1}  # of a higher priority
+    late = [came(1), came(2), went(1), went(2), came(7) | first, went(7) | first]
+    there = [came(1), came(2), went(1), came(7) | first, went(2), went(7) | first]
+
+    assert overtaken(spark, late, by_consumer=False) == []
+    assert overtaken(spark, there, by_consumer=False) == [(7, 2, 5)]
+
+
+def test_what_is_redelivered_may_come_at_any_time(spark: SparkSession) -> None:
+    events = [came(1), came(2), went(1), went(2), went(1, redelivered=True)]
+    assert overtaken(spark, events, by_consumer=True) == []
+
+
+def test_consumers_and_queues_do_not_wait_for_each_other(spark: SparkSession) -> None:
+    events = [*map(came, range(4)), came(9, OTHER)]
+    events += [went(1, "c"), went(9, "c", OTHER), went(0, "d"), went(3, "d"), went(2, "c")]
+
+    assert overtaken(spark, events, by_consumer=True) == []
+    assert overtaken(spark, events, by_consumer=False) == [(0, 1, 7), (2, 3, 9)]
+
+
+@pytest.mark.parametrize("by_consumer", [True, False])
+def test_each_restart_begins_anew_for_the_queue_that_it_lists(spark: SparkSession, by_consumer: bool) -> None:
+    events = [*map(came, range(4)), *(came(uid, OTHER) for uid in range(4)), went(3), went(3, queue=OTHER)]
+    events += [listed(), went(0), went(2), went(1), went(0, queue=OTHER), listed(), listed(OTHER)]
+    events += [went(1), went(1, queue=OTHER)]
+
+    assert overtaken(spark, events, by_consumer) == [(1, 2, 13), (0, 3, 14)]
+
+
+def test_nodes_have_places_of_their_own(spark: SparkSession) -> None:
+    node = {"node": "b"}
+    events = [came(1), came(2), came(1) | node, went(2), listed() | node, went(1) | node, went(1)]
+    assert overtaken(spark, events, by_consumer=True) == [(1, 2, 6)]
