@@ -19,7 +19,8 @@ def order(events: DataFrame, told: DataFrame, by_consumer: bool = False) -> Data
     node | vhost | queue | queue_id | [consumer] | msg_uid | qpos | overtaken_by: the latest place before it
     | seq | at: when. A place holds until a restart gives a new one, so each restart begins anew. What is
     redelivered may come out of order, and so may what was not there yet when the other was delivered
-    (priorities). `told`: of `facts`.
+    (priorities): only the latest place is asked for that, so where places are not in the order of arrival one
+    that an earlier place has overtaken may not be told. `told`: of `facts`.
     """
     found = overtaken(events, told, by_consumer).localCheckpoint()  # few, as a rule
     keys = found.select(*PLACE).distinct()
