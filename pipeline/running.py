@@ -14,7 +14,6 @@ from pipeline.command import STORE, is_live, settings
 from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
-from pipeline.jobs.facts import facts
 from pipeline.jobs.latency import latency
 from pipeline.jobs.order import order
 from pipeline.jobs.poison import poison
@@ -133,4 +132,4 @@ def _frame(events: DataFrame, options: argparse.Namespace) -> DataFrame:
         return traffic(events, options.window)
     if options.job == "poison":
         return poison(events, options.poison)
-    return order(events, facts(events), options.by_consumer)
+    return order(events, options.by_consumer)

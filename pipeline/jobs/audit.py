@@ -127,7 +127,7 @@ def _of_node(node: Row, frames: Frames, rules: Rules) -> Part:
         "imbalance": imbalances(moved, anchored, told),
         "forwarding_loss": forwarding_losses(few, told, node["last"]),
         "hole": holes(events, moved, node["node"]),
-        "reordered": order(events, told, by_consumer=True),
+        "reordered": order(events, by_consumer=True),
     }
     with ThreadPoolExecutor(2) as pool:  # what is planned takes one core, and what is run all of them
         judging = pool.submit(_judge, events, queues, rules, rows)

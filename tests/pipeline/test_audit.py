@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.jobs.audit import audit
-from pipeline.jobs.facts import facts
 from pipeline.jobs.levels import NEEDS_FULL
 from pipeline.jobs.order import order
 from pipeline.journal.reading import read_events
@@ -78,7 +77,7 @@ def test_a_node_of_its_own_is_audited_on_its_own(events: DataFrame, planted: tup
 
 
 def test_reordered_deliveries_are_found(events: DataFrame, planted: tuple[Path, Planted]) -> None:
-    assert {row["msg_uid"] for row in order(events, facts(events)).collect()} == planted[1].uids["reordered"]
+    assert {row["msg_uid"] for row in order(events).collect()} == planted[1].uids["reordered"]
 
 
 def test_a_column_called_count_is_the_quantity(spark: SparkSession, tmp_path: Path) -> None:

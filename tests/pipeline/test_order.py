@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.jobs.facts import facts
 from pipeline.jobs.order import order
 from tests.pipeline.frames import frame
 
@@ -34,7 +33,7 @@ def listed(queue: Event = QUEUE) -> Event:
 def overtaken(spark: SparkSession, events: list[Event], by_consumer: bool) -> list[tuple[int, int, int]]:
     """Number, place of the message that overtook it, and seq of each delivery out of order."""
     told = frame(spark, [event | {"seq": seq} for seq, event in enumerate(events)])
-    rows = order(told, facts(told), by_consumer).collect()
+    rows = order(told, by_consumer).collect()
     return [(row["msg_uid"], row["overtaken_by"], row["seq"]) for row in rows]
 
 
