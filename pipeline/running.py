@@ -11,6 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.command import STORE, is_live, settings
+from pipeline.digest.digests import Digest, of_live, of_sealed
 from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
@@ -39,6 +40,8 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
         from pipeline.following import follow
 
         return follow(spark, options, tell)
+    if options.job == "audit":
+        return _audit(_digest(spark, options, since), options, tell)
     events = _events(spark, options, since)
     if options.job in ("compact", "export"):
         done = (
@@ -47,8 +50,6 @@ def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None
             else export(events, options.to or "parquet", options.out)
         )
         return False, done
-    if options.job == "audit":
-        return _audit(events, options, tell)
     if options.job == "lineage":
         return _lineage(events, options)
     return _table(events, options)
@@ -59,8 +60,17 @@ def _events(spark: SparkSession, options: argparse.Namespace, since: datetime | 
         return read_events(spark, options.journal, since)
     from pipeline.journal.live import live_events
 
-    said = source_of(options.journal) | settings(options.option, "--option")
-    return live_events(spark, said, since)
+    return live_events(spark, _said(options), since)
+
+
+def _digest(spark: SparkSession, options: argparse.Namespace, since: datetime | None) -> Digest:
+    if not is_live(options):
+        return of_sealed(spark, options.journal, options.poison, since)
+    return of_live(spark, _said(options), options.poison, since)
+
+
+def _said(options: argparse.Namespace) -> dict[str, str]:
+    return source_of(options.journal) | settings(options.option, "--option")
 
 
 def _store(spark: SparkSession, options: argparse.Namespace, tell: Told) -> dict[str, Any]:
@@ -73,15 +83,15 @@ def _store(spark: SparkSession, options: argparse.Namespace, tell: Told) -> dict
     return store(spark, said, options.out, options.mode == "continuous", tell)
 
 
-def _audit(events: DataFrame, options: argparse.Namespace, tell: Told) -> Outcome:
-    found = audit(events, options.age, options.poison)
+def _audit(digest: Digest, options: argparse.Namespace, tell: Told) -> Outcome:
+    found = audit(digest, options.age)
     if options.report:
         from pipeline.report.page import write_report
 
-        write_report(Path(options.report), found, events)
+        write_report(Path(options.report), found, digest.events)
         tell(f"report in {options.report}")
     if options.out:
-        _write_findings(events.sparkSession, found.rows, options.out)
+        _write_findings(digest.events.sparkSession, found.rows, options.out)
     return not found.clean, found.summary()
 
 

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, Observation, Window
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import Row
 
+from pipeline.digest.digests import Digest
+from pipeline.digest.schema import kept, lived, moved, placed
 from pipeline.jobs.balance import imbalances
-from pipeline.jobs.continuity import holes
-from pipeline.jobs.facts import FACT_COLUMNS, facts, is_fact, known_queues
-from pipeline.jobs.forwarding import forwarding_losses, is_forwarding
-from pipeline.jobs.ledger import FEW_KEYS, KEYS, contributions, fold, plainness
-from pipeline.jobs.levels import lacks, not_judged
-from pipeline.jobs.moves import anchors, moves
-from pipeline.jobs.order import order
-from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, judged
+from pipeline.jobs.continuity import blocks, holes, of_torn
+from pipeline.jobs.facts import facts, known_queues
+from pipeline.jobs.forwarding import forwarding_losses
+from pipeline.jobs.judging import Settled, judge
+from pipeline.jobs.levels import lacks_of, less, not_judged
+from pipeline.jobs.order import reordered
+from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules
 
 SHOWN: Final = 1000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-FEW: Final = (*FACT_COLUMNS, "msg_uid", "origin_uid", "peer_queue")
 OTHER_MEANINGS: Final = {
     "hole": "events of the journal are missing, or there twice",
     "imbalance": "what came and left does not make up what the queue has",
@@ -61,12 +62,12 @@ class Audit(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """The events of one node, and what was made of them: `moves`, `anchors`, and FEW of some."""
+    """A digest, by its kinds of rows."""
 
-    events: DataFrame
+    kept: DataFrame
+    lived: DataFrame
     moved: DataFrame
-    anchored: DataFrame
-    few: DataFrame
+    placed: DataFrame
 
 
 class Part(NamedTuple):
@@ -81,79 +82,64 @@ class Part(NamedTuple):
     lacking: str
 
 
-def unsettled(events: DataFrame, rules: Rules, seen: Observation | None = None) -> DataFrame:
-    """KEYS of the entries that are not plainly `ok`; `seen` gets how many are `plain` and how many not."""
-    entries, plain = plainness(events, rules.poison), F.col("plain")
-    if seen is not None:
-        counts = [F.count_if(plain).alias("plain"), F.count_if(~plain).alias("others")]
-        entries = entries.observe(seen, *counts)
-    return entries.where(~plain).select(*KEYS)
+def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
+    """Audit a journal, node by node. `age`: seconds; `now`: microseconds, else that of the last event."""
+    rows = digest.rows.persist()  # not `_kept`: where little is settled there are many
+    try:
+        frames = Frames(kept(rows), lived(rows), moved(rows), placed(rows))
+        nodes = _nodes(frames.moved)
+        last = max((row["latest"] for row in nodes), default=None)
+        rules = Rules(now or last or 0, age, digest.poison)
+        return _added(nodes, [_of_node(row, frames, len(nodes), rules, digest) for row in nodes])
+    finally:
+        rows.unpersist()
 
 
-def verdicts(events: DataFrame, keys: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
-    """A verdict on each entry of one node that is among `keys`."""
-    return judged(fold(contributions(events.join(keys, list(KEYS), "left_semi"))), queues, rules)
-
-
-def audit(events: DataFrame, age: float = 3600, poison: int = 5, now: int | None = None) -> Audit:
-    """Audit all events, node by node. `age`: seconds; `now`: microseconds, else that of the last event."""
-    few = _kept(events.where(is_fact() | is_forwarding()).select(*FEW))
-    anchored = _kept(anchors(facts(few)))
-    moved = _kept(moves(events, anchored))
-    nodes = _nodes(moved)
-    last = max((row["last"] for row in nodes), default=None)
-    rules = Rules(now or last or 0, age, poison)
-    parts = []
-    for row in nodes:
-        frames = Frames(events, moved, anchored, few)
-        if len(nodes) > 1:
-            frames = Frames(*(each.where(F.col("node") == row["node"]) for each in frames))
-        parts.append(_of_node(row, frames, rules))
-    return _added(nodes, parts)
+def _events_of(digest: Digest, node: str) -> DataFrame:
+    return digest.events.where(F.col("node") == node)
 
 
 def _nodes(moved: DataFrame) -> list[Row]:
-    sums = (F.sum("events").alias("events"), F.min("earliest").alias("first"), F.max("latest").alias("last"))
-    rows = moved.groupBy("node").agg(*sums).collect()
-    return sorted(rows, key=lambda row: str(row["node"]))
+    in_blocks = (
+        blocks(moved)
+        .groupBy("node")
+        .agg(
+            F.sum("events").alias("events"),
+            F.min("earliest").alias("earliest"),
+            F.max("latest").alias("latest"),
+            F.count_if(~F.col("whole")).alias("torn"),
+            F.sum("settled").alias("settled"),
+            F.min("lowest").alias("lowest"),
+        )
+    )
+    return sorted(in_blocks.collect(), key=lambda row: str(row["node"]))
 
 
-def _of_node(node: Row, frames: Frames, rules: Rules) -> Part:
-    events, moved, anchored, few = frames
-    told = facts(few)
-    rows: dict[str, Rows] = {}
-    queues = _kept(known_queues(moved, told))
+def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest) -> Part:
+    """`frames`: of all the `nodes`."""
+    if nodes > 1:
+        frames = Frames(*(each.where(F.col("node") == node["node"]) for each in frames))
+    events = partial(_events_of, digest, node["node"])
+    told = facts(frames.kept)
+    lacking = Observation()
+    queues = _kept(known_queues(frames.moved, told).observe(lacking, *less()))
+    in_blocks = blocks(frames.moved)
     lists = {
-        "imbalance": imbalances(moved, anchored, told),
-        "forwarding_loss": forwarding_losses(few, told, node["last"]),
-        "hole": holes(events, moved, node["node"]),
-        "reordered": order(events, by_consumer=True),
+        "imbalance": imbalances(frames.moved, told),
+        "forwarding_loss": forwarding_losses(frames.kept, told, node["latest"]),
+        "hole": holes(in_blocks, of_torn(events(), in_blocks) if node["torn"] else None),
+        "reordered": reordered(frames.placed, frames.kept, events),
     }
+    settled = Settled(node["settled"], node["lowest"])
     with ThreadPoolExecutor(2) as pool:  # what is planned takes one core, and what is run all of them
-        judging = pool.submit(_judge, events, queues, rules, rows)
-        lacking = pool.submit(lacks, queues)
+        judging = pool.submit(judge, frames.lived, settled, queues, rules, SHOWN, events)
         collected = dict(zip(lists, pool.map(_collected, lists.values()), strict=True))
-    others = {kind: total for kind, (total, _) in collected.items()}
-    rows |= {kind: some for kind, (_, some) in collected.items()}
-    return Part(judging.result(), others, rows, lacking.result())
-
-
-def _judge(events: DataFrame, queues: DataFrame, rules: Rules, rows: dict[str, Rows]) -> dict[str, int]:
-    """Count verdicts, and collect those that are findings."""
-    plain, seen = Observation(), Observation()
-    names = (*MEANINGS, *HARMLESS)
-    counts = [F.count_if(F.col("verdict") == name).alias(name) for name in names]
-    first = F.row_number().over(Window.partitionBy("verdict").orderBy("last_seq")) <= SHOWN
-    keys = _kept(unsettled(events, rules, plain))
-    if plain.get["others"] <= FEW_KEYS:
-        keys = F.broadcast(keys)
-    all_judged = verdicts(events, keys, queues, rules).observe(seen, *counts)
-    found = all_judged.where(F.col("verdict").isin(*MEANINGS)).withColumn("shown", first)
-    for row in sorted(found.where("shown").drop("shown").collect(), key=lambda row: row["last_seq"]):
+    verdicts = judging.result()
+    rows = {kind: some for kind, (_, some) in collected.items()}
+    for row in sorted(verdicts.rows, key=lambda row: row["last_seq"]):
         rows.setdefault(row["verdict"], []).append(_told(row))
-    by_verdict = {name: int(seen.get[name]) for name in names}
-    by_verdict["ok"] += int(plain.get["plain"])
-    return by_verdict
+    others = {kind: total for kind, (total, _) in collected.items()}
+    return Part(verdicts.counts, others, rows, lacks_of(lacking.get))
 
 
 def _collected(frame: DataFrame) -> tuple[int, Rows]:
@@ -180,8 +166,8 @@ def _added(nodes: list[Row], parts: list[Part]) -> Audit:
                 rows.setdefault(kind, []).extend(some)
     return Audit(
         sum(row["events"] for row in nodes),
-        min((row["first"] for row in nodes), default=None),
-        max((row["last"] for row in nodes), default=None),
+        min((row["earliest"] for row in nodes), default=None),
+        max((row["latest"] for row in nodes), default=None),
         verdicts.total(),
         {kind: verdicts[kind] for kind in MEANINGS} | {kind: others[kind] for kind in OTHER_MEANINGS},
         {kind: verdicts[kind] for kind in HARMLESS},

@@ -5,60 +5,76 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.moves import BLOCK, block_of
+from pipeline.digest.schema import BLOCK, block_of
 
 
-def holes(events: DataFrame, moved: DataFrame, node: str) -> DataFrame:
-    """Where seqs are missing or come again.
+def blocks(moved: DataFrame) -> DataFrame:
+    """Blocks of 65,536 seqs out of the sums of a digest; `whole`: each seq from first to last is there once.
 
-    node | after | before | missing (negative: there again) | at: when the event behind was.
-    `moved`: of `moves`; events are looked at only in blocks where some seq from the first to the last is not
-    there once. A `gap` just behind a hole explains it.
+    node | block | events | first | last | whole | explained: the first is a `gap` | earliest | latest
+    | settled | lowest
     """
-    summed = moved.groupBy(block_of("since").alias("block")).agg(
-        F.sum("events").alias("events"),
-        F.min("first").alias("first"),
-        F.max("last").alias("last"),
-        F.sum("total").alias("total"),
-        F.min("gap").alias("gap"),
-        F.min("earliest").alias("earliest"),
-        F.max("latest").alias("latest"),
-    )
-    seq, times, inner = F.col("seq"), F.col("times"), F.col("inner")
     first, last = F.col("first"), F.col("last")
     total = (first.bitwiseAND(BLOCK - 1) + last.bitwiseAND(BLOCK - 1)) * F.col("events")
-    is_whole = (last - first + 1 == F.col("events")) & (F.col("total") * 2 == total)
-    by_gap = F.coalesce(F.col("gap") == first, F.lit(False))
-    no, yes, micros = F.lit(False), F.lit(True), F.unix_micros("ts")
-    begin = _place(first, by_gap, no, F.col("earliest"))
-    end = _place(last, no, yes, F.col("latest"))
-    torn = summed.where(~is_whole).select("block")
-    looked_at = events.select("seq", "ts", "op", block_of("seq").alias("block"))
-    rows = (
-        looked_at.join(F.broadcast(torn), "block")
-        .groupBy("seq")
-        .agg(
-            F.count(F.lit(1)).alias("times"),
-            F.bool_or(F.col("op") == "gap").alias("explained"),
-            no.alias("inner"),
-            F.max(micros).alias("micros"),
-        )
-    )
-    after = F.lag("seq").over(Window.partitionBy(F.lit(1)).orderBy("seq", "inner"))
-    missing = F.when(times > 1, 1 - times).when(inner, 0).otherwise(seq - F.col("after") - 1)
     return (
-        summed.where(is_whole)
-        .select(F.inline(F.array(begin, end)))
-        .unionByName(rows)
-        .withColumn("after", after)
+        moved.groupBy("node", block_of("first").alias("block"))
+        .agg(
+            *(F.sum(name).alias(name) for name in ("events", "total", "settled")),
+            *(F.min(name).alias(name) for name in ("first", "gap", "earliest", "lowest")),
+            *(F.max(name).alias(name) for name in ("last", "latest")),
+        )
+        .withColumns(
+            {
+                "whole": (last - first + 1 == F.col("events")) & (F.col("total") * 2 == total),
+                "explained": F.coalesce(F.col("gap") == first, F.lit(False)),
+            }
+        )
+        .drop("total", "gap")
+    )
+
+
+def holes(of_node: DataFrame, torn: DataFrame | None) -> DataFrame:
+    """Where seqs are missing or come again. `of_node`: `blocks`; `torn`: events of those that are not whole.
+
+    node | after | before | missing (negative: there again) | at: when the event behind was. A `gap` just
+    behind a hole explains it.
+    """
+    no, yes = F.lit(False), F.lit(True)
+    begin = _place(F.col("first"), F.col("explained"), no, F.col("earliest"))
+    end = _place(F.col("last"), no, yes, F.col("latest"))
+    places = of_node.where("whole").select("node", F.inline(F.array(begin, end)))
+    if torn is not None:
+        places = places.unionByName(_each(torn))
+    seq, times = F.col("seq"), F.col("times")
+    after = F.lag("seq").over(Window.partitionBy("node").orderBy("seq", "inner"))
+    missing = F.when(times > 1, 1 - times).when(F.col("inner"), 0).otherwise(seq - F.col("after") - 1)
+    return (
+        places.withColumn("after", after)
         .where((missing != 0) & ~F.col("explained"))
         .select(
-            F.lit(node).alias("node"),
+            "node",
             "after",
             seq.alias("before"),
             missing.alias("missing"),
             F.timestamp_micros("micros").alias("at"),
         )
+    )
+
+
+def of_torn(events: DataFrame, of_node: DataFrame) -> DataFrame:
+    """The events in those `blocks` of a node that are not whole."""
+    torn = of_node.where(~F.col("whole")).select("block")
+    looked_at = events.select("node", "seq", "ts", "op", block_of("seq").alias("block"))
+    return looked_at.join(F.broadcast(torn), "block")
+
+
+def _each(torn: DataFrame) -> DataFrame:
+    """A place for each seq."""
+    return torn.groupBy("node", "seq").agg(
+        F.count(F.lit(1)).alias("times"),
+        F.bool_or(F.col("op") == "gap").alias("explained"),
+        F.lit(False).alias("inner"),
+        F.max(F.unix_micros("ts")).alias("micros"),
     )
 
 

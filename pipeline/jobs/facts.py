@@ -7,16 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-FACTS: Final = (
-    "declare",
-    "checkpoint",
-    "recover",
-    "purge",
-    "queue_delete",
-    "lost",
-    "gap",
-    "level",
-)
+from pipeline.journal.schema import FACTS
+
 FACT_COLUMNS: Final = (
     "node",
     "seq",
@@ -46,8 +38,13 @@ def is_fact() -> Column:
     return F.col("msg_uid").isNull() & F.col("op").isin(*FACTS)
 
 
+def activity(events: DataFrame) -> DataFrame:
+    """By node | queue_id: latest: microseconds since 1970."""
+    return events.groupBy("node", "queue_id").agg(F.max(F.unix_micros("ts")).alias("latest"))
+
+
 def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
-    """One row for each queue out of `activity` (or `moves`) and `facts` of one node.
+    """One row for each queue out of `activity` (or `moved` of a digest) and `facts` of one node.
 
     queue_id | vhost | queue: null if no fact tells them | declared: it began within these events
     | full_from: the seq from which on all deliveries are journaled; ALWAYS, or NEVER, as now they are not

@@ -7,7 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-FORWARDS: Final = ("dead_letter",)
+from pipeline.journal.schema import FORWARDS
+
 SAME_WRITE: Final = 1024  # seqs: what is that close before a gap may have its arrival in the gap
 
 

@@ -7,9 +7,8 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.facts import facts, known_queues
+from pipeline.jobs.facts import activity, facts, known_queues
 from pipeline.jobs.ledger import contributions, fold
-from pipeline.jobs.moves import activity
 from pipeline.jobs.verdicts import MEANINGS, Rules, judged
 
 

@@ -69,33 +69,6 @@ def contributions(events: DataFrame) -> DataFrame:
     return _of_entries(events).select(*KEYS, *(column.alias(name) for name, column in numbers.items()))
 
 
-def plainness(events: DataFrame, poison: int) -> DataFrame:
-    """KEYS | plain: the entry came once and left once, after all else that happened to it, and is no poison.
-
-    Such an entry is `ok`, whatever else there is. Two numbers tell that, for half of what a row costs.
-    """
-    op = F.col("op")
-    leaves = op.isin(*LEAVING)
-    odd = (op == "recover") | F.coalesce(F.col("delivery_count") >= poison, F.lit(False))
-    tally = (
-        F.when(odd, 1 << RECOVER_SHIFT)
-        .when(op == "enqueue", 1)
-        .when(leaves, 1 << TERM_SHIFT)
-        .otherwise(F.lit(0).cast("long"))
-    )
-    last = F.shiftleft("seq", 1).bitwiseOR(leaves.cast("long"))
-    return (
-        _of_entries(events)
-        .select(*KEYS, tally.alias("tally"), last.alias("last"))
-        .groupBy(*KEYS)
-        .agg(F.sum("tally").alias("tally"), F.max("last").alias("last"))
-        .select(
-            *KEYS,
-            ((F.col("tally") == 1 + (1 << TERM_SHIFT)) & (F.col("last").bitwiseAND(1) == 1)).alias("plain"),
-        )
-    )
-
-
 def fold(rows: DataFrame) -> DataFrame:
     """One row for each entry out of all contributions to it, which are of one node."""
     return rows.groupBy(*KEYS).agg(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 NEEDS_FULL: Final = ("delivered_after_settle", "stuck_unacked", "undelivered", "reordered")
@@ -13,13 +14,23 @@ NAMED: Final = 3
 
 def lacks(queues: DataFrame) -> str:
     """Which queues of one node the journal has not all deliveries of; `queues`: of `known_queues`."""
+    (row,) = queues.agg(*less()).collect()
+    return lacks_of(row.asDict())
+
+
+def less() -> tuple[Column, Column]:
+    """Of `known_queues`: how many have less, and some of their names."""
     name = F.coalesce("queue", F.concat(F.lit("number "), F.col("queue_id")))
     names = F.sort_array(F.collect_set(F.when(F.col("less"), name)))
-    (row,) = queues.agg(F.size(names).alias("total"), F.slice(names, 1, NAMED).alias("some")).collect()
-    if not row["total"]:
+    return F.size(names).alias("total"), F.slice(names, 1, NAMED).alias("some")
+
+
+def lacks_of(seen: Mapping[str, Any]) -> str:
+    """`lacks`, out of what `less` has said."""
+    if not seen["total"]:
         return ""
-    more = f" and {row['total'] - NAMED} more" if row["total"] > NAMED else ""
-    return ", ".join(row["some"]) + more
+    more = f" and {seen['total'] - NAMED} more" if seen["total"] > NAMED else ""
+    return ", ".join(seen["some"]) + more
 
 
 def not_judged(lacking: dict[str, str]) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.jobs.ledger import FEW_KEYS
@@ -21,42 +22,40 @@ def order(events: DataFrame, by_consumer: bool = False) -> DataFrame:
     (priorities). Only the latest place is compared: with priorities, a message that came after the latest one
     was delivered and that only an earlier one has overtaken is not told.
     """
-    found = overtaken(events, by_consumer).localCheckpoint()  # few, as a rule
-    keys = found.select(*PLACE).distinct()
-    if found.count() <= FEW_KEYS:
-        keys = F.broadcast(keys)
-    op = F.col("op")
-    about = events.where(op.isin("enqueue", "deliver")).join(keys, list(PLACE), "left_semi").localCheckpoint()
-    came = about.where(op == "enqueue").select(*PLACE, F.col("seq").alias("came"))
-    shown = ["vhost", "queue", "qpos", F.col("ts").alias("at"), *(["consumer"] if by_consumer else [])]
-    return (
-        about.where(op == "deliver")
-        .select(*PLACE, "seq", *shown)
-        .join(found, [*PLACE, "seq"])
-        .join(came, list(PLACE), "left")
-        .where(F.coalesce(F.col("came") < F.col("overtaken_at"), F.lit(True)))
-        .select(
-            *("node", "vhost", "queue", "queue_id"),
-            *(["consumer"] if by_consumer else []),
-            *("msg_uid", "qpos", "overtaken_by", "seq", "at"),
-        )
-        .orderBy("node", "seq")
+    first = (F.col("op") == "deliver") & ~F.coalesce("redelivered", F.lit(False))
+    steps = events.where(first | _ends()).select(
+        *(*PLACE, "seq", "qpos"),
+        F.col("seq").alias("last_seq"),
+        F.col("qpos").alias("last_qpos"),
+        _who() if by_consumer else F.lit(0).cast("long").alias("who"),
+        _ends().alias("ends"),
     )
+    found, count = _few(overtaken(steps))
+    return told(found, count["found"], events, by_consumer).orderBy("node", "seq")
 
 
-def overtaken(events: DataFrame, by_consumer: bool) -> DataFrame:
-    """PLACE | seq | overtaken_by | overtaken_at, its seq: what came after one of a later place."""
-    op = F.col("op")
-    ends = (op == "recover") & F.col("msg_uid").isNull()
-    first = (op == "deliver") & ~F.coalesce("redelivered", F.lit(False))
-    who = F.xxhash64("conn", "channel", "consumer") if by_consumer else F.lit(0).cast("long")
-    steps = events.where(first | ends).select(
-        *PLACE,
-        "seq",
-        "qpos",
-        ends.alias("ends"),
-        who.alias("who"),  # narrow rows: all of them are sorted
-    )
+def reordered(placed: DataFrame, kept: DataFrame, events: Callable[[], DataFrame]) -> DataFrame:
+    """`order` by consumer, as a digest tells it: its `placed`, and the events that it has `kept`.
+
+    Where it does not tell enough, as one file has been overtaken by another, all `events` are looked at.
+    """
+    steps = placed.withColumns({"who": _who(), "ends": F.lit(False)}).drop("conn", "channel", "consumer")
+    ends = kept.where(_ends()).select("node", "queue_id", "seq", F.lit(True).alias("ends"))
+    found, counts = _few(overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), ~F.col("late"))
+    if not counts["unsure"]:
+        return told(found, counts["found"], kept, by_consumer=True)
+    queue = ["node", "queue_id"]
+    again = F.broadcast(found.where(~F.col("late")).select(*queue).distinct())
+    sure = told(found.join(again, queue, "left_anti"), counts["found"], kept, by_consumer=True)
+    return sure.unionByName(order(events().join(again, queue, "left_semi"), by_consumer=True))
+
+
+def overtaken(steps: DataFrame, *more: str) -> DataFrame:
+    """The steps that came after one of a later place: PLACE | seq | overtaken_by | overtaken_at, its seq.
+
+    `steps`: PLACE | seq | qpos: of the first delivery of some in order | last_seq | last_qpos: of the last
+    one | who: had them | ends: instead of all this, a restart's list ends | `more`.
+    """
     queue = ("node", "queue_id")
     so_far = Window.partitionBy(*queue).orderBy("seq").rowsBetween(Window.unboundedPreceding, 0)
     before = (
@@ -65,8 +64,49 @@ def overtaken(events: DataFrame, by_consumer: bool) -> DataFrame:
     return (
         steps.withColumn("life", F.count_if("ends").over(so_far))
         .where(~F.col("ends"))
-        .withColumn("overtaken_by", F.max("qpos").over(before))
-        .withColumn("overtaken_at", F.max_by("seq", "qpos").over(before))
+        .withColumn("overtaken_by", F.max("last_qpos").over(before))
+        .withColumn("overtaken_at", F.max_by("last_seq", "last_qpos").over(before))
         .where(F.col("qpos") < F.col("overtaken_by"))
-        .select(*PLACE, "seq", "overtaken_by", "overtaken_at")
+        .select(*PLACE, "seq", "overtaken_by", "overtaken_at", *more)
     )
+
+
+def told(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> DataFrame:
+    """What `order` says of the `overtaken`, unless they came when the other had been delivered.
+
+    `count`: how many they are at most.
+    """
+    if count <= FEW_KEYS:
+        found = F.broadcast(found)
+    op = F.col("op")
+    came = F.max(F.when(op == "enqueue", F.col("seq"))).over(Window.partitionBy(*PLACE, "step"))
+    who = ["consumer"] if by_consumer else []
+    return (
+        events.where(op.isin("enqueue", "deliver"))
+        .join(found.withColumnRenamed("seq", "step"), list(PLACE))
+        .withColumn("came", came)
+        .where((F.col("seq") == F.col("step")) & (op == "deliver"))
+        .where(F.coalesce(F.col("came") < F.col("overtaken_at"), F.lit(True)))
+        .select(
+            *("node", "vhost", "queue", "queue_id", *who, "msg_uid", "qpos", "overtaken_by", "seq"),
+            F.col("ts").alias("at"),
+        )
+    )
+
+
+def _few(found: DataFrame, unsure: Column | None = None) -> tuple[DataFrame, dict[str, int]]:
+    """The rows, which are few as a rule and are computed once, and how many they are."""
+    seen = Observation()
+    counts = F.count(F.lit(1)).alias("found"), F.count_if(F.lit(False) if unsure is None else unsure)
+    rows = found.observe(seen, counts[0], counts[1].alias("unsure")).localCheckpoint()
+    return rows, seen.get
+
+
+def _ends() -> Column:
+    """Whether an event ends what a restart lists of its queue."""
+    return (F.col("op") == "recover") & F.col("msg_uid").isNull()
+
+
+def _who() -> Column:
+    """Who has had a delivery; narrow, as all steps are sorted."""
+    return F.xxhash64("conn", F.col("channel").cast("long"), "consumer").alias("who")

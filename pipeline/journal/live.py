@@ -24,13 +24,19 @@ def live_events(spark: SparkSession, said: Mapping[str, str], since: datetime | 
     `said`: options of `format("amqp-journal")`. Raises PipelineError: there is no journal.
     """
     register(spark)
+    events = spark.read.format(FORMAT).options(**until_now(said, since)).load()
+    return (events if since is None else events.where(F.col("ts") >= F.lit(since))).persist()
+
+
+def until_now(said: Mapping[str, str], since: datetime | None) -> dict[str, str]:
+    """Options with which the same events are read each time: those until now, unless they say of others.
+
+    Raises PipelineError: there is no journal.
+    """
     options = journal_options(said, streaming=False)
     now = ends(journal_of(options), options.fetch_bytes)
-    reader = spark.read.format(FORMAT).options(**{"endingOffsets": json.dumps(now)} | dict(said))
-    if since is None:
-        return reader.load().persist()
-    reader = reader.option("startingTimestamp", int(since.timestamp() * 1000))
-    return reader.load().where(F.col("ts") >= F.lit(since)).persist()
+    start = {} if since is None else {"startingTimestamp": str(int(since.timestamp() * 1000))}
+    return {"endingOffsets": json.dumps(now)} | dict(said) | start
 
 
 def live_stream(spark: SparkSession, said: Mapping[str, str]) -> DataFrame:

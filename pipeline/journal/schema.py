@@ -70,3 +70,21 @@ TAKING: Final = ("deliver", "stage")
 
 RANGES: Final = ("purge", "queue_delete", "lost")
 """Operations that take `quantity` entries out of a queue, without naming them."""
+
+FACTS: Final = (
+    "declare",
+    "checkpoint",
+    "recover",
+    "purge",
+    "queue_delete",
+    "lost",
+    "gap",
+    "level",
+)
+"""Operations that may be of no message."""
+
+ANCHORS: Final = ("declare", "checkpoint", "recover", "queue_delete")
+"""Facts of a queue that say how much is in it."""
+
+FORWARDS: Final = ("dead_letter",)
+"""Operations that send an entry from its queue to another one."""

@@ -15,10 +15,11 @@ from pipeline.errors import PipelineError
 
 WANTED: Final = {"delta": "deltalake", "iceberg": "pyiceberg.catalog.sql"}
 TABLE: Final = "journal.events"
+EVENTS_OF_FILE: Final = 10_000_000  # so that an audit can have all of a file in memory
 
 
 def compact(events: DataFrame, out: str) -> dict[str, Any]:
-    """Rewrite events as one file for each hour, by queue and seq, and count them again.
+    """Rewrite events as a file for each hour and 10^7 of them, by queue and seq, and count them again.
 
     Raises PipelineError: the new files have another number of rows; then they are not to be relied on.
     """
@@ -31,6 +32,7 @@ def compact(events: DataFrame, out: str) -> dict[str, Any]:
         .sortWithinPartitions("date", "hour", "queue_id", "seq")
         .write.mode("errorifexists")
         .option("compression", "zstd")
+        .option("maxRecordsPerFile", EVENTS_OF_FILE)
         .partitionBy("date", "hour")
         .parquet(out)
     )

@@ -1,13 +1,12 @@
 """`python -m tests.bench.audit`: what the audit takes, and whether it finds what was planted.
 
-Beside the time there is the CPU of the JVM: with two cores to itself an audit takes about half of that. The
-plain `groupBy` is to compare with.
+Beside the time there is the CPU: with two cores to itself an audit takes about half of that. The plain
+`groupBy` is to compare with.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 import tempfile
@@ -16,15 +15,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.command import parser
+from pipeline.digest.digests import of_sealed
 from pipeline.following import follow
 from pipeline.jobs.audit import Audit, audit
 from pipeline.jobs.verdicts import MEANINGS
 from pipeline.journal.reading import read_events
 from pipeline.report.page import write_report
 from pipeline.session import build_session
+from tests.bench.cpu import since, until_now
 from tests.bench.journals import Planted, write
 
 
@@ -41,28 +42,26 @@ def differences(found: Audit, planted: Planted) -> list[str]:
 
 @contextmanager
 def timed(spark: SparkSession, what: str, events: int) -> Iterator[None]:
-    """Say how long something takes, how much CPU the JVM, and the most memory that it ever had."""
-    jvm = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}")
-    cpu, started = _cpu(jvm), time.perf_counter()
+    """Say how long something takes, how much CPU, and the most memory that the JVM ever had."""
+    before, started = until_now(), time.perf_counter()
     yield
-    took, cpu = time.perf_counter() - started, _cpu(jvm) - cpu
-    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", (jvm / "status").read_text())
-    memory = f"CPU {cpu:.1f} s, at most {int(peak) >> 10:,} MiB"
-    print(f"{what}: {took:.1f} s, {events / took:,.0f} events/s; {memory}", flush=True)
+    took, cpu = time.perf_counter() - started, since(before)
+    status = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/status").read_text()
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", status)
+    taken = f"CPU of the JVM {cpu.jvm:.1f} s, of Python workers {cpu.workers:.1f} s"
+    print(
+        f"{what}: {took:.1f} s, {events / took:,.0f} events/s; {taken}; at most {int(peak) >> 10:,} MiB",
+        flush=True,
+    )
 
 
-def _cpu(process: Path) -> float:
-    """Seconds of CPU that a process has had."""
-    fields = (process / "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def at_once(spark: SparkSession, events: DataFrame, planted: Planted, report: Path | None) -> list[str]:
+def at_once(spark: SparkSession, folder: Path, planted: Planted, report: Path | None) -> list[str]:
     """Audit all of it, twice; returns what is wrong."""
     with timed(spark, "audit, cold", planted.events):
-        wrong = differences(audit(events), planted)
+        wrong = differences(audit(of_sealed(spark, str(folder))), planted)
     with timed(spark, "audit, warm", planted.events):
-        found = audit(events)
+        found = audit(of_sealed(spark, str(folder)))
+    events = read_events(spark, str(folder))
     print(found.findings, flush=True)
     wrong += differences(found, planted)
     with timed(spark, "groupBy(queue_id, msg_uid).count()", planted.events):
@@ -105,7 +104,7 @@ def main() -> int:
         if chosen.portions:
             wrong = in_portions(spark, folder, Path(temporary), planted)
         else:
-            wrong = at_once(spark, read_events(spark, str(folder)), planted, chosen.report)
+            wrong = at_once(spark, folder, planted, chosen.report)
         spark.stop()
     for line in wrong:
         print(line)

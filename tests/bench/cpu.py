@@ -34,15 +34,20 @@ def spent(broker: int, work: Callable[[], object]) -> Cpu:
 
     A worker that ends meanwhile counts as far as Spark's daemon has waited for it.
     """
-    before = _now(broker)
+    before = until_now(broker)
     work()
-    after = _now(broker)
-    return Cpu(*(b - a for a, b in zip(before, after, strict=True)))
+    return since(before, broker)
 
 
-def _now(broker: int) -> Cpu:
+def since(before: Cpu, broker: int | None = None) -> Cpu:
+    """What has been taken since `until_now`."""
+    return Cpu(*(b - a for a, b in zip(before, until_now(broker), strict=True)))
+
+
+def until_now(broker: int | None = None) -> Cpu:
+    """What a broker, if there is one, and the Spark that this process is the driver of have taken."""
     found = {int(path.name): process for path in Path("/proc").glob("[0-9]*") if (process := _process(path))}
-    serving = found.pop(broker).seconds
+    serving = 0.0 if broker is None else found.pop(broker).seconds
     mine = {os.getpid()}
     while more := {pid for pid, each in found.items() if each.parent in mine} - mine:
         mine |= more

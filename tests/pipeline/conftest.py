@@ -26,7 +26,7 @@ collect_ignore = [
     path.name
     for path in Path(__file__).parent.glob("test_*.py")
     if find_spec("pyspark") is None
-    and re.search(r"from (pyspark|pipeline\.(connector|journal))", path.read_text())
+    and re.search(r"from (pyspark|pipeline\.(connector|digest|journal))", path.read_text())
 ]
 
 

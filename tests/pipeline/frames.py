@@ -1,20 +1,39 @@
-"""Events as DataFrames, out of what matters of each."""
+"""Events as DataFrames and as digests, out of what matters of each."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.digest.digests import Digest, of_sealed
 from pipeline.journal.schema import EVENTS
 
 WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
+def table(events: list[dict[str, Any]]) -> pa.Table:
     """Events of one moment, unless they say of another; what they do not have is null."""
-    schema = to_arrow_schema(EVENTS, timezone="UTC")
-    return spark.createDataFrame(pa.Table.from_pylist([{"ts": WHEN} | event for event in events], schema))
+    return pa.Table.from_pylist(
+        [{"ts": WHEN} | event for event in events], to_arrow_schema(EVENTS, timezone="UTC")
+    )
+
+
+def frame(spark: SparkSession, events: list[dict[str, Any]]) -> DataFrame:
+    """The `table` of some events."""
+    return spark.createDataFrame(table(events))
+
+
+def digested(spark: SparkSession, folder: Path, events: pa.Table, *cuts: int) -> Digest:
+    """What an audit takes of these events, which are cut into files."""
+    parquet = folder / "parquet"
+    parquet.mkdir(parents=True)
+    for number, (start, end) in enumerate(pairwise([0, *cuts, events.num_rows])):
+        pq.write_table(events.slice(start, end - start), parquet / f"{number}.parquet")
+    return of_sealed(spark, str(folder))

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from pipeline.digest.digests import Digest, of_sealed
 from pipeline.jobs.audit import audit
 from pipeline.jobs.levels import NEEDS_FULL
 from pipeline.jobs.order import order
@@ -26,11 +27,17 @@ def events(spark: SparkSession, planted: tuple[Path, Planted]) -> DataFrame:
     return read_events(spark, str(planted[0])).persist()
 
 
+def written(spark: SparkSession, events: DataFrame, folder: Path) -> Digest:
+    """What an audit takes of events, in files of Spark."""
+    events.write.parquet(str(folder / "parquet"))
+    return of_sealed(spark, str(folder))
+
+
 @pytest.mark.nightly
 def test_every_planted_fault_is_found_and_nothing_else(
-    events: DataFrame, planted: tuple[Path, Planted]
+    spark: SparkSession, planted: tuple[Path, Planted]
 ) -> None:
-    found = audit(events)
+    found = audit(of_sealed(spark, str(planted[0])))
 
     assert differences(found, planted[1]) == []
     assert not found.clean
@@ -39,13 +46,15 @@ def test_every_planted_fault_is_found_and_nothing_else(
 
 
 @pytest.mark.nightly
-def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(events: DataFrame) -> None:
+def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(
+    spark: SparkSession, events: DataFrame, tmp_path: Path
+) -> None:
     last = events.agg(F.max("seq")).collect()[0][0]
     acks = events.where((F.col("op") == "ack") & (F.col("seq") > last // 3)).orderBy("seq").limit(2).collect()
     gone, doubled = acks[0]["seq"], acks[1]["seq"]
     damaged = events.where(F.col("seq") != gone).unionByName(events.where(F.col("seq") == doubled))
 
-    found = audit(damaged)
+    found = audit(written(spark, damaged, tmp_path))
 
     told = {(row["before"], row["missing"]) for row in found.rows["hole"]}
     assert told == {(gone + 1, 1), (doubled, -1)}
@@ -54,10 +63,12 @@ def test_missing_and_doubled_events_are_holes_and_no_balance_hides_them(events: 
 
 
 @pytest.mark.nightly
-def test_without_deliveries_it_says_what_it_could_not_look_for(events: DataFrame) -> None:
+def test_without_deliveries_it_says_what_it_could_not_look_for(
+    spark: SparkSession, events: DataFrame, tmp_path: Path
+) -> None:
     less = events.where(F.col("op") != "deliver").replace("full", "lifecycle", ["reason"])
 
-    found = audit(less)
+    found = audit(written(spark, less, tmp_path))
 
     assert set(found.not_judged) == set(NEEDS_FULL)
     assert all("full" in why for why in found.not_judged.values())
@@ -65,10 +76,12 @@ def test_without_deliveries_it_says_what_it_could_not_look_for(events: DataFrame
 
 
 @pytest.mark.nightly
-def test_a_node_of_its_own_is_audited_on_its_own(events: DataFrame, planted: tuple[Path, Planted]) -> None:
+def test_a_node_of_its_own_is_audited_on_its_own(
+    spark: SparkSession, events: DataFrame, planted: tuple[Path, Planted], tmp_path: Path
+) -> None:
     other = events.withColumn("node", F.lit("other"))
 
-    found = audit(events.unionByName(other))
+    found = audit(written(spark, events.unionByName(other), tmp_path))
 
     one = planted[1].uids
     assert found.findings["lost"] == 2 * len(one["lost"])

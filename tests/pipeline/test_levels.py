@@ -11,13 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.command import parser
 from pipeline.following import NOT_FOLLOWED, follow
-from pipeline.jobs.audit import audit, verdicts
-from pipeline.jobs.facts import facts, known_queues
+from pipeline.jobs.audit import audit
+from pipeline.jobs.facts import activity, facts, known_queues
 from pipeline.jobs.forwarding import forwarding_losses
 from pipeline.jobs.incremental import joined, portion, verdicts_of
+from pipeline.jobs.ledger import contributions, fold
 from pipeline.jobs.levels import NEEDS_FULL
-from pipeline.jobs.moves import activity
-from tests.pipeline.frames import frame
+from pipeline.jobs.verdicts import judged
+from tests.pipeline.frames import digested, frame, table
 from tests.pipeline.test_verdicts import END, RULES
 
 pytestmark = pytest.mark.spark
@@ -70,8 +71,7 @@ def mixed() -> Told:
 def open_verdicts(events: DataFrame, cut: int | None = None) -> dict[int, str]:
     """The verdict on each message, as all events at once or two portions have it."""
     if cut is None:
-        keys = events.where("msg_uid is not null").select("queue_id", "msg_uid").distinct()
-        found = verdicts(events, keys, known_queues(activity(events), facts(events)), RULES)
+        found = judged(fold(contributions(events)), known_queues(activity(events), facts(events)), RULES)
     else:
         two = portion(events.where(f"seq <= {cut}")), portion(events.where(f"seq > {cut}"))
         found = verdicts_of(joined(*two), RULES)
@@ -93,15 +93,12 @@ def test_messages_that_a_consumer_may_have_are_not_undelivered(spark: SparkSessi
 
 
 def test_queues_that_have_less_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    events = frame(spark, mixed().rows)
-
-    found = audit(events, now=RULES.now)
+    found = audit(digested(spark, tmp_path / "journal", table(mixed().rows)), now=RULES.now)
 
     assert set(found.not_judged) == set(NEEDS_FULL)
     assert "of q2, q4 in n: the level `full`" in found.not_judged["stuck_unacked"]
     assert (found.findings["stuck_unacked"], found.findings["undelivered"]) == (2, 2)
 
-    events.write.parquet(str(tmp_path / "journal" / "parquet"))
     words = ["run", "audit", "--journal", str(tmp_path / "journal"), "--out", str(tmp_path / "out")]
     _, summary = follow(spark, parser().parse_args([*words, "--mode", "available-now"]), lambda text: None)
     assert summary["not_judged"] == found.not_judged | NOT_FOLLOWED

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.jobs.audit import Audit, audit
-from tests.pipeline.frames import frame
+from tests.pipeline.frames import digested, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -47,10 +49,15 @@ def journal(node: str, damaged: bool) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture(scope="module")
-def found(spark: SparkSession) -> Audit:
-    """Of one node that is whole and one that is not."""
-    return audit(frame(spark, journal("a", False) + journal("b", True)))
+@pytest.fixture(
+    scope="module", params=[(), (10, 5000, 65534, 65536, 70001, 70002, 70003, LAST + 4094, LAST + 70000)]
+)
+def found(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Audit:
+    """Of one node that is whole and one that is not, in one file and in several."""
+    events = table(journal("a", False) + journal("b", True))
+    return audit(digested(spark, tmp_path_factory.mktemp("journal"), events, *request.param))
 
 
 def test_only_the_queue_that_was_miscounted_does_not_add_up(found: Audit) -> None:
@@ -67,17 +74,20 @@ def test_holes_are_found_where_they_are(found: Audit) -> None:
     assert told == {("b", 4096, 4098, 1), ("b", 4999, 5002, 2), ("b", end - 2, end, 1)}
 
 
-def test_a_gap_at_the_beginning_of_a_block_explains_the_hole_before_it(spark: SparkSession) -> None:
+def test_a_gap_at_the_beginning_of_a_block_explains_the_hole_before_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     row = {"node": "a", "queue_id": 1, "queue": "q", "vhost": "/"}
     before = [row | {"seq": seq, "op": "deliver", "msg_uid": 1} for seq in range(BLOCK - 9, BLOCK - 2)]
     behind = [row | {"seq": seq, "op": "deliver", "msg_uid": 1} for seq in range(BLOCK + 1, BLOCK + 4)]
     gap = {"node": "a", "seq": BLOCK, "op": "gap"}
 
-    assert audit(frame(spark, [*before, gap, *behind])).findings["hole"] == 0
-    assert audit(frame(spark, [*before, *behind])).findings["hole"] == 1
+    explained = digested(spark, tmp_path / "explained", table([*before, gap, *behind]))
+    assert audit(explained).findings["hole"] == 0
+    assert audit(digested(spark, tmp_path / "not", table([*before, *behind]))).findings["hole"] == 1
 
 
-def test_a_list_with_a_gap_in_it_is_not_compared(spark: SparkSession) -> None:
+def test_a_list_with_a_gap_in_it_is_not_compared(spark: SparkSession, tmp_path: Path) -> None:
     row = {"node": "a", "queue_id": 1, "queue": "q", "vhost": "/", "op": "recover"}
     one, gap, total = row | {"msg_uid": 1}, {"node": "a", "op": "gap"}, row | {"quantity": 3}
     seqs = count(1)
@@ -89,6 +99,22 @@ def test_a_list_with_a_gap_in_it_is_not_compared(spark: SparkSession) -> None:
     hidden = told(gap, one, one, total)  # what a write that failed has taken
     wrong = told(one, total)
 
-    found = audit(frame(spark, [*killed, *hidden, *wrong])).rows["imbalance"]
+    found = audit(digested(spark, tmp_path, table([*killed, *hidden, *wrong]))).rows["imbalance"]
 
     assert [(row["to_seq"], row["expected"], row["found"]) for row in found] == [(wrong[1]["seq"], 1, 3)]
+
+
+def test_a_balance_is_unknown_where_files_have_events_across_one_another(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    row: dict[str, Any] = {"node": "a", "queue_id": 1, "queue": "q", "vhost": "/"}
+    events = [row | {"seq": seq, "op": "enqueue", "msg_uid": seq, "qpos": seq} for seq in range(1, 9)]
+    for seq, quantity in ((1, 0), (4, 2), (8, 5)):
+        events[seq - 1] = row | {"seq": seq, "op": "checkpoint", "quantity": quantity}
+    even, odd = (table([each for each in events if each["seq"] % 2 == rest]) for rest in (0, 1))
+
+    found = audit(digested(spark, tmp_path, pa.concat_tables([even, odd]), even.num_rows))
+
+    told = [(row["from_seq"], row["to_seq"], row["expected"]) for row in found.rows["imbalance"]]
+    assert told == [(1, 4, None), (4, 8, None)]
+    assert found.findings["hole"] == 0

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.audit import unsettled, verdicts
-from pipeline.jobs.facts import facts, known_queues
+from pipeline.digest.digests import Digest
+from pipeline.jobs.audit import audit
 from pipeline.jobs.incremental import joined, portion, verdicts_of
-from pipeline.jobs.ledger import plainness
-from pipeline.jobs.moves import activity
-from pipeline.jobs.verdicts import Rules
-from tests.pipeline.frames import frame
+from pipeline.jobs.verdicts import MEANINGS, Rules
+from tests.pipeline.frames import digested, frame, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -138,11 +137,18 @@ def interleaved(models: list[Model]) -> list[dict[str, Any]]:
     return [row | {"node": "n", "seq": seq} for seq, row in enumerate(rows, 1)]
 
 
-def batch(events: DataFrame) -> dict[int, str]:
-    """What an audit at once makes of each entry; those that it does not look at closely are `ok`."""
-    queues = known_queues(activity(events), facts(events))
-    plain = plainness(events, POISON).where("plain").select("queue_id", F.lit("ok").alias("verdict"))
-    return told(plain) | told(verdicts(events, unsettled(events, RULES), queues, RULES))
+def batch(digest: Digest) -> tuple[Counter[str], dict[int, str]]:
+    """What an audit at once makes of all entries: how many have each verdict, and which are findings."""
+    found = audit(digest, now=RULES.now)
+    counts = {kind: found.findings[kind] for kind in MEANINGS} | found.others
+    findings = {row["queue_id"]: kind for kind in MEANINGS for row in found.rows.get(kind, [])}
+    return Counter({kind: count for kind, count in counts.items() if count}), findings
+
+
+def summed(verdicts: dict[int, str]) -> tuple[Counter[str], dict[int, str]]:
+    """Verdicts as `batch` has them."""
+    findings = {number: verdict for number, verdict in verdicts.items() if verdict in MEANINGS}
+    return Counter(verdicts.values()), findings
 
 
 def told(frame_of_verdicts: DataFrame) -> dict[int, str]:
@@ -158,7 +164,7 @@ def told(frame_of_verdicts: DataFrame) -> dict[int, str]:
 )
 @given(lives=LIVES, shares=st.lists(st.floats(0, 1), min_size=1, max_size=2))
 def test_verdicts_are_those_of_the_model_in_any_portions(
-    spark: SparkSession, lives: list[Life], shares: list[float]
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, lives: list[Life], shares: list[float]
 ) -> None:
     models = [Model(number, life) for number, life in enumerate(lives, 1)]
     rows = interleaved(models)
@@ -166,10 +172,10 @@ def test_verdicts_are_those_of_the_model_in_any_portions(
     wanted = {model.number: model.verdict(any_delivers) for model in models}
     expected = {number: verdict for number, verdict in wanted.items() if verdict is not None}
 
-    events = frame(spark, rows)
-    assert batch(events) == expected
-
     cuts = [0, *sorted(int(share * len(rows)) for share in shares), len(rows)]
+    digest = digested(spark, tmp_path_factory.mktemp("journal"), table(rows), *cuts[1:-1])
+    assert batch(digest) == summed(expected)
+
     parts = [portion(frame(spark, rows[start:end])) for start, end in pairwise(cuts)]
     carried = parts[0]
     for part in parts[1:]:
@@ -177,11 +183,11 @@ def test_verdicts_are_those_of_the_model_in_any_portions(
     assert told(verdicts_of(carried, RULES)) == expected
 
 
-def test_what_a_gap_may_have_swallowed_is_no_finding(spark: SparkSession) -> None:
+def test_what_a_gap_may_have_swallowed_is_no_finding(spark: SparkSession, tmp_path: Path) -> None:
     lost = Model(1, Life(True, True, ["deliver"], 2))
     rows = interleaved([lost])
     gap = {"node": "n", "seq": len(rows) + 1, "ts": END, "op": "gap"}
     end = {"op": "recover", "queue_id": 1, "quantity": 0, "vhost": "/", "queue": "q1"}
-    events = frame(spark, [*rows, gap, gap | end | {"seq": len(rows) + 2}])
+    events = table([*rows, gap, gap | end | {"seq": len(rows) + 2}])
 
-    assert batch(events) == {1: "unsure"}
+    assert batch(digested(spark, tmp_path, events)) == summed({1: "unsure"})

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from broker.journal.reading import Reading
 from broker.journal.sealing import seal
 from broker.journal.verifying import Verification
+from pipeline.digest.digests import of_sealed
 from pipeline.jobs.audit import Audit, audit
-from pipeline.journal.reading import read_events
 from tests.daemon import Daemon
 from tests.journals import wait_for
 
@@ -56,7 +56,7 @@ def verified(folder: Path) -> int:
 
 def audited(spark: SparkSession, folder: Path) -> Audit:
     list(seal(folder))
-    return audit(read_events(spark, str(folder)), age=3600, now=time.time_ns() // 1000 + 7_200_000_000)
+    return audit(of_sealed(spark, str(folder)), age=3600, now=time.time_ns() // 1000 + 7_200_000_000)
 
 
 def test_after_a_clean_stop_both_tell_the_same(spark: SparkSession, tmp_path: Path) -> None:

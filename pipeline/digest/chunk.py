@@ -1,0 +1,100 @@
+"""Events of one node as columns of Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType
+
+from pipeline.digest.schema import KEPT_COLUMNS, LIVED_COLUMNS
+from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
+
+COLUMNS: Final = tuple(dict.fromkeys((*KEPT_COLUMNS, *LIVED_COLUMNS, "redelivered", "conn", "channel")))
+TEXTS: Final = tuple(name for name in COLUMNS if isinstance(EVENTS[name].dataType, StringType))
+
+
+class Chunk:
+    """Events of one node in order of their seqs. `columns`: COLUMNS, texts as dictionaries, `ts` as int64."""
+
+    def __init__(self, columns: Mapping[str, pa.Array]) -> None:
+        self._columns = columns
+        both = pc.is_valid(columns["queue_id"]), pc.is_valid(columns["msg_uid"])
+        self.of_entry = pc.and_(*both)
+
+    def __getitem__(self, name: str) -> pa.Array:
+        return self._columns[name]
+
+    def by_op(self, values: Mapping[str, int]) -> pa.Array:
+        """A number for each event by its operation; 0: none is said."""
+        ops = self["op"]
+        return pa.array([values.get(op, 0) for op in ops.dictionary.to_pylist()], pa.int64()).take(
+            ops.indices
+        )
+
+    def is_op(self, *wanted: str) -> pa.Array:
+        """Whether each event is of one of these operations."""
+        return pc.not_equal(self.by_op(dict.fromkeys(wanted, 1)), 0)
+
+    def seq_where(self, mask: pa.Array) -> pa.Array:
+        """The seqs of some events, and null for the others."""
+        return pc.if_else(mask, self["seq"], pa.scalar(None, pa.int64()))
+
+
+def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Of all columns those that a digest takes, so that many batches may wait for each other."""
+    found = {name: events.column(name) for name in COLUMNS}
+    return pa.RecordBatch.from_pydict(
+        {name: column.dictionary_encode() if name in TEXTS else column for name, column in found.items()}
+    )
+
+
+def chunks(events: pa.Table) -> Iterator[Chunk]:
+    """The events of each node, which may lack columns, and be in any order."""
+    columns = {name: _column(events, name) for name in COLUMNS}
+    nodes = columns["node"].dictionary
+    for node in nodes:
+        own = columns
+        if len(nodes) > 1:
+            own = _each(columns, "filter", pc.equal(columns["node"], node))
+        if len(own["seq"]):
+            yield Chunk(own if _grow(own["seq"]) else _each(own, "take", pc.sort_indices(own["seq"])))
+
+
+def _each(columns: Mapping[str, pa.Array], how: str, by: pa.Array) -> dict[str, pa.Array]:
+    return {name: getattr(column, how)(by) for name, column in columns.items()}
+
+
+def _grow(seqs: pa.Array) -> bool:
+    grow = pc.all(pc.greater_equal(seqs.slice(1), seqs.slice(0, len(seqs) - 1)))
+    return grow.as_py() is not False  # null: there is one
+
+
+def _column(events: pa.Table, name: str) -> pa.Array:
+    kind = _kinds().field(name).type
+    found = [
+        _one(events.column(each)) for each in _names(name) if events.schema.get_field_index(each) >= 0
+    ] or [pa.nulls(events.num_rows, kind)]
+    if name in TEXTS:
+        return found[0] if pa.types.is_dictionary(found[0].type) else found[0].dictionary_encode()
+    typed = [column.cast(kind) for column in found]
+    column = pc.coalesce(*typed) if len(typed) > 1 else typed[0]
+    return column.cast(pa.int64()) if name in ("ts", "channel", "delivery_count") else column
+
+
+def _names(name: str) -> tuple[str, ...]:
+    """What a column may be called in a file."""
+    return (name, QUANTITY_ALIAS) if name == "quantity" else (name,)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    return column.combine_chunks()
+
+
+def _kinds() -> pa.Schema:
+    return to_arrow_schema(EVENTS, timezone="UTC")

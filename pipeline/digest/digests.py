@@ -1,0 +1,47 @@
+"""Digests as an audit takes them, of journals wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.digest.live import live_digest
+from pipeline.digest.sealed import micros_of, sealed_digest
+from pipeline.journal.live import live_events, until_now
+from pipeline.journal.reading import read_events
+
+
+class Digest:
+    """`rows`: DIGEST. `poison`: so many deliveries are too many."""
+
+    def __init__(self, rows: DataFrame, poison: int, read: Callable[[], DataFrame]) -> None:
+        """`read`: has the events that it is of."""
+        self.rows = rows
+        self.poison = poison
+        self._read = read
+
+    @cached_property
+    def events(self) -> DataFrame:
+        """The events that it is of, for what it does not tell."""
+        return self._read()
+
+
+def of_sealed(spark: SparkSession, journal: str, poison: int = 5, since: datetime | None = None) -> Digest:
+    """Of the sealed events in a journal's folder, or those from `since` on. Raises PipelineError."""
+    rows = sealed_digest(spark, journal, poison, since)
+    return Digest(rows, poison, lambda: read_events(spark, journal, since))
+
+
+def of_live(
+    spark: SparkSession, said: Mapping[str, str], poison: int = 5, since: datetime | None = None
+) -> Digest:
+    """Of all events up to now, sealed or not. `said`: options of `format("amqp-journal")`.
+
+    Raises PipelineError: there is no journal.
+    """
+    fixed = until_now(said, since)
+    rows = live_digest(spark, fixed, poison, micros_of(since))
+    return Digest(rows, poison, lambda: live_events(spark, fixed, since))

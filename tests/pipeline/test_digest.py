@@ -1,0 +1,223 @@
+"""What a digest leaves out and what it leaves in, and that deliveries out of order are in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from pipeline.digest.digest import digest
+from pipeline.digest.schema import kept, placed
+from pipeline.digest.sealed import read
+from pipeline.jobs.audit import audit
+from pipeline.jobs.order import order, reordered
+from tests.pipeline.frames import digested, table
+from tests.pipeline.test_order import QUEUE, came, listed, went
+
+pytestmark = pytest.mark.spark
+
+POISON = 5
+Event = dict[str, Any]
+
+
+def made(events: list[Event] | pa.Table, kind: str) -> list[Event]:
+    """The rows of a kind in the digest of some events, which are numbered by their order."""
+    if not isinstance(events, pa.Table):
+        events = numbered(events)
+    return [
+        row[kind] for batch in digest(events, POISON) for row in batch.to_pylist() if row[kind] is not None
+    ]
+
+
+def numbered(events: list[Event]) -> pa.Table:
+    return table([event | {"seq": seq} for seq, event in enumerate(events, 1)])
+
+
+def left(uid: int, op: str = "ack", **said: object) -> Event:
+    return QUEUE | {"op": op, "msg_uid": uid} | said
+
+
+def ops(events: list[Event], kind: str = "lived") -> list[tuple[int | None, str]]:
+    return [(row["msg_uid"], row["op"]) for row in made(events, kind)]
+
+
+def test_a_life_that_is_over_is_counted_and_left_out() -> None:
+    events = [came(7), came(8), went(7), left(7), went(8)]
+
+    assert ops(events) == [(8, "enqueue"), (8, "deliver")]
+    (sums,) = made(events, "moved")
+    assert (sums["settled"], sums["lowest"], sums["change"], sums["events"]) == (1, 7, 1, 5)
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        [came(1), left(1), left(1)],
+        [came(1), left(1), went(1)],
+        [came(1), went(1, delivery_count=POISON), left(1)],
+        [left(1, "recover"), left(1)],
+        [came(1), left(1, "recover"), left(1)],
+        [went(1), left(1)],
+        [came(1)],
+    ],
+    ids=["twice", "delivered after", "poison", "listed", "listed again", "came before", "open"],
+)
+def test_any_other_life_is_left_in_whole(life: list[Event]) -> None:
+    assert len(ops([came(2), *life, left(2)])) == len(life)
+
+
+def test_the_same_message_in_another_queue_is_another_life() -> None:
+    other = {"queue_id": 2, "queue": "other"}
+    events = [came(1), came(1) | other, left(1), went(1) | other]
+
+    assert [row["queue_id"] for row in made(events, "lived")] == [2, 2]
+    assert sum(row["settled"] for row in made(events, "moved")) == 1
+
+
+def test_facts_stay_and_so_do_both_ends_of_a_forwarding() -> None:
+    dead = {"queue_id": 2, "queue": "dead"}
+    events = [
+        QUEUE | {"op": "declare", "quantity": 0},
+        came(1),
+        left(1, "dead_letter", peer_queue="dead"),
+        came(2) | dead | {"origin_uid": 1},
+        left(2) | dead,
+        came(3),
+        left(3, "dead_letter", peer_queue=""),
+    ]
+
+    assert ops(events, "kept") == [(None, "declare"), (1, "dead_letter"), (2, "enqueue")]
+    assert ops(events) == []
+
+
+def test_each_anchor_and_each_block_begins_new_sums() -> None:
+    look = {"node": "a", "queue_id": 2, "queue": "other", "op": "checkpoint", "quantity": 0}
+    seqs = [65_530, 65_531, 65_532, 65_535, 65_536]
+    events = [came(1), look, came(2), came(3), came(4)]
+
+    rows = made(table([event | {"seq": seq} for event, seq in zip(events, seqs, strict=True)]), "moved")
+
+    own = [(row["first"], row["last"], row["change"]) for row in rows if row["queue_id"] == 1]
+    assert sorted(own) == [(65_530, 65_530, 1), (65_532, 65_535, 2), (65_536, 65_536, 1)]
+
+
+def test_what_is_purged_or_lost_changes_a_queue_by_as_much() -> None:
+    events = [came(1), came(2), came(3), QUEUE | {"op": "purge", "quantity": 2}, QUEUE | {"op": "lost"}]
+    assert sum(row["change"] for row in made(events, "moved")) == 1
+
+
+def test_events_may_be_in_any_order_and_of_several_nodes() -> None:
+    events = numbered([came(1), went(1), came(2), left(1)])
+    other = events.set_column(0, events.field("node"), pa.array(["b"] * 4))
+    mixed = pa.concat_tables([events, other]).take([7, 2, 5, 0, 1, 6, 3, 4])
+
+    rows = made(mixed, "lived")
+
+    assert [(row["node"], row["msg_uid"], row["op"]) for row in rows] == [
+        (node, 2, "enqueue") for node in dict.fromkeys(mixed["node"].to_pylist())
+    ]
+
+
+def test_columns_that_a_file_does_not_have_are_null() -> None:
+    events = numbered([QUEUE | {"op": "checkpoint"}])
+    few = events.select(["node", "seq", "ts", "op", "queue_id"]).append_column("count", pa.array([7]))
+    file = pa.BufferOutputStream()
+    pq.write_table(few, file)
+
+    (row,) = made(next(read(file.getvalue(), None)), "kept")
+
+    assert (row["quantity"], row["queue"], row["ts"]) == (7, None, events["ts"].cast(pa.int64())[0].as_py())
+
+
+def test_deliveries_in_order_are_one_row_and_others_are_each_their_own() -> None:
+    rows = made([*map(came, range(6)), went(1), went(3), went(0, "d"), went(5, "d"), went(4, "d")], "placed")
+
+    told = [
+        tuple(row[name] for name in ("consumer", "msg_uid", "qpos", "last_qpos", "seq", "last_seq", "late"))
+        for row in rows
+    ]
+    assert sorted(told, key=lambda row: row[4]) == [
+        ("c", None, 1, 3, 7, 8, False),
+        ("d", 0, 0, 0, 9, 9, False),
+        ("d", 5, 5, 5, 10, 10, False),
+        ("d", 4, 4, 4, 11, 11, True),
+    ]
+
+
+def test_a_delivery_that_was_overtaken_keeps_its_life() -> None:
+    events = [came(1), came(2), went(2), went(1), left(1), left(2)]
+    assert ops(events) == ops(events, "kept") == [(1, "enqueue"), (1, "deliver"), (1, "ack")]
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("went"), st.integers(0, 15), st.sampled_from("cd"), st.booleans()),
+    st.just(("listed",)),
+    st.just(("came",)),
+)
+
+
+def played(steps: list[tuple[Any, ...]]) -> list[Event]:
+    """Deliveries of two queues, each message once, with restarts between, and some that came late."""
+    events = [came(uid) | _queue(uid) for uid in range(12)]
+    waiting = list(range(12, 16))
+    for step in steps:
+        if step[0] == "went":
+            uid = step[1] % (16 - len(waiting))
+            events.append(went(uid, step[2], redelivered=step[3]) | _queue(uid))
+        elif step[0] == "listed":
+            events.append(listed() | _queue(len(events)))
+        elif waiting:
+            uid = waiting.pop(0)
+            events.append(came(uid) | _queue(uid))
+    return events
+
+
+def _queue(uid: int) -> Event:
+    return {"queue_id": 1 + uid % 2, "queue": f"q{uid % 2}"}
+
+
+@pytest.mark.nightly
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],  # each example takes seconds
+    suppress_health_check=list(HealthCheck),
+)
+@given(steps=st.lists(STEPS, min_size=10, max_size=40), shares=st.lists(st.floats(0, 1), max_size=3))
+def test_order_in_a_digest_is_order_in_its_events(
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[Any, ...]],
+    shares: list[float],
+) -> None:
+    events = numbered(played(steps))
+    cuts = sorted(int(share * events.num_rows) for share in shares)
+    made_of = digested(spark, tmp_path_factory.mktemp("journal"), events, *cuts)
+
+    found = reordered(placed(made_of.rows), kept(made_of.rows), lambda: made_of.events)
+
+    wanted = order(made_of.events, by_consumer=True)
+    assert sorted(map(str, found.collect())) == sorted(map(str, wanted.collect()))
+
+
+def test_a_life_that_was_over_in_an_earlier_file_is_looked_up(spark: SparkSession, tmp_path: Path) -> None:
+    declared = QUEUE | {"op": "declare", "quantity": 0, "reason": "full"}
+    events = [declared, came(1), went(1), left(1), came(2), left(2), left(1), went(2), went(3)]
+
+    found = audit(digested(spark, tmp_path, numbered(events), 6))
+
+    told = {kind: [row["msg_uid"] for row in found.rows.get(kind, [])] for kind in found.findings}
+    assert {kind: uids for kind, uids in told.items() if uids} == {
+        "double_settled": [1],
+        "delivered_after_settle": [2],
+        "orphan": [3],
+    }
+    assert found.entries == 3
+    assert found.others["ok"] == 0
