@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.command import STORE, is_live, settings
 from pipeline.digest.digests import Digest, of_live, of_sealed
@@ -27,6 +28,10 @@ from pipeline.lake.retaining import retain
 Told = Callable[[str], None]
 Outcome = tuple[bool, dict[str, Any]]
 ROWS_SHOWN: Final = 100
+FINDINGS: Final = {"at": TimestampType()} | dict.fromkeys(
+    ("node", "vhost", "queue", "from_queue", "verdict", "op", "consumer"), StringType()
+)
+"""Columns of findings that are no numbers; any of them may have nothing but nulls."""
 NEED_FULL: Final = ("latency", "order")
 
 
@@ -97,7 +102,10 @@ def _audit(digest: Digest, options: argparse.Namespace, tell: Told) -> Outcome:
 
 def _write_findings(spark: SparkSession, rows: dict[str, list[dict[str, Any]]], out: str) -> None:
     for kind, some in rows.items():
-        spark.createDataFrame(some).coalesce(1).write.mode("overwrite").parquet(f"{out}/{kind}")
+        names = list(some[0])
+        schema = StructType([StructField(name, FINDINGS.get(name, LongType())) for name in names])
+        values = [tuple(row[name] for name in names) for row in some]
+        spark.createDataFrame(values, schema).coalesce(1).write.mode("overwrite").parquet(f"{out}/{kind}")
 
 
 def _lineage(events: DataFrame, options: argparse.Namespace) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType
 
 from pipeline.digest.schema import KEPT_COLUMNS, LIVED_COLUMNS
+from pipeline.errors import PipelineError
 from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
 
 COLUMNS: Final = tuple(dict.fromkeys((*KEPT_COLUMNS, *LIVED_COLUMNS, "redelivered", "conn", "channel")))
@@ -22,8 +24,7 @@ class Chunk:
 
     def __init__(self, columns: Mapping[str, pa.Array]) -> None:
         self._columns = columns
-        both = pc.is_valid(columns["queue_id"]), pc.is_valid(columns["msg_uid"])
-        self.of_entry = pc.and_(*both)
+        self.of_entry = pc.and_(pc.is_valid(columns["queue_id"]), pc.is_valid(columns["msg_uid"]))
 
     def __getitem__(self, name: str) -> pa.Array:
         return self._columns[name]
@@ -53,8 +54,13 @@ def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def chunks(events: pa.Table) -> Iterator[Chunk]:
-    """The events of each node, which may lack columns, and be in any order."""
+    """The events of each node, which may lack columns, and be in any order.
+
+    Raises PipelineError: one is of no node.
+    """
     columns = {name: _column(events, name) for name in COLUMNS}
+    if columns["node"].null_count:
+        raise PipelineError(f"{columns['node'].null_count} events say no node that they are of")
     nodes = columns["node"].dictionary
     for node in nodes:
         own = columns
@@ -79,10 +85,18 @@ def _column(events: pa.Table, name: str) -> pa.Array:
         _one(events.column(each)) for each in _names(name) if events.schema.get_field_index(each) >= 0
     ] or [pa.nulls(events.num_rows, kind)]
     if name in TEXTS:
-        return found[0] if pa.types.is_dictionary(found[0].type) else found[0].dictionary_encode()
+        return _text(found[0])
     typed = [column.cast(kind) for column in found]
     column = pc.coalesce(*typed) if len(typed) > 1 else typed[0]
     return column.cast(pa.int64()) if name in ("ts", "channel", "delivery_count") else column
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """As a dictionary of strings, whatever a file has them as."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    if pa.types.is_string(encoded.dictionary.type):
+        return encoded
+    return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(pa.string()))
 
 
 def _names(name: str) -> tuple[str, ...]:
@@ -96,5 +110,6 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
 
 
+@cache
 def _kinds() -> pa.Schema:
     return to_arrow_schema(EVENTS, timezone="UTC")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,8 @@ from pipeline.digest.schema import DIGEST, KEPT, LIVED
 from pipeline.digest.sums import sums
 from pipeline.journal.schema import FACTS, FORWARDS
 
+ROWS_OF_BATCH: Final = 65_536
+
 
 def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
     """Rows of DIGEST. What is not settled in these events may be so with others.
@@ -29,10 +32,14 @@ def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
         opens = events_of(chunk, pa.concat_tables([unsettled(chunk, poison), found.late]))
         stays = pc.or_(_says_more(chunk), events_of(chunk, found.late))
         begins = pc.and_(chunk.is_op("enqueue"), chunk.of_entry)
-        yield _batch("kept", _rows(chunk, stays, KEPT), node)
-        yield _batch("lived", _rows(chunk, opens, LIVED), node)
-        yield _batch("moved", sums(chunk, pc.and_(begins, pc.invert(opens))), node)
-        yield _batch("placed", found.rows, node)
+        kinds = {
+            "kept": _rows(chunk, stays, KEPT),
+            "lived": _rows(chunk, opens, LIVED),
+            "moved": sums(chunk, pc.and_(begins, pc.invert(opens))),
+            "placed": found.rows,
+        }
+        for kind, columns in kinds.items():
+            yield from _batches(kind, columns, node)
 
 
 def _says_more(chunk: Chunk) -> pa.Array:
@@ -48,8 +55,13 @@ def _rows(chunk: Chunk, which: pa.Array, kind: StructType) -> dict[str, pa.Array
     return {name: chunk[name].filter(which) for name in kind.names}
 
 
+def _batches(kind: str, columns: Mapping[str, pa.Array], node: pa.Array) -> Iterator[pa.RecordBatch]:
+    """Rows of one kind, few at a time: they are wide. `node`: its name, for what does not have it."""
+    for at in range(0, len(next(iter(columns.values()))), ROWS_OF_BATCH):
+        yield _batch(kind, {name: each.slice(at, ROWS_OF_BATCH) for name, each in columns.items()}, node)
+
+
 def _batch(kind: str, columns: Mapping[str, pa.Array], node: pa.Array) -> pa.RecordBatch:
-    """Rows of one kind. `node`: its name, for what does not have it."""
     size = len(next(iter(columns.values())))
     fields = list(_schema().field(kind).type)
     arrays = [

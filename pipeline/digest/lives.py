@@ -38,7 +38,7 @@ def events_of(chunk: Chunk, entries: pa.Table) -> pa.Array:
     """Whether each event is of one of these entries (KEYS)."""
     uids = entries["msg_uid"].combine_chunks()
     may_be = pc.and_(chunk.of_entry, pc.is_in(chunk["msg_uid"], value_set=uids))
-    columns = [chunk["queue_id"], chunk["msg_uid"], chunk["seq"]]
-    few = pa.table(columns, names=[*KEYS, "seq"]).filter(may_be)
+    rows = pc.indices_nonzero(may_be)
+    few = pa.table([*(chunk[name].filter(may_be) for name in KEYS), rows], names=[*KEYS, "row"])
     found = few.join(entries, list(KEYS), join_type="left semi", use_threads=False)
-    return pc.and_(may_be, pc.is_in(chunk["seq"], value_set=found["seq"].combine_chunks()))
+    return pc.replace_with_mask(may_be, may_be, pc.is_in(rows, value_set=found["row"].combine_chunks()))

@@ -1,12 +1,13 @@
 """Digests of sealed journals, made in Spark's tasks.
 
-Spark hands each task the bytes of files, from whatever file system it reads, and Arrow takes them from there.
+A task opens the files of a local folder itself. Of any other file system, of which Spark has the logins, it
+is handed their bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -20,10 +21,11 @@ from pipeline.digest.chunk import COLUMNS, TEXTS
 from pipeline.digest.digest import digest
 from pipeline.digest.schema import DIGEST
 from pipeline.errors import PipelineError
-from pipeline.journal.reading import sealed_folder
+from pipeline.journal.reading import sealed_folder, with_events_from
 from pipeline.journal.schema import QUANTITY_ALIAS
 
 EVENTS_OF_CHUNK: Final = 2_000_000  # at least, if a file has more
+NEEDED: Final = ("node", "seq", "ts", "op")
 
 
 def sealed_digest(spark: SparkSession, journal: str, poison: int, since: datetime | None = None) -> DataFrame:
@@ -31,12 +33,11 @@ def sealed_digest(spark: SparkSession, journal: str, poison: int, since: datetim
 
     Raises PipelineError: there is none.
     """
-    files = spark.read.format("binaryFile").load(sealed_folder(journal))
-    if since is not None and "date" in files.columns:
-        day = F.lit((since - timedelta(days=1)).date())  # a file is in the folder of its first event
-        files = files.where(F.col("date") >= day)
+    folder = sealed_folder(journal)
+    files = with_events_from(spark.read.format("binaryFile").load(folder), since)
+    content = F.lit(None).cast("binary") if "://" not in folder else F.col("content")
     told = F.lit(poison).alias("poison"), F.lit(micros_of(since)).cast("long").alias("since")
-    table = files.select("path", "content", *told).asTable()
+    table = files.select("path", content.alias("content"), *told).asTable()
     frame: DataFrame = arrow_udtf(SealedFiles, returnType=DIGEST)(table)
     return frame
 
@@ -47,33 +48,47 @@ def micros_of(since: datetime | None) -> int | None:
 
 
 class SealedFiles:
-    """What a task makes of files: path | content | poison | since, microseconds or null."""
+    """What a task makes of files: path | content; null: open it | poison | since: microseconds or null."""
 
     def eval(self, files: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Their digests. Raises PipelineError: a file is damaged."""
+        """Their digests. Raises PipelineError: a file is damaged, or none of a journal."""
         for path, content, poison, since in zip(*files.columns, strict=True):
-            try:
-                for events in read(content.as_buffer(), since.as_py()):
-                    yield from digest(events, poison.as_py())
-            except pa.ArrowInvalid as error:
-                raise PipelineError(f"'{path}' is damaged: {error}") from error
+            name = path.as_py().removeprefix("file:")
+            for events in read(name, content.as_buffer() if content.is_valid else None, since.as_py()):
+                yield from digest(events, poison.as_py())
 
 
-def read(content: pa.Buffer, since: int | None) -> Iterator[pa.Table]:
-    """Portions of a Parquet file, with COLUMNS that it has. `since`: microseconds since 1970, or null."""
-    there = pq.read_metadata(pa.BufferReader(content)).schema.names
-    names = [name for name in (*COLUMNS, QUANTITY_ALIAS) if name in there]
-    texts = [name for name in names if name in TEXTS]
-    parquet = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
-    groups: list[int] = []
-    rows = 0
-    for group in range(parquet.num_row_groups):
-        groups.append(group)
-        rows += parquet.metadata.row_group(group).num_rows
-        if rows >= EVENTS_OF_CHUNK or group == parquet.num_row_groups - 1:
-            events = parquet.read_row_groups(groups, columns=names, use_threads=False)
+def read(path: str, content: pa.Buffer | None, since: int | None) -> Iterator[pa.Table]:
+    """Portions of a Parquet file, with COLUMNS that it has. `since`: microseconds since 1970, or null.
+
+    Raises PipelineError: the file is damaged, or none of a journal.
+    """
+    try:
+        for events in _portions(path, content):
             yield events if since is None else from_time(events, since)
-            groups, rows = [], 0
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"'{path}' cannot be read as a file of a journal: {error}") from error
+
+
+def _portions(path: str, content: pa.Buffer | None) -> Iterator[pa.Table]:
+    file = pa.memory_map(path) if content is None else pa.BufferReader(content)
+    with file:
+        there = {name.lower(): name for name in pq.read_schema(file).names}
+        names = [there[name] for name in (*COLUMNS, QUANTITY_ALIAS) if name in there]
+        missing = [name for name in NEEDED if name not in there]
+        if missing:
+            raise PipelineError(f"'{path}' is no file of a journal: it has no column '{missing[0]}'")
+        texts = [there[name] for name in TEXTS if name in there]
+        parquet = pq.ParquetFile(file, read_dictionary=texts, coerce_int96_timestamp_unit="us")
+        groups: list[int] = []
+        rows = 0
+        for group in range(parquet.num_row_groups):
+            groups.append(group)
+            rows += parquet.metadata.row_group(group).num_rows
+            if rows >= EVENTS_OF_CHUNK or group == parquet.num_row_groups - 1:
+                events = parquet.read_row_groups(groups, columns=names, use_threads=False)
+                yield events.rename_columns([name.lower() for name in events.column_names])
+                groups, rows = [], 0
 
 
 def from_time(events: pa.Table, since: int) -> pa.Table:

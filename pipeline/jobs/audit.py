@@ -128,7 +128,7 @@ def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest
         "imbalance": imbalances(frames.moved, told),
         "forwarding_loss": forwarding_losses(frames.kept, told, node["latest"]),
         "hole": holes(in_blocks, of_torn(events(), in_blocks) if node["torn"] else None),
-        "reordered": reordered(frames.placed, frames.kept, events),
+        "reordered": reordered(frames.placed, frames.kept, frames.lived, events),
     }
     settled = Settled(node["settled"], node["lowest"])
     with ThreadPoolExecutor(2) as pool:  # what is planned takes one core, and what is run all of them

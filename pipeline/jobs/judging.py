@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, Observation, Window
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import Row
 
-from pipeline.jobs.ledger import FEW_KEYS, KEYS, arrivals, contributions, fold, recoveries
+from pipeline.jobs.ledger import FEW_KEYS, KEYS, arrivals, contributions, fold
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, judged
 
 
@@ -38,19 +38,19 @@ def judge(
     """Judge the entries of a digest: those of the events `lived`, and the `settled`, which are ok.
 
     An entry that has events and never came may have been settled before them, in another file: it is looked
-    up in all `events`. One that left its queue and came again in another file counts twice. `shown`: so
-    many rows of each finding at most.
+    up in all `events`. One that left its queue and came again in another file counts twice, and so do those
+    of files that are there twice, which `holes` tells. `shown`: so many rows of each finding at most.
     """
     entries = fold(contributions(lived))
     found, unknown = _judged(entries, settled.lowest, queues, rules, shown)
     count = settled.entries
     if unknown:
-        never_came = ((arrivals() + recoveries()) == 0) & (F.col("msg_uid") >= settled.lowest)
+        never_came = _never_came(settled.lowest)
         keys = entries.where(never_came).select(*KEYS)
         if unknown <= FEW_KEYS:
             keys = F.broadcast(keys)
         whole = fold(contributions(events().join(keys, list(KEYS), "left_semi"))).localCheckpoint()
-        count -= whole.agg(F.sum(arrivals()).alias("arrivals")).collect()[0]["arrivals"]
+        count -= whole.agg(F.sum(arrivals()).alias("arrivals")).collect()[0]["arrivals"] or 0
         entries = entries.where(~never_came).unionByName(whole)
         found, _ = _judged(entries, None, queues, rules, shown)
     return found._replace(counts=found.counts | {"ok": found.counts["ok"] + count})
@@ -64,11 +64,18 @@ def _judged(
     verdict = F.col("verdict")
     names = (*MEANINGS, *HARMLESS)
     counts = [F.count_if(verdict == name).alias(name) for name in names]
-    may_be = F.lit(False) if lowest is None else F.col("msg_uid") >= lowest
-    unknown = F.count_if(verdict.isin("orphan", "older") & may_be).alias("unknown")
+    unknown = F.count_if(_never_came(lowest)).alias("unknown")
     first = F.row_number().over(Window.partitionBy("verdict").orderBy("last_seq")) <= shown
-    all_judged = judged(entries, queues, rules).observe(seen, *counts, unknown)
+    asked = Observation()
+    all_judged = judged(entries.observe(asked, unknown), queues, rules).observe(seen, *counts)
     findings = all_judged.where(verdict.isin(*MEANINGS)).withColumn("shown", first)
     rows = findings.where("shown").drop("shown").collect()
     told: dict[str, Any] = seen.get
-    return Verdicts({name: int(told[name]) for name in names}, rows), int(told["unknown"])
+    return Verdicts({name: int(told[name]) for name in names}, rows), int(asked.get["unknown"])
+
+
+def _never_came(lowest: int | None) -> Column:
+    """Whether an entry was not enqueued by these events, though some from its number on were, and settled."""
+    if lowest is None:
+        return F.lit(False)
+    return (arrivals() == 0) & (F.col("msg_uid") >= lowest)

@@ -34,25 +34,32 @@ def order(events: DataFrame, by_consumer: bool = False) -> DataFrame:
     return told(found, count["found"], events, by_consumer).orderBy("node", "seq")
 
 
-def reordered(placed: DataFrame, kept: DataFrame, events: Callable[[], DataFrame]) -> DataFrame:
-    """`order` by consumer, as a digest tells it: its `placed`, and the events that it has `kept`.
+def reordered(
+    placed: DataFrame, kept: DataFrame, lived: DataFrame, events: Callable[[], DataFrame]
+) -> DataFrame:
+    """`order` by consumer, as a digest tells it: `placed`, and events that it has `kept`, or of what `lived`.
 
     Where it does not tell enough, as one file has been overtaken by another, all `events` are looked at.
     """
     steps = placed.withColumns({"who": _who(), "ends": F.lit(False)}).drop("conn", "channel", "consumer")
     ends = kept.where(_ends()).select("node", "queue_id", "seq", F.lit(True).alias("ends"))
-    found, counts = _few(overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), ~F.col("late"))
+    unsure = ~F.col("late") | F.col("across")
+    found, counts = _few(overtaken(steps.unionByName(ends, allowMissingColumns=True), "late"), unsure)
+    came = lived.where(F.col("op") == "enqueue")
+    about = kept.where(F.col("op") == "deliver").unionByName(came, allowMissingColumns=True)
     if not counts["unsure"]:
-        return told(found, counts["found"], kept, by_consumer=True)
+        return told(found, counts["found"], about, by_consumer=True).orderBy("node", "seq")
     queue = ["node", "queue_id"]
-    again = F.broadcast(found.where(~F.col("late")).select(*queue).distinct())
-    sure = told(found.join(again, queue, "left_anti"), counts["found"], kept, by_consumer=True)
-    return sure.unionByName(order(events().join(again, queue, "left_semi"), by_consumer=True))
+    again = F.broadcast(found.where(unsure).select(*queue).distinct())
+    sure = told(found.join(again, queue, "left_anti"), counts["found"], about, by_consumer=True)
+    looked_at = order(events().join(again, queue, "left_semi"), by_consumer=True)
+    return sure.unionByName(looked_at).orderBy("node", "seq")
 
 
 def overtaken(steps: DataFrame, *more: str) -> DataFrame:
     """The steps that came after one of a later place: PLACE | seq | overtaken_by | overtaken_at, its seq.
 
+    And those, `across`, that came while an earlier one went on, of which that is not known.
     `steps`: PLACE | seq | qpos: of the first delivery of some in order | last_seq | last_qpos: of the last
     one | who: had them | ends: instead of all this, a restart's list ends | `more`.
     """
@@ -66,8 +73,9 @@ def overtaken(steps: DataFrame, *more: str) -> DataFrame:
         .where(~F.col("ends"))
         .withColumn("overtaken_by", F.max("last_qpos").over(before))
         .withColumn("overtaken_at", F.max_by("last_seq", "last_qpos").over(before))
-        .where(F.col("qpos") < F.col("overtaken_by"))
-        .select(*PLACE, "seq", "overtaken_by", "overtaken_at", *more)
+        .withColumn("across", F.coalesce(F.max("last_seq").over(before) > F.col("seq"), F.lit(False)))
+        .where((F.col("qpos") < F.col("overtaken_by")) | F.col("across"))
+        .select(*PLACE, "seq", "overtaken_by", "overtaken_at", "across", *more)
     )
 
 
@@ -79,7 +87,8 @@ def told(found: DataFrame, count: int, events: DataFrame, by_consumer: bool) -> 
     if count <= FEW_KEYS:
         found = F.broadcast(found)
     op = F.col("op")
-    came = F.max(F.when(op == "enqueue", F.col("seq"))).over(Window.partitionBy(*PLACE, "step"))
+    is_before = (op == "enqueue") & (F.col("seq") < F.col("step"))
+    came = F.max(F.when(is_before, F.col("seq"))).over(Window.partitionBy(*PLACE, "step"))
     who = ["consumer"] if by_consumer else []
     return (
         events.where(op.isin("enqueue", "deliver"))

@@ -24,10 +24,16 @@ def read_events(spark: SparkSession, journal: str, since: datetime | None = None
     events = as_events(spark.read.schema(FILES).parquet(sealed_folder(journal)))
     if since is None:
         return events
+    files = with_events_from(spark.read.schema(FILES).parquet(sealed_folder(journal)), since)
+    return as_events(files).where(F.col("ts") >= F.lit(since))
+
+
+def with_events_from(files: DataFrame, since: datetime | None) -> DataFrame:
+    """What is in folders of days that may have events from a time on, where folders say the day."""
+    if since is None or "date" not in files.columns:
+        return files
     day = F.lit((since - timedelta(days=1)).date())  # a file is in the folder of its first event
-    files = spark.read.schema(FILES).parquet(sealed_folder(journal))
-    pruned = files.where(F.col("date") >= day) if "date" in files.columns else files
-    return as_events(pruned).where(F.col("ts") >= F.lit(since))
+    return files.where(F.col("date") >= day)
 
 
 def as_events(files: DataFrame) -> DataFrame:

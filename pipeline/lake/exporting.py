@@ -15,11 +15,11 @@ from pipeline.errors import PipelineError
 
 WANTED: Final = {"delta": "deltalake", "iceberg": "pyiceberg.catalog.sql"}
 TABLE: Final = "journal.events"
-EVENTS_OF_FILE: Final = 10_000_000  # so that an audit can have all of a file in memory
+EVENTS_OF_FILE: Final = 2_000_000  # of which an audit may have all bytes in memory
 
 
 def compact(events: DataFrame, out: str) -> dict[str, Any]:
-    """Rewrite events as a file for each hour and 10^7 of them, by queue and seq, and count them again.
+    """Rewrite events as a file for each hour and 2 million, by queue and seq, and count them again.
 
     Raises PipelineError: the new files have another number of rows; then they are not to be relied on.
     """

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.digest.digest import digest
-from pipeline.digest.schema import kept, placed
+from pipeline.digest.schema import kept, lived, placed
 from pipeline.digest.sealed import read
+from pipeline.errors import PipelineError
 from pipeline.jobs.audit import audit
 from pipeline.jobs.order import order, reordered
 from tests.pipeline.frames import digested, table
@@ -130,9 +131,42 @@ def test_columns_that_a_file_does_not_have_are_null() -> None:
     file = pa.BufferOutputStream()
     pq.write_table(few, file)
 
-    (row,) = made(next(read(file.getvalue(), None)), "kept")
+    (row,) = made(next(read("x", file.getvalue(), None)), "kept")
 
     assert (row["quantity"], row["queue"], row["ts"]) == (7, None, events["ts"].cast(pa.int64())[0].as_py())
+
+
+def test_columns_may_have_other_letters_and_texts_be_bytes() -> None:
+    events = numbered([QUEUE | {"op": "checkpoint"}])
+    ops = pa.array([b"checkpoint"]).dictionary_encode()
+    odd = events.select(["node", "seq", "ts", "queue_id"]).append_column("op", ops)
+    file = pa.BufferOutputStream()
+    pq.write_table(odd.rename_columns([name.upper() for name in odd.column_names]), file)
+
+    assert [row["op"] for row in made(next(read("x", file.getvalue(), None)), "kept")] == ["checkpoint"]
+
+
+@pytest.mark.parametrize("name", ["node", "seq", "ts", "op"])
+def test_a_file_without_what_each_event_has_is_refused(name: str) -> None:
+    file = pa.BufferOutputStream()
+    pq.write_table(numbered([came(1)]).drop_columns([name]), file)
+
+    with pytest.raises(PipelineError, match=f"'x' is no file of a journal: it has no column '{name}'"):
+        next(read("x", file.getvalue(), None))
+
+
+def test_events_of_no_node_are_refused() -> None:
+    with pytest.raises(PipelineError, match="1 events say no node"):
+        made(numbered([came(1), came(2) | {"node": None}]), "kept")
+
+
+def test_damage_is_told_with_the_file() -> None:
+    file = pa.BufferOutputStream()
+    pq.write_table(numbered([came(uid) for uid in range(1000)]), file, compression="zstd")
+    whole = file.getvalue().to_pybytes()
+    for damaged in (whole[:100], b"no Parquet at all", whole[:60] + b"damage" * 40 + whole[300:]):
+        with pytest.raises(PipelineError, match="'x' cannot be read as a file of a journal"):
+            list(read("x", pa.py_buffer(damaged), None))
 
 
 def test_deliveries_in_order_are_one_row_and_others_are_each_their_own() -> None:
@@ -184,24 +218,31 @@ def _queue(uid: int) -> Event:
 
 @pytest.mark.nightly
 @settings(
-    max_examples=12,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # each example takes seconds
     suppress_health_check=list(HealthCheck),
 )
-@given(steps=st.lists(STEPS, min_size=10, max_size=40), shares=st.lists(st.floats(0, 1), max_size=3))
+@given(
+    steps=st.lists(STEPS, min_size=10, max_size=40),
+    shares=st.lists(st.floats(0, 1), max_size=3),
+    across=st.integers(1, 3),
+)
 def test_order_in_a_digest_is_order_in_its_events(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[Any, ...]],
     shares: list[float],
+    across: int,
 ) -> None:
     events = numbered(played(steps))
+    events = events.take(sorted(range(events.num_rows), key=lambda seq: seq % across))
     cuts = sorted(int(share * events.num_rows) for share in shares)
     made_of = digested(spark, tmp_path_factory.mktemp("journal"), events, *cuts)
 
-    found = reordered(placed(made_of.rows), kept(made_of.rows), lambda: made_of.events)
+    rows = made_of.rows
+    found = reordered(placed(rows), kept(rows), lived(rows), lambda: made_of.events)
 
     wanted = order(made_of.events, by_consumer=True)
     assert sorted(map(str, found.collect())) == sorted(map(str, wanted.collect()))

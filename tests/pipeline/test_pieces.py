@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.command import parser
 from pipeline.jobs.audit import Audit, audit
+from pipeline.running import run
 from tests.pipeline.frames import digested, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
@@ -118,3 +120,8 @@ def test_a_balance_is_unknown_where_files_have_events_across_one_another(
     told = [(row["from_seq"], row["to_seq"], row["expected"]) for row in found.rows["imbalance"]]
     assert told == [(1, 4, None), (4, 8, None)]
     assert found.findings["hole"] == 0
+
+    out = tmp_path / "out"
+    words = ["run", "audit", "--journal", str(tmp_path), "--out", str(out)]
+    assert run(spark, parser().parse_args(words), None, print)[0]
+    assert spark.read.parquet(str(out / "imbalance")).where("expected is null").count() == 2
