@@ -96,7 +96,7 @@ def _audit(digest: Digest, options: argparse.Namespace, tell: Told) -> Outcome:
         write_report(Path(options.report), found, digest.events)
         tell(f"report in {options.report}")
     if options.out:
-        _write_findings(digest.events.sparkSession, found.rows, options.out)
+        _write_findings(digest.rows.sparkSession, found.rows, options.out)
     return not found.clean, found.summary()
 
 

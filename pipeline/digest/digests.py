@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.digest.live import live_digest
 from pipeline.digest.sealed import micros_of, sealed_digest
-from pipeline.journal.live import live_events, until_now
+from pipeline.journal.live import read_fixed, until_now
 from pipeline.journal.reading import read_events
 
 
@@ -44,4 +44,4 @@ def of_live(
     """
     fixed = until_now(said, since)
     rows = live_digest(spark, fixed, poison, micros_of(since))
-    return Digest(rows, poison, lambda: live_events(spark, fixed, since))
+    return Digest(rows, poison, lambda: read_fixed(spark, fixed, since))

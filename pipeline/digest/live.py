@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from pipeline.digest.chunk import narrowed
@@ -15,7 +15,7 @@ from pipeline.digest.digest import digest
 from pipeline.digest.schema import DIGEST
 from pipeline.digest.sealed import from_time
 from pipeline.journal.options import JournalOptions, journal_options
-from pipeline.journal.source import JournalDataSource, JournalReader
+from pipeline.journal.source import JournalReader
 
 FORMAT: Final = "amqp-journal-digest"
 OWN: Final = ("poison", "since")
@@ -31,7 +31,7 @@ def live_digest(spark: SparkSession, said: Mapping[str, str], poison: int, since
     return spark.read.format(FORMAT).options(**dict(said) | own).load()
 
 
-class DigestSource(JournalDataSource):
+class DigestSource(DataSource):
     """What `format("amqp-journal")` reads, as digests. Its options, and `poison` and `since`."""
 
     @classmethod

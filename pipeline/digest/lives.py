@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.digest.chunk import Chunk
-from pipeline.journal.schema import LEAVING
+from pipeline.journal.schema import KEYS, LEAVING
 
-KEYS: Final = ("queue_id", "msg_uid")
 LEFT: Final = 1 << 20
 ODD: Final = 1 << 42
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.digest.chunk import Chunk
-from pipeline.digest.lives import KEYS
+from pipeline.journal.schema import KEYS
 
 CONSUMER: Final = ("queue_id", "conn", "channel", "consumer")
 SHOWN: Final = (*CONSUMER, "seq", "qpos")

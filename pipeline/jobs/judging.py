@@ -9,8 +9,9 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import Row
 
-from pipeline.jobs.ledger import FEW_KEYS, KEYS, arrivals, contributions, fold
+from pipeline.jobs.ledger import FEW_KEYS, arrivals, contributions, fold
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules, judged
+from pipeline.journal.schema import KEYS
 
 
 class Settled(NamedTuple):

@@ -11,14 +11,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.journal.schema import ARRIVING, LEAVING, TAKING
+from pipeline.journal.schema import ARRIVING, KEYS, LEAVING, TAKING
 
 TERM_SHIFT: Final = 20
 RECOVER_SHIFT: Final = 42
 PERSISTENT: Final = 1
 
 FEW_KEYS: Final = 1_000_000  # so many fit into each task
-KEYS: Final = ("queue_id", "msg_uid")  # numbers only: they are compared very often
 NUMBERS: Final = (
     "tally",
     "last",

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.jobs.ledger import KEYS, PERSISTENT, arrivals, departures, recoveries
+from pipeline.jobs.ledger import PERSISTENT, arrivals, departures, recoveries
+from pipeline.journal.schema import KEYS
 
 MEANINGS: Final = {
     "orphan": "has events, but was never enqueued, in a queue that is journaled since it was declared",

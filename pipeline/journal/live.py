@@ -23,8 +23,13 @@ def live_events(spark: SparkSession, said: Mapping[str, str], since: datetime | 
 
     `said`: options of `format("amqp-journal")`. Raises PipelineError: there is no journal.
     """
+    return read_fixed(spark, until_now(said, since), since)
+
+
+def read_fixed(spark: SparkSession, fixed: Mapping[str, str], since: datetime | None) -> DataFrame:
+    """The same with the options of `until_now`."""
     register(spark)
-    events = spark.read.format(FORMAT).options(**until_now(said, since)).load()
+    events = spark.read.format(FORMAT).options(**fixed).load()
     return (events if since is None else events.where(F.col("ts") >= F.lit(since))).persist()
 
 

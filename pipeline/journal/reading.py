@@ -21,11 +21,8 @@ def read_events(spark: SparkSession, journal: str, since: datetime | None = None
 
     Raises PipelineError: there is none.
     """
-    events = as_events(spark.read.schema(FILES).parquet(sealed_folder(journal)))
-    if since is None:
-        return events
-    files = with_events_from(spark.read.schema(FILES).parquet(sealed_folder(journal)), since)
-    return as_events(files).where(F.col("ts") >= F.lit(since))
+    events = as_events(with_events_from(spark.read.schema(FILES).parquet(sealed_folder(journal)), since))
+    return events if since is None else events.where(F.col("ts") >= F.lit(since))
 
 
 def with_events_from(files: DataFrame, since: datetime | None) -> DataFrame:

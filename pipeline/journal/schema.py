@@ -51,6 +51,9 @@ EVENTS: Final = StructType(
 QUANTITY_ALIAS: Final = "count"
 """What `quantity` may be called in a file."""
 
+KEYS: Final = ("queue_id", "msg_uid")
+"""Which entry of a node an event is of: numbers only, as they are compared very often."""
+
 LEAVING: Final = (
     "ack",
     "reject",

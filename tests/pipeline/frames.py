@@ -9,12 +9,19 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.digest.digests import Digest, of_sealed
 from pipeline.journal.schema import EVENTS
 
+SLOW: Final = settings(
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],  # each example takes seconds
+    suppress_health_check=list(HealthCheck),
+)
 WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 

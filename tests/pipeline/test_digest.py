@@ -8,17 +8,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipeline.digest.digest import digest
+from pipeline.digest.digests import of_sealed
 from pipeline.digest.schema import kept, lived, placed
 from pipeline.digest.sealed import read
 from pipeline.errors import PipelineError
 from pipeline.jobs.audit import audit
 from pipeline.jobs.order import order, reordered
-from tests.pipeline.frames import digested, table
+from tests.pipeline.frames import SLOW, digested, table
 from tests.pipeline.test_order import QUEUE, came, listed, went
 
 pytestmark = pytest.mark.spark
@@ -217,13 +218,7 @@ def _queue(uid: int) -> Event:
 
 
 @pytest.mark.nightly
-@settings(
-    max_examples=20,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],  # each example takes seconds
-    suppress_health_check=list(HealthCheck),
-)
+@settings(SLOW, max_examples=20)
 @given(
     steps=st.lists(STEPS, min_size=10, max_size=40),
     shares=st.lists(st.floats(0, 1), max_size=3),
@@ -246,6 +241,17 @@ def test_order_in_a_digest_is_order_in_its_events(
 
     wanted = order(made_of.events, by_consumer=True)
     assert sorted(map(str, found.collect())) == sorted(map(str, wanted.collect()))
+
+
+def test_files_come_as_bytes_where_the_journal_is_a_url(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    own = digested(spark, folder, numbered([came(1), went(1), came(2), left(1), came(3)]), 3)
+
+    of_url = of_sealed(spark, f"file://{folder}/parquet")
+
+    assert sorted(map(str, of_url.rows.collect())) == sorted(map(str, own.rows.collect()))
+    assert kept(own.rows).count() == 0
+    assert lived(own.rows).count() == 5
 
 
 def test_a_life_that_was_over_in_an_earlier_file_is_looked_up(spark: SparkSession, tmp_path: Path) -> None:

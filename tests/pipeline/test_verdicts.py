@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,7 +17,7 @@ from pipeline.digest.digests import Digest
 from pipeline.jobs.audit import audit
 from pipeline.jobs.incremental import joined, portion, verdicts_of
 from pipeline.jobs.verdicts import MEANINGS, Rules
-from tests.pipeline.frames import digested, frame, table
+from tests.pipeline.frames import SLOW, digested, frame, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
@@ -155,13 +155,7 @@ def told(frame_of_verdicts: DataFrame) -> dict[int, str]:
     return {row["queue_id"]: row["verdict"] for row in frame_of_verdicts.collect()}
 
 
-@settings(
-    max_examples=4,
-    deadline=None,
-    derandomize=True,
-    phases=[Phase.generate],  # each example takes seconds
-    suppress_health_check=list(HealthCheck),
-)
+@settings(SLOW, max_examples=4)
 @given(lives=LIVES, shares=st.lists(st.floats(0, 1), min_size=1, max_size=2))
 def test_verdicts_are_those_of_the_model_in_any_portions(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, lives: list[Life], shares: list[float]
