@@ -164,10 +164,9 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
     """Say which files there are, and how far they are sealed."""
     with _told():
         reading = Reading(folder)
-        raw = sum(path.stat().st_size for path in reading.live)
         found = {
             "raw_files": len(reading.live),
-            "raw_bytes": raw,
+            "raw_bytes": reading.raw_bytes(),
             "sealed_only_files": len(reading.sealed),
             "sealed_only_events": sum(each.rows for each in reading.sealed),
             "oldest_raw": reading.live[0].name if reading.live else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +58,10 @@ class Reading:
             whose = "" if node is None else f" of node '{node}'"
             raise JournalError(f"no journal{whose} in {folder}")
 
+    def raw_bytes(self) -> int:
+        """What the raw files take; one that was let go of since takes nothing."""
+        return sum(_size_of(path) for path in self.live)
+
     def rows(self) -> Iterator[Row]:
         """All events. `damages` are those of the last time."""
         self.damages.clear()
@@ -100,6 +105,13 @@ class Reading:
         for hole in decoder.holes:
             if hole.end < len(data) or not path.name.endswith(OPEN):  # else it is being written
                 self.damages.append(Damage(path, hole.start, hole.end, "it is not a whole block"))
+
+
+def _size_of(path: Path) -> int:
+    for name in (path.name, path.name.removesuffix(OPEN)):  # it may have been ended since
+        with suppress(FileNotFoundError):
+            return path.with_name(name).stat().st_size
+    return 0
 
 
 def _node_and_first(path: Path) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from broker.journal.sealing import let_go, seal
 from protocol.journal import records as r
 from protocol.journal.columns import SCHEMA, table_of
 from protocol.journal.decoder import Decoder
+from protocol.journal.files import OPEN
 from protocol.journal.rows import Row, rows
 from tests.journals import Scribe, put
 
@@ -88,6 +89,18 @@ def test_raw_files_that_go_before_they_are_read_are_read_as_sealed(tmp_path: Pat
     before = list(reading.rows())
     path.unlink()
     assert list(reading.rows()) == before
+
+
+def test_raw_files_that_are_ended_or_go_are_counted_as_they_are_then(tmp_path: Path) -> None:
+    path = put(tmp_path, everything())
+    size = path.stat().st_size
+    being_written = path.rename(path.with_name(path.name + OPEN))
+    reading = Reading(tmp_path)
+    assert reading.raw_bytes() == size
+    being_written.rename(path)
+    assert reading.raw_bytes() == size, "it has been ended"
+    path.unlink()
+    assert reading.raw_bytes() == 0
 
 
 @pytest.mark.parametrize("harm", ["changed", "gone"])
