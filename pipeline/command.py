@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shlex
 import sys
@@ -55,14 +56,17 @@ CLEAR: Final = "\r\x1b[K"  # of a terminal: this line is empty again
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Do what the arguments say and return the exit status; a JSON summary goes to standard output."""
+def main(arguments: Sequence[str], submitted: bool = False) -> int:
+    """Do what the arguments say and return the exit status; a JSON summary goes to standard output.
+
+    `submitted`: spark-submit has started this process, and has set up the session.
+    """
     try:
         options = parser().parse_args(list(arguments))
     except SystemExit as end:
         return FAILED if end.code else CLEAN
     try:
-        return _zip(options) if options.command == "zip" else _run(options)
+        return _zip(options) if options.command == "zip" else _run(options, submitted)
     except PipelineError as error:
         sys.stderr.write(f"amqpd pipeline: {error}\n")
         return FAILED
@@ -142,9 +146,11 @@ def _zip(options: argparse.Namespace) -> int:
     return CLEAN
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, submitted: bool) -> int:
     conf = settings(options.conf)
     _require(options)
+    if submitted:
+        return run_here(options, None)
     reason = missing()
     if reason:
         raise PipelineError(reason)
@@ -169,6 +175,8 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     from pipeline.running import run
     from pipeline.session import build_session
 
+    if options.report:
+        _require_writable(Path(options.report))
     started = time.monotonic()
     spark = build_session(master, settings(options.conf))
     source = options.subscribe if options.job == STORE else shown(options.journal)
@@ -181,6 +189,8 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
             found, summary = run(spark, options, since, _tell)
     except PySparkException as error:
         raise PipelineError(f"{options.job} has failed: {cause(str(error))}") from error
+    except OSError as error:
+        raise PipelineError(f"{options.job} has failed: {error}") from error
     finally:
         spark.stop()
     seconds = round(time.monotonic() - started, 1)
@@ -231,6 +241,16 @@ def _require(options: argparse.Namespace) -> None:
             raise PipelineError(
                 f"--{name} is of the mode batch: --mode {options.mode} goes on from where it was"
             )
+
+
+def _require_writable(report: Path) -> None:
+    """Raises PipelineError: the report could not be written, which is better known before the audit."""
+    if report.is_dir():
+        raise PipelineError(f"cannot write the report '{report}': it is a folder")
+    there = report if report.exists() else report.parent
+    if not os.access(there, os.W_OK):
+        why = "there is no such folder" if not there.exists() else "that is not permitted"
+        raise PipelineError(f"cannot write the report '{report}': {why}")
 
 
 def _require_of_store(options: argparse.Namespace) -> None:

@@ -2,18 +2,7 @@
 
 import sys
 
-from pipeline.command import FAILED, parser, run_here
-from pipeline.errors import PipelineError
-
-
-def main() -> int:
-    """Run the job and return the exit status."""
-    try:
-        return run_here(parser().parse_args(), None)
-    except PipelineError as error:
-        sys.stderr.write(f"amqpd pipeline: {error}\n")
-        return FAILED
-
+from pipeline.command import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:], submitted=True))

@@ -17,6 +17,7 @@ from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
 from pipeline.jobs.latency import latency
+from pipeline.jobs.levels import lacking, not_judged
 from pipeline.jobs.order import order
 from pipeline.jobs.poison import poison
 from pipeline.jobs.traffic import traffic
@@ -32,7 +33,8 @@ FINDINGS: Final = {"at": TimestampType()} | dict.fromkeys(
     ("node", "vhost", "queue", "from_queue", "verdict", "op", "consumer"), StringType()
 )
 """Columns of findings that are no numbers; any of them may have nothing but nulls."""
-NEED_FULL: Final = ("latency", "order")
+NEED_FULL: Final = {"latency": ("first_delivery", "processing"), "order": ("order",)}
+"""What of a job takes the level `full`."""
 
 
 def run(spark: SparkSession, options: argparse.Namespace, since: datetime | None, tell: Told) -> Outcome:
@@ -123,24 +125,24 @@ def _lineage(events: DataFrame, options: argparse.Namespace) -> Outcome:
 def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
     """A job whose result is a table; rows of poison and order are findings."""
     job = options.job
-    if job in NEED_FULL and events.where("op = 'deliver'").limit(1).count() == 0:
-        if job == "order":
-            raise PipelineError(
-                f"order wants deliveries, and '{shown(options.journal)}' has none: "
-                "the level `full` records them"
-            )
-        frame, note = latency(events, options.window, options.by_consumer), "no deliveries: level `full` only"
-    else:
-        frame, note = _frame(events, options), ""
+    if job == "order" and not _has_deliveries(events):
+        raise PipelineError(
+            f"order wants deliveries, and '{shown(options.journal)}' has none: the level `full` records them"
+        )
+    frame = _frame(events, options)
     if options.out:
         frame.write.mode("overwrite").parquet(options.out)
         frame = events.sparkSession.read.parquet(options.out)
     rows = [row.asDict() for row in frame.limit(ROWS_SHOWN).collect()]
     total = len(rows) if len(rows) < ROWS_SHOWN else frame.count()
     summary: dict[str, Any] = {"rows": total, "first": rows}
-    if note:
-        summary["not_judged"] = {"first_delivery": note, "processing": note}
+    if job in NEED_FULL:
+        summary["not_judged"] = not_judged(lacking(events), NEED_FULL[job])
     return job in ("poison", "order") and total > 0, summary
+
+
+def _has_deliveries(events: DataFrame) -> bool:
+    return not events.where("op = 'deliver'").isEmpty()
 
 
 def _frame(events: DataFrame, options: argparse.Namespace) -> DataFrame:

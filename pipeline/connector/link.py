@@ -46,6 +46,7 @@ class Link:
         self._rest = b""  # of a frame that has not come as a whole
         self._socket = _connected(server)
         self.frame_max = FRAME_MAX
+        self.product = ""  # what the broker calls itself
         try:
             self._log_in()
         except BaseException:
@@ -103,7 +104,9 @@ class Link:
     def _log_in(self) -> None:
         server = self._server
         self._socket.sendall(HEADER)
-        self._wait(commands.Connection.Start)
+        start = self._wait(commands.Connection.Start)
+        assert isinstance(start, commands.Connection.Start), "nothing else was waited for"
+        self.product = str(start.server_properties.get("product", ""))
         properties: common.FieldTable = {
             "product": "amqpd pipeline",
             "capabilities": dict.fromkeys(_CAPABILITIES, True),

@@ -28,12 +28,14 @@ from protocol.streams.chunk import BASIC
 from protocol.streams.rows import content_of
 
 PREFETCH: Final = 5000
-ROWS: Final = 5000  # of a batch
+ROWS: Final = 5000  # of a batch, if it has not as many bytes as it may before that
 QUIET_S: Final = 0.25  # a stream that gives nothing more for so long has been read to its end,
 LOOK_S: Final = 1.0  # or as far as this took; so long it is waited for what is not known to be there
 EMPTY_S: Final = 5.0  # one that gives nothing at all for so long is empty
 PART_S: Final = 30.0  # for which the rest of a message is waited for
 OFFSET: Final = "x-stream-offset"
+PARTITION: Final = "x-stream-partition"
+OURS: Final = "amqpd"  # the broker whose streams may have partitions, which it tells with each message
 _OFFSET_FIELD: Final = bytes((len(OFFSET),)) + OFFSET.encode() + b"l"
 _BODY_SIZE: Final = struct.Struct(">4xQ")
 
@@ -154,6 +156,7 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
     consumer = _Consumer(Link(options.server), wanted.place.queue, wanted.start, PREFETCH)
     messages: list[Message] = []
     offsets: list[int] = []
+    size = 0
     following = wanted.start
     try:
         for each in consumer.deliveries(options.server.timeout):
@@ -168,9 +171,10 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
             following = each.offset + 1
             messages.append(_message(each, details))
             offsets.append(each.offset)
-            if len(messages) >= ROWS:
+            size += len(each.body)
+            if len(messages) >= ROWS or size >= options.fetch_bytes:
                 yield columns.batch_of(messages, offsets)
-                messages, offsets = [], []
+                messages, offsets, size = [], [], 0
             if following == wanted.end:
                 break
         else:
@@ -202,6 +206,7 @@ class _Consumer:
 
     def __init__(self, link: Link, queue: str, spec: common.FieldValue, prefetch: int) -> None:
         self._link = link
+        self._queue = queue
         self._prefetch = prefetch
         self._unsettled = 0
         try:
@@ -248,6 +253,11 @@ class _Consumer:
             parts.append(self._part(c.FRAME_BODY))
             size -= len(parts[-1])
         properties = header[12:]
+        if self._link.product == OURS and _is_of_partition(properties):
+            raise ServerError(
+                f"'{self._queue}' has partitions, whose messages transport 'amqp' cannot tell apart: "
+                "transport 'chunk' reads them"
+            )
         return Delivery(_offset(properties), method, properties, b"".join(parts))
 
     def _method(self, quiet: float) -> base.Frame | None:
@@ -267,13 +277,21 @@ class _Consumer:
         return found[1]
 
 
+def _is_of_partition(properties: bytes) -> bool:
+    return PARTITION.encode() in properties and PARTITION in _headers(properties)
+
+
+def _headers(properties: bytes) -> dict[str, object]:
+    return Properties(content_of(BASIC, properties, b"")).headers()
+
+
 def _offset(properties: bytes) -> int:
     """The offset that a delivery says. Raises ServerError: it says none, so the queue is no stream."""
     at = properties.find(_OFFSET_FIELD)
     if at >= 0:
         start = at + len(_OFFSET_FIELD)
         return int.from_bytes(properties[start : start + 8], "big")
-    offset = Properties(content_of(BASIC, properties, b"")).headers().get(OFFSET)
+    offset = _headers(properties).get(OFFSET)
     if not isinstance(offset, int):
         raise ServerError("the broker delivers messages without offsets: the queue is no stream")
     return offset

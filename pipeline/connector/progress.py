@@ -66,7 +66,8 @@ class Progress:
 
         What is before `committed` is done with for ever.
         """
-        self._pace()
+        if not self._is_time():
+            return committed
         while True:
             with suppress(GoneError):  # a queue or its reader was declared again: now that is found out
                 return self._planned(committed, rows)
@@ -168,8 +169,10 @@ class Progress:
             return count == 0
         return count < limits.least_rows and time.monotonic() - self._batch_at < limits.delay
 
-    def _pace(self) -> None:
-        """Spark asks without end while there is nothing new."""
+    def _is_time(self) -> bool:
+        """Whether to look for something new, perhaps after a pause: Spark asks without end."""
         wait = self._empty_at + self._options.poll - time.monotonic()
-        if self._empty_at and wait > 0:
-            time.sleep(min(wait, PAUSE_MAX))
+        if not self._empty_at or wait <= 0:
+            return True
+        time.sleep(min(wait, PAUSE_MAX))
+        return wait <= PAUSE_MAX

@@ -11,9 +11,8 @@ from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
 from pipeline.connector.pushdown import Pushed
 from pipeline.connector.starting import resolved
-from pipeline.connector.streams import DataLossError, fetched
+from pipeline.connector.streams import DataLossError
 from pipeline.connector.subscription import Subscription
-from protocol.streams.chunk import BODY
 
 EVERYTHING: Final = Pushed()
 LOG: Final = logging.getLogger("amqpd.pipeline")
@@ -115,19 +114,6 @@ def _there(
         _lost(options, f"{name} begins with offset {oldest}: the messages from {offset} are gone")
         return oldest
     return offset
-
-
-def sampled(options: SourceOptions) -> list[bytes]:
-    """The bodies of the first messages. Raises what `of_batch` raises."""
-    bodies: list[bytes] = []
-    for wanted in of_batch(options):
-        few = wanted._replace(end=min(wanted.end, wanted.start + options.sample_rows - len(bodies)))
-        if few.start >= few.end:
-            break
-        for chunk, start, end in fetched(options.server, few, not options.fail_on_loss):
-            first = chunk.header.first
-            bodies += [chunk.value(BODY, row) for row in range(start - first, end - first)]
-    return bodies
 
 
 def _name(place: Place) -> str:

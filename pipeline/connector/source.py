@@ -190,7 +190,7 @@ def _schema(options: SourceOptions) -> StructType:
 def _body_schema(options: SourceOptions, said: str) -> StructType:
     from pipeline.connector.bodies import inferred, with_corrupt
     from pipeline.connector.ddl import schema_of
-    from pipeline.connector.reading import sampled
+    from pipeline.connector.sampling import sampled
 
     return with_corrupt(inferred(sampled(options)) if said == INFER else schema_of(said))
 

@@ -28,7 +28,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 OTHER_MEANINGS: Final = {
     "hole": "events of the journal are missing, or there twice",
     "imbalance": "what came and left does not make up what the queue has",
-    "forwarding_loss": "a message left a queue for another and never came there",
+    "forwarding_loss": "a dead letter left a queue for another and never came there",
     "reordered": "a message was delivered to a consumer after one from behind it",
 }
 Rows = list[dict[str, Any]]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.jobs.facts import activity, facts, known_queues
 
 NEEDS_FULL: Final = ("delivered_after_settle", "stuck_unacked", "undelivered", "reordered")
 NAMED: Final = 3
@@ -33,8 +35,18 @@ def lacks_of(seen: Mapping[str, Any]) -> str:
     return ", ".join(seen["some"]) + more
 
 
-def not_judged(lacking: dict[str, str]) -> dict[str, str]:
-    """What could not be looked for everywhere, with the reason. `lacking`: `lacks` by node."""
+def lacking(events: DataFrame) -> dict[str, str]:
+    """`lacks` by node."""
+    told, active = facts(events), activity(events)
+    nodes = sorted(row["node"] for row in events.select("node").distinct().collect())
+    return {
+        node: lacks(known_queues(active.where(F.col("node") == node), told.where(F.col("node") == node)))
+        for node in nodes
+    }
+
+
+def not_judged(lacking: dict[str, str], what: Iterable[str] = NEEDS_FULL) -> dict[str, str]:
+    """`what` could not be looked for everywhere, with the reason. `lacking`: `lacks` by node."""
     of_queues = "; ".join(f"of {queues} in {node}" for node, queues in sorted(lacking.items()) if queues)
     why = f"the journal has not all deliveries {of_queues}: the level `full` records them"
-    return dict.fromkeys(NEEDS_FULL, why) if of_queues else {}
+    return dict.fromkeys(what, why) if of_queues else {}

@@ -43,7 +43,8 @@ class Progress:
 
     def next_batch(self, start: Seqs, rows: int | None) -> Seqs:
         """Where the next batch ends; `start` itself if there is nothing for it."""
-        self._pace()
+        if not self._is_time():
+            return start
         tails = ends(self._journal, self._options.fetch_bytes) if self._end is None else self._end
         self._seen = dict(tails)
         new = tails.keys() - start.keys()
@@ -72,8 +73,10 @@ class Progress:
             raise DataLossError(f"{what}: it is another one; failOnDataLoss=false goes on with what comes")
         LOG.warning("%s", what)
 
-    def _pace(self) -> None:
-        """Spark asks without end while there is nothing new."""
+    def _is_time(self) -> bool:
+        """Whether to look for something new, perhaps after a pause: Spark asks without end."""
         wait = self._empty_at + self._options.poll - time.monotonic()
-        if self._empty_at and wait > 0:
-            time.sleep(min(wait, PAUSE_MAX))
+        if not self._empty_at or wait <= 0:
+            return True
+        time.sleep(min(wait, PAUSE_MAX))
+        return wait <= PAUSE_MAX

@@ -86,7 +86,9 @@ def _module(to: str) -> Any:
     name = WANTED[to]
     package = name.partition(".")[0]
     if find_spec(package) is None:
-        raise PipelineError(f"export to {to} takes {package}, which is not installed: pip install {package}")
+        raise PipelineError(
+            f"export to {to} takes {package}, which is not installed: pip install 'amqpd[{to}]'"
+        )
     return import_module(name)
 
 

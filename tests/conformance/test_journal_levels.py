@@ -122,6 +122,43 @@ def test_policies_come_first_and_may_change(
     }
 
 
+@pytest.mark.parametrize(
+    ("own", "queues", "of_queue", "of_none"),
+    [
+        ("off", "full", ["enqueue", "deliver", "ack"], []),
+        ("lifecycle", "full", ["enqueue", "deliver", "ack"], ["unroutable"]),
+        ("full", "lifecycle", ["enqueue", "ack"], ["confirm", "confirm", "unroutable", "confirm"]),
+        ("full", "off", [], ["confirm", "confirm", "unroutable", "confirm"]),
+    ],
+    ids=["off below full", "lifecycle below full", "full above lifecycle", "full above off"],
+)
+def test_what_concerns_no_queue_goes_by_what_the_broker_says(
+    start_daemon: DaemonStarter,
+    connect: Connector,
+    folder: Path,
+    own: str,
+    queues: str,
+    of_queue: list[str],
+    of_none: list[str],
+) -> None:
+    daemon = start_daemon("--journal", own)
+    api = Api(daemon.admin)
+    api.put("policies", "/", "p", status=201, pattern="^policy$", definition={"journal": queues})
+    api.close()
+    channel = opened(connect, daemon)
+    channel.declare("argument", arguments={"x-journal": queues})
+    channel.declare("policy")
+    live(channel, "argument")
+    live(channel, "policy")
+    channel.publish(b"", "nowhere")
+    channel.expect(Basic.Ack)
+    stop(daemon, channel.peer)
+    found = told(folder)
+    assert found.pop(None) == [*of_none, "end"]
+    life = [f"declare {queues}", *of_queue, "queue_delete shutdown"]
+    assert found == ({"argument": life, "policy": life} if of_queue else {})
+
+
 def test_another_folder_and_name(start_daemon: DaemonStarter, connect: Connector, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere" / "j"
     options = ("--journal", "full", "--journal-dir", str(folder), "--node-name", "east-1")

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from broker.journal.sealing import seal
 from pipeline.command import parser
 from pipeline.errors import PipelineError
+from pipeline.lake import exporting
+from pipeline.lake.exporting import TABLE
 from pipeline.running import run
 from tests.daemon import Daemon
 
@@ -102,7 +104,7 @@ def test_poison(spark: SparkSession, journal: Path) -> None:
 
 
 def test_order(spark: SparkSession, journal: Path) -> None:
-    assert done(spark, journal, "order") == (False, {"rows": 0, "first": []})
+    assert done(spark, journal, "order") == (False, {"rows": 0, "first": [], "not_judged": {}})
 
 
 def test_lineage_goes_from_a_message_to_its_dead_letter(spark: SparkSession, journal: Path) -> None:
@@ -130,12 +132,32 @@ def test_all_events_are_there_in_fewer_files(
     assert sorted(table["seq"].to_pylist()) == list(range(1, table.num_rows + 1))
 
 
-def test_delta_and_iceberg(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
-    pytest.importorskip("pyiceberg")
-    events = done(spark, journal, "export", "--out", str(tmp_path / "parquet"))[1]["events"]
-    out = str(tmp_path / "delta")
-    assert done(spark, journal, "export", "--to", "delta", "--out", out)[1]["events"] == events
-    assert deltalake.DeltaTable(out).to_pyarrow_table().num_rows == events
-    lake = str(tmp_path / "iceberg")
-    assert done(spark, journal, "export", "--to", "iceberg", "--out", lake)[1]["events"] == events
+def exported(spark: SparkSession, journal: Path, to: str, out: Path) -> list[int]:
+    """The seqs of all events, which have been exported twice: the second time is appended."""
+    words = ("export", "--to", to, "--out", str(out))
+    first, again = (done(spark, journal, *words)[1]["events"] for _ in range(2))
+    assert first == again
+    return sorted(2 * list(range(1, first + 1)))
+
+
+def test_delta(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="the extra `delta` is not installed")
+    seqs = exported(spark, journal, "delta", tmp_path / "lake")
+    table = deltalake.DeltaTable(str(tmp_path / "lake")).to_pyarrow_table()
+    assert sorted(table["seq"].to_pylist()) == seqs
+
+
+def test_iceberg(spark: SparkSession, journal: Path, tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog.sql", reason="the extra `iceberg` is not installed")
+    seqs = exported(spark, journal, "iceberg", tmp_path / "lake")
+    catalog = catalogs.SqlCatalog("amqpd", uri=f"sqlite:///{tmp_path}/lake/catalog.db")
+    assert sorted(catalog.load_table(TABLE).scan().to_arrow()["seq"].to_pylist()) == seqs
+
+
+@pytest.mark.parametrize("to", ["delta", "iceberg"])
+def test_a_format_takes_its_extra(
+    spark: SparkSession, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    with pytest.raises(PipelineError, match=rf"not installed: pip install 'amqpd\[{to}\]'"):
+        done(spark, journal, "export", "--to", to, "--out", str(tmp_path / "lake"))

@@ -6,10 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.command import parser
+from pipeline.errors import PipelineError
 from pipeline.following import NOT_FOLLOWED, follow
 from pipeline.jobs.audit import audit
 from pipeline.jobs.facts import activity, facts, known_queues
@@ -18,6 +20,7 @@ from pipeline.jobs.incremental import joined, portion, verdicts_of
 from pipeline.jobs.ledger import contributions, fold
 from pipeline.jobs.levels import NEEDS_FULL
 from pipeline.jobs.verdicts import judged
+from pipeline.running import NEED_FULL, run
 from tests.pipeline.frames import digested, frame, table
 from tests.pipeline.test_verdicts import END, RULES
 
@@ -102,6 +105,23 @@ def test_queues_that_have_less_are_named(spark: SparkSession, tmp_path: Path) ->
     words = ["run", "audit", "--journal", str(tmp_path / "journal"), "--out", str(tmp_path / "out")]
     _, summary = follow(spark, parser().parse_args([*words, "--mode", "available-now"]), lambda text: None)
     assert summary["not_judged"] == found.not_judged | NOT_FOLLOWED
+
+
+@pytest.mark.parametrize("job", ["order", "latency"])
+def test_jobs_name_queues_that_have_less(spark: SparkSession, tmp_path: Path, job: str) -> None:
+    pq.write_table(table(mixed().rows), tmp_path / "events.parquet")
+    options = parser().parse_args(["run", job, "--journal", str(tmp_path)])
+    _, summary = run(spark, options, None, lambda text: None)
+    assert set(summary["not_judged"]) == set(NEED_FULL[job])
+    for reason in summary["not_judged"].values():
+        assert reason.endswith("of q2, q4 in n: the level `full` records them")
+
+
+def test_an_order_of_no_deliveries_is_no_order(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(table(Told().come(1, 10, 11).rows), tmp_path / "events.parquet")
+    options = parser().parse_args(["run", "order", "--journal", str(tmp_path)])
+    with pytest.raises(PipelineError, match=r"order wants deliveries, and '.*' has none: the level `full`"):
+        run(spark, options, None, lambda text: None)
 
 
 @pytest.mark.nightly

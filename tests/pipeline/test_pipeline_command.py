@@ -103,6 +103,27 @@ def test_what_is_missing_is_one_line(words: list[str], told: str, capsys: pytest
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("report", "told"),
+    [("absent/r.html", "'absent/r.html': there is no such folder"), (".", "'.': it is a folder")],
+)
+def test_where_a_report_cannot_be_is_said_before_the_audit(report: str, told: str) -> None:
+    if missing():
+        pytest.skip(f"tests of the pipeline did not run: {missing()}")
+    done = run("run", "audit", "--report", report)
+    assert (done.returncode, done.stderr) == (1, f"amqpd pipeline: cannot write the report {told}\n")
+
+
+@pytest.mark.parametrize("words", [["run", "nothing"], ["run", "audit", "--absent"], ["run", "compact"]])
+def test_what_spark_submit_starts_fails_with_1_too(words: list[str]) -> None:
+    """2 is for findings."""
+    command = [sys.executable, str(ROOT / "pipeline" / "main.py"), *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    assert done.stderr
+
+
 def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_spec", lambda name: name)  # also where there is no pyspark
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

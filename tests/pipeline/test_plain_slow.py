@@ -39,6 +39,7 @@ class SlowLink:
     told = 0
     rows = ROWS
     last = 10
+    product = "another"
     waits: list[float]
 
     def __init__(self, _: object) -> None:

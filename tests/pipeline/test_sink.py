@@ -91,6 +91,23 @@ def test_columns_say_where_messages_go_and_what_they_say(spark: SparkSession, br
     assert (properties.delivery_mode, properties.message_id) == (2, None)
 
 
+def test_options_say_where_all_go_and_how(spark: SparkSession, broker: Broker) -> None:
+    broker.declare("all")
+    with broker.channel() as channel:
+        channel.queue_bind("all", "amq.direct", "key")
+    schema = "value string, exchange string, routing_key string"
+    rows = spark.createDataFrame([("one", "", "nowhere"), ("two", "amq.fanout", "nowhere")], schema)
+    write(rows, broker, exchange="amq.direct", routingKey="key", deliveryMode=1, contentType="text/plain")
+    found = taken(broker, "all")
+    assert {body for _, _, body in found} == {b"one", b"two"}
+    assert {(delivered.exchange, delivered.routing_key) for delivered, _, _ in found} == {
+        ("amq.direct", "key")
+    }
+    assert {(properties.delivery_mode, properties.content_type) for _, properties, _ in found} == {
+        (1, "text/plain")
+    }
+
+
 def _ddl(value: object) -> str:
     kinds = {int: "int", str: "string", datetime: "timestamp"}
     return kinds[type(value)]

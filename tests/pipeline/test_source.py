@@ -78,7 +78,7 @@ def test_where_it_begins_and_ends(
     assert values(read(spark, broker, subscribe="one", **options)) == [b"%d" % each for each in expected]
 
 
-def test_a_time_finds_what_came_from_then_on(spark: SparkSession, broker: Broker) -> None:
+def test_a_time_finds_what_came_from_then_on_and_before(spark: SparkSession, broker: Broker) -> None:
     rows = read(spark, broker, subscribe="one").orderBy("offset").collect()
     at = rows[300]["timestamp"]
     first = next(row["offset"] for row in rows if row["timestamp"] >= at)
@@ -86,6 +86,7 @@ def test_a_time_finds_what_came_from_then_on(spark: SparkSession, broker: Broker
 
     milliseconds = int(at.replace(tzinfo=UTC).timestamp() * 1000)
     assert values(read(spark, broker, subscribe="one", startingTimestamp=milliseconds)) == BODIES[first:]
+    assert values(read(spark, broker, subscribe="one", endingTimestamp=milliseconds)) == BODIES[:first]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -22,6 +23,8 @@ from protocol.streams.chunk import BASIC, Chunk, ChunkWriter
 from tests.amqp10_values import described
 from tests.brokers import Broker
 from tests.contents10 import content10
+from tests.field_bytes import FIELDS, field, long_string
+from tests.peer import Peer
 from tests.peer10 import Peer10
 from tests.peer_session10 import PeerSession10
 
@@ -66,6 +69,32 @@ HEADERS: dict[str, tuple[Any, str | None]] = {
     "time": (datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00+00:00"),
     "table": ({"a": [1, {"b": None}]}, '{"a": [1, {"b": null}]}'),
 }
+HAS_HEADERS = b"\x20\x00"
+TEXTS: dict[str, str | None] = {
+    "t": "true",
+    "f": "false",
+    "b": "-128",
+    "B": "255",
+    "s": "-32768",
+    "u": "65535",
+    "I": "-2147483648",
+    "i": "4294967295",
+    "l": "-9223372036854775808",
+    "L": "9223372036854775807",
+    "f32": "0.10000000149011612",
+    "f64": "0.1",
+    "D": "42949549.51",
+    "S": "héllo",
+    "S-empty": "",
+    "S-long": "x" * 50_000,
+    "S-binary": b64encode(bytes(range(256))).decode(),
+    "A": '[1, "x", []]',
+    "T": "2023-11-14T22:13:20+00:00",
+    "F": '{"inner": {"x": null}}',
+    "V": None,
+    "x": "AP8=",
+}
+"""What `FIELDS` are as text. A decimal's digits have no sign, as RabbitMQ has them. [amqp-0-9-1 4.2.5.5]"""
 
 
 def test_properties_and_headers_of_0_9_1(spark: SparkSession, broker: Broker) -> None:
@@ -82,6 +111,20 @@ def test_properties_and_headers_of_0_9_1(spark: SparkSession, broker: Broker) ->
     assert set(second["properties"].asDict().values()) == {None}
     assert (bytes(second["value"]), second["headers"]) == (b"", {})
     assert third["properties"]["timestamp"] is None, "no calendar has it"
+
+
+def test_headers_of_every_type_on_the_wire(spark: SparkSession, broker: Broker) -> None:
+    """Clients other than pika have numbers of all sizes."""
+    broker.declare_stream("wire")
+    table = b"".join(field(name.encode(), value) for name, value in FIELDS.items())
+    peer = Peer(broker.daemon.address).open()
+    channel = peer.channel()
+    channel.confirm_select()
+    channel.publish(b"", "wire", properties=HAS_HEADERS + long_string(table))
+    channel.expect_confirms(1)
+    peer.close()
+    (row,) = rows(spark, broker, "wire", **ALL)
+    assert row["headers"] == TEXTS
 
 
 def test_messages_of_1_0(spark: SparkSession, broker: Broker) -> None:

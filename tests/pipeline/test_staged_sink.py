@@ -107,6 +107,22 @@ def test_nothing_of_a_batch_is_published_that_would_go_nowhere(
     assert sorted(copy.taken(), key=int) == numbers(0, 20)
 
 
+def test_what_need_not_be_in_a_queue_may_go_nowhere(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    broker.declare_stream("optional", partitions=2)
+    broker.publish("optional", numbers(0, 20))
+    with pytest.raises(PySparkException, match=r"optional\.out"):
+        Copy(spark, broker, tmp_path, "optional").run()
+    copy = Copy(spark, broker, tmp_path, "optional", mandatory="false")
+    copy.run()
+    assert copy.state()["last_batch"] == 0
+    broker.declare("optional.out")
+    broker.publish("optional", numbers(20, 30))
+    copy.run()
+    assert sorted(copy.taken(), key=int) == numbers(20, 30)
+
+
 @pytest.mark.nightly
 def test_another_checkpoint_wants_another_name(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     copy = Copy(spark, broker, tmp_path / "a", "name").declare()

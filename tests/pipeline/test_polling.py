@@ -1,0 +1,87 @@
+"""`pollIntervalMs`: how long a query that has read all there is lets the broker, or the journal, alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pipeline.connector.offsets import NOTHING, Partition, Place
+from pipeline.connector.progress import PAUSE_MAX
+from pipeline.journal.options import journal_options
+from pipeline.journal.progress import Progress as JournalProgress
+from tests.pipeline.test_progress import S, Said, at, progress
+
+
+class Clock:
+    """Time that passes while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self.slept.append(seconds)
+
+
+class Watched(Said):
+    """A stream with five messages; `looks`: when it was looked at."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(Partition(S, "a", 0, 5))
+        self.clock = clock
+        self.looks: list[float] = []
+
+    def partitions(self, known: Mapping[Place, int] = NOTHING) -> list[Partition]:
+        """As is said."""
+        self.looks.append(self.clock.now)
+        return super().partitions(known)
+
+
+def waits(looks: list[float]) -> list[float]:
+    return [later - earlier for earlier, later in pairwise(looks)]
+
+
+@pytest.mark.parametrize("poll_ms", [30, 100, 250, 4000])
+def test_streams_are_looked_at_once_in_an_interval(monkeypatch: pytest.MonkeyPatch, poll_ms: int) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pipeline.connector.progress.time", clock)
+    said = Watched(clock)
+    mine = progress(monkeypatch, said, pollIntervalMs=poll_ms)
+    assert mine.next_batch(at(0), None) == at(5)
+    while len(said.looks) < 5:
+        assert mine.next_batch(at(5), None) == at(5)
+    seconds = poll_ms / 1000
+    assert waits(said.looks) == pytest.approx([0, seconds, seconds, seconds]), "at once behind a batch"
+    assert max(clock.slept) <= PAUSE_MAX, "a query that is stopped does not wait for all of it"
+
+
+@pytest.mark.parametrize("poll_ms", [30, 100, 250, 4000])
+def test_journals_are_looked_at_once_in_an_interval(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, poll_ms: int
+) -> None:
+    clock = Clock()
+    looks: list[float] = []
+
+    def ends(*_: object) -> dict[str, int]:
+        looks.append(clock.now)
+        return {"n": 5}
+
+    monkeypatch.setattr("pipeline.journal.progress.time", clock)
+    monkeypatch.setattr("pipeline.journal.progress.ends", ends)
+    said = {"path": str(tmp_path), "pollIntervalMs": str(poll_ms)}
+    mine = JournalProgress(journal_options(said, streaming=True))
+    assert mine.next_batch({"n": 1}, None) == {"n": 5}
+    while len(looks) < 5:
+        assert mine.next_batch({"n": 5}, None) == {"n": 5}
+    seconds = poll_ms / 1000
+    assert waits(looks) == pytest.approx([0, seconds, seconds, seconds]), "at once behind a batch"
+    assert max(clock.slept) <= PAUSE_MAX, "a query that is stopped does not wait for all of it"
