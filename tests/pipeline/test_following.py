@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,35 +20,84 @@ from pipeline.command import parser
 from pipeline.following import Batches, follow
 from pipeline.jobs.verdicts import MEANINGS
 from pipeline.journal.reading import read_events
+from protocol.journal import records as r
 from tests.bench.journals import Planted
+from tests.daemon import PATIENCE_S, ROOT, Output
+from tests.journals import Scribe, file_of, put
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+
+
+def files_of(planted: tuple[Path, Planted]) -> list[Path]:
+    """The files of a journal, in order."""
+    return sorted((planted[0] / "parquet").rglob("*.parquet"), key=lambda path: path.name)
+
+
+def publish(files: list[Path], folder: Path, journal: Path) -> None:
+    """Have `journal` get files that are in `folder`, each whole at once."""
+    for file in files:
+        target = journal / file.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        hidden = target.with_name(f".{target.name}")
+        shutil.copy(file, hidden)
+        hidden.rename(target)
+
+
+def counts(summary: dict[str, Any]) -> dict[str, int]:
+    return {kind: summary["verdicts"].get(kind, 0) for kind in MEANINGS}
+
+
+def wanted(planted: tuple[Path, Planted]) -> dict[str, int]:
+    return {kind: len(planted[1].uids.get(kind, ())) for kind in MEANINGS}
+
+
+@contextmanager
+def continuous(folder: Path, journal: Path, *more: str) -> Iterator[tuple[subprocess.Popen[bytes], Output]]:
+    """An audit that goes on for ever, and what it tells meanwhile."""
+    words = ["audit", "--journal", str(journal), "--out", str(folder / "out"), "--mode", "continuous", *more]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "run", *words, "--master", "local[2]"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        yield process, Output(process.stderr, folder / "stderr.txt")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ended(process: subprocess.Popen[bytes], told: Output, number: signal.Signals) -> dict[str, Any]:
+    """What it says at the end, which is told to it and finds that something is amiss."""
+    os.kill(process.pid, number)
+    assert process.wait(PATIENCE_S) == 2, told.text()
+    assert process.stdout is not None
+    with process.stdout as stream:
+        said = stream.read()
+    told.join()
+    assert "Traceback" not in told.text()
+    summary: dict[str, Any] = json.loads(said)
+    return summary
 
 
 def test_two_runs_find_what_was_planted_and_a_batch_done_again_does_the_same(
     spark: SparkSession, planted: tuple[Path, Planted], tmp_path: Path
 ) -> None:
-    files = sorted((planted[0] / "parquet").rglob("*.parquet"), key=lambda path: path.name)
+    files = files_of(planted)
     journal, out = tmp_path / "journal", tmp_path / "out"
     told: list[str] = []
     words = ["run", "audit", "--journal", str(journal), "--out", str(out), "--mode", "available-now"]
     options = parser().parse_args(words)
 
-    def publish(some: list[Path]) -> None:
-        for file in some:
-            target = journal / file.relative_to(planted[0])
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, target)
-
-    publish(files[:8])
+    publish(files[:8], planted[0], journal)
     follow(spark, options, told.append)
-    publish(files[8:])
+    publish(files[8:], planted[0], journal)
     found, summary = follow(spark, options, told.append)
 
     assert found
-    assert {kind: summary["verdicts"].get(kind, 0) for kind in MEANINGS} == {
-        kind: len(planted[1].uids.get(kind, ())) for kind in MEANINGS
-    }
+    assert counts(summary) == wanted(planted)
     assert [line.split(":")[0] for line in told] == ["batch 0", "batch 1"]
 
     # Spark does a batch again that it has not seen the end of
@@ -49,3 +105,35 @@ def test_two_runs_find_what_was_planted_and_a_batch_done_again_does_the_same(
     later = read_events(spark, str(journal)).where(f"seq > {int(files[7].stem.split('-')[2])}")
     Batches(spark, out, options.age, options.poison, told.append).take(later, 1)
     assert json.loads((out / "batch=1" / "summary.json").read_text()) == before
+
+
+def test_it_goes_on_over_files_that_come_until_it_is_told_to_end(
+    planted: tuple[Path, Planted], tmp_path: Path
+) -> None:
+    files, journal = files_of(planted), tmp_path / "journal"
+    publish(files[:8], planted[0], journal)
+    total = sum(wanted(planted).values())
+
+    with continuous(tmp_path, journal) as (process, told):
+        first = int(told.wait_for(r"batch 0: (\d+) findings", 4 * PATIENCE_S)[1])
+        publish(files[8:], planted[0], journal)
+        told.wait_for(rf"batch [1-9]\d*: {total} findings", 4 * PATIENCE_S)
+        summary = ended(process, told, signal.SIGTERM)
+
+    assert first < total
+    assert counts(summary) == wanted(planted)
+
+
+def test_it_goes_on_over_live_events_until_it_is_told_to_end(tmp_path: Path) -> None:
+    scribe, journal = Scribe(), tmp_path / "journal"
+    put(journal, file_of(scribe, 2))
+
+    with continuous(tmp_path, journal, "--live") as (process, told):
+        told.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
+        more = file_of(scribe, 3)
+        scribe.tell(r.ACK, 7, 7)  # of the third life, which is over
+        put(journal, more + scribe.encoder.take())
+        told.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
+        summary = ended(process, told, signal.SIGINT)
+
+    assert summary["verdicts"] == {"ok": 4, "double_settled": 1}
