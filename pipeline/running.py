@@ -17,7 +17,7 @@ from pipeline.errors import PipelineError
 from pipeline.jobs import lineage as lives
 from pipeline.jobs.audit import audit
 from pipeline.jobs.latency import latency
-from pipeline.jobs.levels import lacking, not_judged
+from pipeline.jobs.levels import lacks_by_node, not_judged
 from pipeline.jobs.order import order
 from pipeline.jobs.poison import poison
 from pipeline.jobs.traffic import traffic
@@ -137,7 +137,7 @@ def _table(events: DataFrame, options: argparse.Namespace) -> Outcome:
     total = len(rows) if len(rows) < ROWS_SHOWN else frame.count()
     summary: dict[str, Any] = {"rows": total, "first": rows}
     if job in NEED_FULL:
-        summary["not_judged"] = not_judged(lacking(events), NEED_FULL[job])
+        summary["not_judged"] = not_judged(lacks_by_node(events), NEED_FULL[job])
     return job in ("poison", "order") and total > 0, summary
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from pipeline.connector.offsets import Offsets, Partition, Place, offsets_of, shares, split
 from pipeline.connector.options import SourceOptions
@@ -13,8 +13,7 @@ from pipeline.connector.slices import Slice
 from pipeline.connector.staged import GoneError
 from pipeline.connector.starting import resolved
 from pipeline.connector.subscription import Subscription
-
-PAUSE_MAX: Final = 0.1  # seconds that are slept in one go: a query that is stopped waits for it
+from pipeline.polling import Poll
 
 
 class Progress:
@@ -27,7 +26,7 @@ class Progress:
         self._end: Offsets | None = None  # with the trigger AvailableNow
         self._seen: Offsets | None = None
         self._told: Offsets | None = None
-        self._empty_at = 0.0  # when there was nothing new
+        self._poll = Poll(options.poll)
         self._batch_at = time.monotonic()  # when there was a batch
 
     @property
@@ -66,7 +65,7 @@ class Progress:
 
         What is before `committed` is done with for ever.
         """
-        if not self._is_time():
+        if not self._poll.is_due():
             return committed
         while True:
             with suppress(GoneError):  # a queue or its reader was declared again: now that is found out
@@ -85,7 +84,7 @@ class Progress:
         end = start.moved(self._ends(start, backlogs if rows is None else shares(backlogs, rows)))
         self._seen = start.moved({each.place: max(each.next, start.positions[each.place]) for each in found})
         if self._waits(sum(end.positions.values()) - sum(start.positions.values())):
-            self._empty_at = time.monotonic()
+            self._poll.found_nothing()
             return committed if start == before else start.json()
         self._batch_at = time.monotonic()
         return end.json()
@@ -168,11 +167,3 @@ class Progress:
         if limits.least_rows is None or self._end is not None or count == 0:
             return count == 0
         return count < limits.least_rows and time.monotonic() - self._batch_at < limits.delay
-
-    def _is_time(self) -> bool:
-        """Whether to look for something new, perhaps after a pause: Spark asks without end."""
-        wait = self._empty_at + self._options.poll - time.monotonic()
-        if not self._empty_at or wait <= 0:
-            return True
-        time.sleep(min(wait, PAUSE_MAX))
-        return wait <= PAUSE_MAX

@@ -1,4 +1,4 @@
-"""Messages that left one queue for another and never came there."""
+"""Dead letters that left one queue for another and never came there."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def lacks_of(seen: Mapping[str, Any]) -> str:
     return ", ".join(seen["some"]) + more
 
 
-def lacking(events: DataFrame) -> dict[str, str]:
+def lacks_by_node(events: DataFrame) -> dict[str, str]:
     """`lacks` by node."""
     told, active = facts(events), activity(events)
     nodes = sorted(row["node"] for row in events.select("node").distinct().collect())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Final
 
 from pipeline.connector.offsets import shares
@@ -11,8 +10,8 @@ from pipeline.connector.streams import DataLossError
 from pipeline.journal.journals import journal_of
 from pipeline.journal.options import JournalOptions
 from pipeline.journal.planning import Seqs, Slice, ends, firsts, resolved, tasks
+from pipeline.polling import Poll
 
-PAUSE_MAX: Final = 0.1  # seconds that are slept in one go: a query that is stopped waits for it
 LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
@@ -25,7 +24,7 @@ class Progress:
         self._initial: Seqs | None = None
         self._end: Seqs | None = None  # with the trigger AvailableNow
         self._seen: Seqs | None = None
-        self._empty_at = 0.0  # when there was nothing new
+        self._poll = Poll(options.poll)
 
     def initial(self) -> Seqs:
         """Where the first batch begins; the same as long as this process lives."""
@@ -43,7 +42,7 @@ class Progress:
 
     def next_batch(self, start: Seqs, rows: int | None) -> Seqs:
         """Where the next batch ends; `start` itself if there is nothing for it."""
-        if not self._is_time():
+        if not self._poll.is_due():
             return start
         tails = ends(self._journal, self._options.fetch_bytes) if self._end is None else self._end
         self._seen = dict(tails)
@@ -58,7 +57,7 @@ class Progress:
         given = backlogs if rows is None else shares(backlogs, rows)
         end = {node: min(seq, tails.get(node, seq)) + given[node] for node, seq in start.items()}
         if end == start:
-            self._empty_at = time.monotonic()
+            self._poll.found_nothing()
         return end
 
     def slices(self, start: Seqs, end: Seqs) -> list[Slice]:
@@ -72,11 +71,3 @@ class Progress:
         if self._options.fail_on_loss:
             raise DataLossError(f"{what}: it is another one; failOnDataLoss=false goes on with what comes")
         LOG.warning("%s", what)
-
-    def _is_time(self) -> bool:
-        """Whether to look for something new, perhaps after a pause: Spark asks without end."""
-        wait = self._empty_at + self._options.poll - time.monotonic()
-        if not self._empty_at or wait <= 0:
-            return True
-        time.sleep(min(wait, PAUSE_MAX))
-        return wait <= PAUSE_MAX
