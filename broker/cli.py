@@ -69,7 +69,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
 def _commands(
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """amqpd, a message broker that speaks AMQP 0-9-1."""
+    """amqpd, a message broker that speaks AMQP 0-9-1 and AMQP 1.0."""
     if show_version:
         version()
         raise typer.Exit

@@ -37,7 +37,7 @@ class Hoard:
 
 @pytest.fixture
 def hoard(start_daemon: DaemonStarter, connect: Connector) -> Hoard:
-    daemon = start_daemon("--memory-max", "110MiB")
+    daemon = start_daemon("--memory-max", "140MiB")
     return Hoard(daemon, connect(daemon.address).channel())
 
 
