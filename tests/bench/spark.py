@@ -1,7 +1,8 @@
 """`python -m tests.bench.spark`: how fast Spark reads from a broker and writes to it, all on this machine.
 
-The sink fills two streams, which are read then. Figures of repeated steps are the best and the median; CPU is
-that of all of them, user and system, and says more where others are at work.
+The sink fills two streams, which are read then. `no broker` are batches with the same columns that come from
+nowhere: what of a read is Spark's own, on the machine as it is just then. Figures of repeated steps are the
+best and the median; CPU is that of all of them, user and system, and says more where others are at work.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from broker.flavour import FLAVOUR
 from pipeline.connector.choices import Choices
 from pipeline.connector.publisher import Publisher
+from pipeline.connector.schema import source_schema
 from pipeline.connector.server import server_of
 from pipeline.connector.source import register
 from pipeline.session import build_session
@@ -32,6 +38,48 @@ STREAMS = ("bench-0", "bench-1")
 GOALS = {"sink": 50_000.0, "batch": 1_000_000.0, "streaming": 150_000.0}
 
 
+class Made(DataSource):
+    """As many rows as are asked for, with the columns of messages, in batches of the usual length."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "made"
+
+    def schema(self) -> StructType:
+        return source_schema(None, False, False)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return MadeReader(schema, int(self.options["rows"]), int(self.options["size"]))
+
+
+class MadeReader(DataSourceReader):
+    def __init__(self, schema: StructType, rows: int, size: int) -> None:
+        self._schema = schema
+        self._rows = rows
+        self._size = size
+
+    def partitions(self) -> list[InputPartition]:
+        half = self._rows // 2
+        return [InputPartition(half), InputPartition(self._rows - half)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        left: int = partition.value
+        some = min(max(2**20 // self._size, 1), left)
+        numbers = pa.array(range(some), pa.int64())
+        columns = {
+            "value": pa.repeat(pa.scalar(bytes(self._size)), some),
+            "partition": pa.repeat(pa.scalar(0, pa.int32()), some),
+            "offset": numbers,
+            "timestamp": numbers.cast(pa.timestamp("us", tz="UTC")),
+            "redelivered": pa.repeat(pa.scalar(False), some),
+        } | {name: pa.repeat(pa.scalar("bench-0"), some) for name in ("queue", "exchange", "routing_key")}
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+        while left:
+            yield batch.slice(0, left)
+            left -= min(some, left)
+
+
 def measured(broker: Broker, name: str, rows: int, times: int, work: Callable[[int], float]) -> bool:
     """Do it so many times, given the number of each, and print rates; whether the best is what is wanted.
 
@@ -40,11 +88,9 @@ def measured(broker: Broker, name: str, rows: int, times: int, work: Callable[[i
     seconds: list[float] = []
     cpu = spent(broker.daemon.pid, lambda: seconds.extend(work(number) for number in range(times)))
     best, median = rows / min(seconds), rows / statistics.median(seconds)
-    goal = GOALS[name.partition(",")[0]]
-    print(
-        f"{name}: best {best:,.0f} rows/s, median {median:,.0f} of {len(seconds)} (goal {goal:,.0f})",
-        flush=True,
-    )
+    goal = GOALS.get(name.partition(",")[0], 0.0)
+    wanted = f" (goal {goal:,.0f})" if goal else ""
+    print(f"{name}: best {best:,.0f} rows/s, median {median:,.0f} of {len(seconds)}{wanted}", flush=True)
     print(f"{name}: {cpu.told(rows * times)}", flush=True)
     return best >= goal
 
@@ -72,6 +118,12 @@ def read(spark: SparkSession, broker: Broker) -> DataFrame:
 def batch(spark: SparkSession, broker: Broker) -> float:
     """Read all at once: how long that took."""
     return timed(lambda: read(spark, broker).write.format("noop").mode("overwrite").save())
+
+
+def made(spark: SparkSession, rows: int, size: int) -> float:
+    """Read as many rows of as many bytes that come from nowhere: how long that took."""
+    frame = spark.read.format("made").options(rows=str(rows), size=str(size)).load()
+    return timed(lambda: frame.write.format("noop").mode("overwrite").save())
 
 
 def stream(spark: SparkSession, broker: Broker, folder: str, rows: int) -> tuple[float, list[int]]:
@@ -138,6 +190,7 @@ def main() -> int:
         broker = Broker(Path(folder, "broker"))
         spark = build_session("local[2]", {})
         register(spark)
+        spark.dataSource.register(Made)
         print(f"broker: {FLAVOUR}; Spark {spark.version} on {spark.sparkContext.master}", flush=True)
         for name in STREAMS:
             broker.declare_stream(name)
@@ -149,6 +202,8 @@ def main() -> int:
         for _ in range(chosen.warm):
             batch(spark, broker)
         good &= measured(broker, "batch", rows, chosen.times, lambda _: batch(spark, broker))
+        made(spark, rows, chosen.size)
+        measured(broker, "no broker", rows, chosen.times, lambda _: made(spark, rows, chosen.size))
         medians: list[float] = []
 
         def streamed(number: int) -> float:

@@ -22,7 +22,7 @@ MET, MISSED = 0, 2
     [
         ("audit --events 50000 --faults 5", ["audit"]),
         ("audit --events 50000 --faults 5 --portions", ["audit in portions, warm"]),
-        ("spark --rows 40000 --times 1 --warm 1 --rate 100", ["sink", "batch", "streaming", "p95"]),
+        ("spark --rows 40000 --times 1 --warm 1 --rate 100", ["sink", "no broker", "streaming", "p95"]),
         ("staged_sink --rows 8000 --times 1", ["rows/s"]),
         ("streams --messages 200000", ["B each", "ready"]),
         ("journal --seconds 0.3 --rounds 1", ["us"]),
