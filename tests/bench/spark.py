@@ -26,11 +26,15 @@ from pyspark.sql.types import StructType
 
 from broker.flavour import FLAVOUR
 from pipeline.connector.choices import Choices
+from pipeline.connector.columns import Columns
+from pipeline.connector.messages import Details
+from pipeline.connector.offsets import Place
 from pipeline.connector.publisher import Publisher
 from pipeline.connector.schema import source_schema
 from pipeline.connector.server import server_of
 from pipeline.connector.source import register
 from pipeline.session import build_session
+from protocol.streams.chunk import BASIC, Chunk, ChunkWriter
 from tests.bench.cpu import spent
 from tests.brokers import Broker
 
@@ -65,16 +69,12 @@ class MadeReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         left: int = partition.value
         some = min(max(2**20 // self._size, 1), left)
-        numbers = pa.array(range(some), pa.int64())
-        columns = {
-            "value": pa.repeat(pa.scalar(bytes(self._size)), some),
-            "partition": pa.repeat(pa.scalar(0, pa.int32()), some),
-            "offset": numbers,
-            "timestamp": numbers.cast(pa.timestamp("us", tz="UTC")),
-            "redelivered": pa.repeat(pa.scalar(False), some),
-        } | {name: pa.repeat(pa.scalar("bench-0"), some) for name in ("queue", "exchange", "routing_key")}
+        writer = ChunkWriter()
+        for number in range(some):
+            writer.add(number, BASIC, b"", b"bench-0", b"\0\0", bytes(self._size))
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+        columns = Columns(schema, Place("bench-0", 0), None, Details(False, False))
+        batch = columns.batch(Chunk(writer.take(0, 1)), 0, some)
         while left:
             yield batch.slice(0, left)
             left -= min(some, left)
