@@ -178,7 +178,7 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
     if options.report:
         _require_writable(Path(options.report))
     started = time.monotonic()
-    spark = build_session(master, settings(options.conf))
+    spark = build_session(master, settings(options.conf), is_brief(options))
     source = options.subscribe if options.job == STORE else shown(options.journal)
     _tell(f"{options.job} of {source} on {spark.sparkContext.master}")
     since = None
@@ -205,6 +205,11 @@ def run_here(options: argparse.Namespace, master: str | None) -> int:
 def is_live(options: argparse.Namespace) -> bool:
     """Whether events are read that are not sealed yet."""
     return options.live or is_served(options.journal)
+
+
+def is_brief(options: argparse.Namespace) -> bool:
+    """Whether it makes many plans and runs each once. A page has figures that look at all events."""
+    return options.job == "audit" and options.mode == "batch" and not options.report
 
 
 def cause(error: str) -> str:

@@ -100,7 +100,7 @@ def main() -> int:
         started = time.perf_counter()
         planted = write(folder, chosen.events, chosen.faults)
         print(f"{planted.events} events written in {time.perf_counter() - started:.1f} s", flush=True)
-        spark = build_session(chosen.master, {})
+        spark = build_session(chosen.master, {}, brief=not (chosen.portions or chosen.report))
         if chosen.portions:
             wrong = in_portions(spark, folder, Path(temporary), planted)
         else:
