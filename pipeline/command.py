@@ -208,7 +208,7 @@ def is_live(options: argparse.Namespace) -> bool:
 
 
 def is_brief(options: argparse.Namespace) -> bool:
-    """Whether it makes many plans and runs each once. A page has figures that look at all events."""
+    """Whether the job makes many plans and runs each once. A page has figures that look at all events."""
     return options.job == "audit" and options.mode == "batch" and not options.report
 
 
