@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import uvicorn
 
+from broker.admin.zero_copy import ZeroCopyProtocol
+
 GRACE_S: Final = 1
 """Seconds that a request in flight may still take when the server stops."""
 
@@ -47,7 +49,7 @@ class AdminServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=ZeroCopyProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,

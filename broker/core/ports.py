@@ -64,11 +64,17 @@ class StreamPage:
 
 
 @final
-class StreamBlock:
-    """Rows of a stream as they are stored, in whole chunks: the offsets from `first` up to `behind`."""
+class StreamExtent:
+    """Rows of a stream as they are stored, in whole chunks: the offsets from `first` up to `behind`.
 
-    def __init__(self, data: bytes, first: i64, behind: i64) -> None:
-        self.data = data
+    They are `size` bytes of a file, from `position` on, where it does not change. `fd` is a descriptor of it
+    that the caller is to close.
+    """
+
+    def __init__(self, fd: int, position: i64, size: i64, first: i64, behind: i64) -> None:
+        self.fd = fd
+        self.position = position
+        self.size = size
         self.first = first
         self.behind = behind
 
@@ -122,12 +128,11 @@ class StoredStream:
         """
         return None
 
-    def block(self, offset: i64, behind: i64, size: i64) -> StreamBlock | None:
+    def extent(self, offset: i64, behind: i64) -> StreamExtent | None:
         """The chunks (protocol.streams.chunk) from that around an offset on, or from the oldest that is kept.
 
-        They go up to the one that has the row before `behind`, or less far: to `size` bytes, if the first
-        alone has not more, and not beyond rows that are lost. What their checksums say is left to who reads
-        them. None if nothing is on disk yet.
+        They go up to the one that has the row before `behind`, or less far: to the end of their file, and not
+        beyond rows that are lost. What is in them is left to who reads them. None if nothing is on disk yet.
 
         Raises what `at` raises.
         """

@@ -35,6 +35,17 @@ class OpenFiles:
             self._open[segment] = None
         return segment.fd
 
+    def copy(self, segment: StreamSegment, path: str) -> int:
+        """A descriptor of a segment's file that is the caller's, to be closed by it. Raises OSError."""
+        fd = self.use(segment, path)
+        while True:
+            try:
+                return self.disk.duplicate(fd)
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTORS or next(iter(self._open), segment) is segment:
+                    raise
+                self._close_oldest()
+
     def create(self, segment: StreamSegment, path: str) -> int:
         """The descriptor of the new file of a segment. Raises OSError."""
         return self._add(segment, path, True)

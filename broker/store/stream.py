@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from broker.core.ports import StoredStream, StreamBlock, StreamPage, StreamWatcher
+from broker.core.ports import StoredStream, StreamExtent, StreamPage, StreamWatcher
 from broker.store.stream_page import ChunkPage, whole_content
 from protocol.streams.chunk import ChunkWriter, Header, chain
 from protocol.streams.rows import columns_of
@@ -116,12 +116,12 @@ class Stream(StoredStream):
         self.streams.remember(self, page)
         return page
 
-    def block(self, offset: i64, behind: i64, size: i64) -> StreamBlock | None:
+    def extent(self, offset: i64, behind: i64) -> StreamExtent | None:
         """Chunks as they are stored (StoredStream)."""
         if offset >= self.durable:
             return None
         place = self.files.find(offset)
-        return None if place is None else self.files.block(place, min(behind, self.durable), size)
+        return None if place is None else self.files.extent(place, min(behind, self.durable))
 
     def reach(self, offset: i64, size: i64) -> i64:
         """How far some bytes reach (StoredStream)."""

@@ -32,8 +32,8 @@ class StreamSegment:
     """A segment file. `end`: bytes of whole chunks in it. `next`: the offset behind its last row.
 
     Of the marked chunks, which are `mark_bytes` from each other at least and the first of which is the file's
-    first, `offsets` has the first offsets, `times` the
-    times of the first rows in microseconds since 1970, and `positions` where they begin.
+    first, `offsets` has the first offsets, `times` the times of the first rows, in microseconds since 1970,
+    and `positions` where they begin. `lost`: where those chunks begin that say that rows are lost.
     """
 
     def __init__(self, name: str, first: i64, mark_bytes: i64) -> None:
@@ -49,6 +49,7 @@ class StreamSegment:
         self.offsets: list[int] = []
         self.times: list[int] = []
         self.positions: list[int] = []
+        self.lost: list[int] = []
 
     def add(self, header: Header) -> None:
         """A chunk has been written at the end."""
@@ -56,6 +57,8 @@ class StreamSegment:
             self.offsets.append(header.first)
             self.times.append(header.first_time)
             self.positions.append(self.end)
+        if header.lost:
+            self.lost.append(self.end)
         self.end += header.size
         self.next = header.behind
         self.last_time = header.last_time
@@ -66,6 +69,8 @@ class StreamSegment:
             self.positions.pop()
             self.offsets.pop()
             self.times.pop()
+        while self.lost and self.lost[-1] >= end:
+            self.lost.pop()
         self.end = end
         self.next = behind
         self.last_time = last_time
@@ -79,3 +84,8 @@ class StreamSegment:
         """The position of a marked chunk before which all rows are earlier than this."""
         found: i64 = bisect_right(self.times, time - 1)
         return self.positions[max(found - 1, 0)] if self.positions else 0
+
+    def lost_behind(self, position: i64) -> i64:
+        """Where behind a position the first chunk is that says that rows are lost; -1: there is none."""
+        found: i64 = bisect_right(self.lost, position)
+        return self.lost[found] if found < len(self.lost) else -1

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from broker.core.ports import StreamBlock
+from broker.core.ports import StreamExtent
 from broker.store.disk import Disk
 from broker.store.errors import LogDamaged
 from broker.store.open_files import OpenFiles
@@ -162,33 +162,24 @@ class StreamSegments:
         """The chunk behind one; None if there is none yet. Raises OSError, LogDamaged."""
         return self.find(place.header.behind)
 
-    def block(self, place: Place, behind: i64, size: i64) -> StreamBlock:
-        """Whole chunks from one on, of the same file: of `size` bytes at most, or that one alone.
+    def extent(self, place: Place, behind: i64) -> StreamExtent:
+        """Whole chunks from one on, of the same file: up to the one that has the row before `behind`.
 
-        They end with the one that has the row before `behind`, and before lost rows. Raises OSError,
-        LogDamaged.
+        They end before lost rows. Raises OSError, LogDamaged.
         """
         segment = place.segment
-        header = place.header
-        room: i64 = max(size, header.size)
-        data = self.disk.read(
-            self.readable(segment), int(min(room, segment.end - place.position)), int(place.position)
-        )
-        length: i64 = len(data)
-        last: i64 = header.behind
-        at: i64 = header.size
-        if at > length:
-            raise LogDamaged(self.path(segment), int(place.position), "the chunk here is cut off")
-        while last < behind and at + HEADER_BYTES <= length:
-            try:
-                header = Header(data, int(at))
-            except ChunkDamagedError:
-                break  # whoever asks for it is told
-            if at + header.size > length or header.lost:
-                break
-            last = header.behind
-            at += header.size
-        return StreamBlock(data[: int(at)], place.header.first, last)
+        end: i64 = segment.end
+        last: i64 = segment.next
+        lost = segment.lost_behind(place.position)
+        if lost >= 0:
+            end = lost
+            last = self._header_at(self.headers(segment), segment, lost).first
+        if behind < last:
+            final = self._walk(segment, segment.before_offset(behind - 1), behind - 1, 0)
+            end = final.position + final.header.size
+            last = final.header.behind
+        fd = self.open_files.copy(segment, self.path(segment))
+        return StreamExtent(fd, place.position, end - place.position, place.header.first, last)
 
     def reach(self, offset: i64, size: i64) -> i64:
         """The offset up to which the rows from `offset` on, which is kept, take `size` bytes (StoredStream).

@@ -1,13 +1,16 @@
 """Streams over HTTP: what there is, and chunks as they are stored."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 from pamqp.commands import Queue, Tx
 
 from protocol.streams.chunk import BODY, ROUTING_KEY, Chunk
 from tests.api import Api
+from tests.daemon import PATIENCE_S
 from tests.peer import Connector
 from tests.streaming import Publisher, declare_stream
 
@@ -31,6 +34,25 @@ def stream(publisher: Publisher, name: str) -> Iterator[str]:
         channel.call(Tx.Commit(), Tx.CommitOk)
     yield stream
     publisher.channel.call(Queue.Delete(queue=stream), Queue.DeleteOk)
+
+
+LARGE = [b"%07d" % number * 40_000 for number in range(64)]  # more than a connection holds
+
+
+@pytest.fixture
+def large(publisher: Publisher, name: str) -> Iterator[str]:
+    """A stream with 18 MB."""
+    stream = declare_stream(publisher.channel, name + ".large")
+    publisher.publish(stream, *LARGE)
+    yield stream
+    publisher.channel.call(Queue.Delete(queue=stream), Queue.DeleteOk)
+
+
+def open_descriptors(api: Api) -> float:
+    """How many descriptors the daemon has open."""
+    found = re.search(r"^process_open_fds (\S+)$", httpx.get(f"{api.base}/metrics").text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 def chunks(data: bytes) -> list[Chunk]:
@@ -72,6 +94,28 @@ def test_a_part_comes_in_whole_chunks(api: Api, stream: str) -> None:
     answer = api.ask("GET", "streams", "/", stream, "0", "chunks", **{"from": "33", "to": "34"})
     (chunk,) = chunks(answer.content)
     assert chunk.header.first <= 33 < chunk.header.behind
+
+
+def test_a_slow_reader_gets_all_and_holds_nobody_up(api: Api, large: str, publisher: Publisher) -> None:
+    where = api.url("streams", "/", large, "0", "chunks")
+    with api.client.stream("GET", where, params={"from": "0", "to": "64"}) as answer:
+        publisher.publish(large, b"meanwhile")
+        assert api.get("streams", "/", large)["partitions"][0]["next"] == 65
+        data = answer.read()
+    assert [chunk.value(BODY, row) for chunk in chunks(data) for row in range(chunk.rows)] == LARGE
+
+
+def test_readers_who_leave_cost_no_descriptors(api: Api, large: str) -> None:
+    where = api.url("streams", "/", large, "0", "chunks")
+    api.get("streams", "/", large)
+    before = open_descriptors(api)
+    for _ in range(5):
+        with api.client.stream("GET", where, params={"from": "0", "to": "64"}) as answer:
+            assert answer.status_code == 200
+    until = time.monotonic() + PATIENCE_S
+    while open_descriptors(api) > before + 1:  # the first reader's file may be new among those kept open
+        assert time.monotonic() < until, f"{before} descriptors before, {open_descriptors(api)} now"
+        time.sleep(0.05)
 
 
 def test_an_offset_is_found_by_its_time(api: Api, publisher: Publisher, stream: str) -> None:

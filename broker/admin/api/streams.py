@@ -4,11 +4,13 @@ A stream has partitions, one or several, from 0 on. Offsets are dense: from a to
 """
 
 import json
+import os
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Send
 
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
@@ -20,14 +22,33 @@ from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.fields import required
 from broker.admin.shapes import shown_partitions
+from broker.admin.zero_copy import EXTENSION
 from broker.auth.terms import READ
-from broker.core.ports import StoredStream
+from broker.core.ports import StoredStream, StreamExtent
 from broker.core.streaming import QueueStream
 
 CHUNKS: Final = "application/vnd.amqpd.chunks"
-BLOCK_BYTES: Final = 512 * 1024  # that are read in one go, and wait for a reader who is slow
 
 router = APIRouter(tags=["streams"])
+
+
+class ExtentsResponse(StreamingResponse):
+    """Parts of files, which the server sends as they lie there."""
+
+    def __init__(self, extents: AsyncIterator[StreamExtent]) -> None:
+        super().__init__(iter(()), media_type=CHUNKS)
+        self._extents = extents
+
+    async def stream_response(self, send: Send) -> None:
+        """Send all of it; what has been sent closes its file (StreamingResponse)."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for extent in self._extents:
+            part = {"file": extent.fd, "offset": int(extent.position), "count": int(extent.size)}
+            try:
+                await send({"type": EXTENSION, **part, "more_body": True})
+            finally:
+                os.close(extent.fd)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 @router.get("/streams/{vhost}")
@@ -138,7 +159,7 @@ async def get_chunks(
     end: Annotated[int, Query(alias="to", ge=0, lt=2**62)],
     incarnation: int | None = None,
     gaps: bool = False,
-) -> StreamingResponse:
+) -> ExtentsResponse:
     """The chunks that have the messages with the offsets from one up to another, exclusively.
 
     They are in the form of `protocol.streams.chunk`. The first and the last may have others too. `gaps`: what
@@ -154,22 +175,21 @@ async def get_chunks(
         _require_kept(stored, where, start)
     if end > stored.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stored.behind}, not {end}")
-    return StreamingResponse(_chunks(stored, start, end, gaps), media_type=CHUNKS)
+    return ExtentsResponse(_extents(stored, start, end, gaps))
 
 
-async def _chunks(stored: StoredStream, offset: int, end: int, gaps: bool) -> AsyncIterator[bytes]:
+async def _extents(stored: StoredStream, offset: int, end: int, gaps: bool) -> AsyncIterator[StreamExtent]:
     """Stored chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
-    slices = Slices()
     while offset < end:
-        block = stored.block(offset, end, BLOCK_BYTES)
-        if block is None or block.first > offset:
-            if not gaps:
-                raise ApiError(410, "gone", f"offset {offset} is not there any more")
-            if block is None or block.first >= end:
+        extent = stored.extent(offset, end)
+        if extent is None or extent.first >= end or (extent.first > offset and not gaps):
+            if extent is not None:
+                os.close(extent.fd)
+            if gaps:
                 return
-        offset = int(block.behind)
-        yield block.data
-        await slices.breathe()
+            raise ApiError(410, "gone", f"offset {offset} is not there any more")
+        yield extent
+        offset = int(extent.behind)
 
 
 def _require_kept(stored: StoredStream, where: str, offset: int) -> None:

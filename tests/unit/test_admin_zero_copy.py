@@ -1,0 +1,173 @@
+"""Parts of files in answers over HTTP: framed as they should be, and whatever the one who asked does."""
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from broker.admin.server import AdminServer
+from broker.admin.zero_copy import EXTENSION
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+SIZE = 24_000_000  # more than a connection holds
+CONTENT = random.Random(1).randbytes(SIZE)
+PARTS = [(0, 10), (10, 5_000_000), (5_000_010, SIZE - 5_000_010)]
+
+
+class Files:
+    """An application that sends a file: in parts by its descriptor, with a few bytes before and behind.
+
+    `sized`: it says beforehand how much. `excess`: how many bytes it would send that are not there. `open`:
+    descriptors that it has not closed; without one it is `idle`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sized = False
+        self.excess = 0
+        self.open = 0
+        self.idle = asyncio.Event()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        assert EXTENSION in scope["extensions"]
+        size = [(b"content-length", b"%d" % (SIZE + 6 + self.excess))] if self.sized else []
+        await send({"type": "http.response.start", "status": 200, "headers": size})
+        await send({"type": "http.response.body", "body": b"<<<", "more_body": True})
+        fd = os.open(self.path, os.O_RDONLY)
+        self.open += 1
+        self.idle.clear()
+        try:
+            for offset, count in PARTS:
+                part = {"file": fd, "offset": offset, "count": count}
+                if offset == PARTS[-1][0]:
+                    part["count"] += self.excess
+                await send({"type": EXTENSION, **part, "more_body": True})
+        finally:
+            os.close(fd)
+            self.open -= 1
+            if not self.open:
+                self.idle.set()
+        await send({"type": "http.response.body", "body": b">>>"})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    path = tmp_path / "content"
+    path.write_bytes(CONTENT)
+    return Files(path)
+
+
+@asynccontextmanager
+async def served(application: Any) -> AsyncIterator[int]:
+    server = AdminServer(application, "127.0.0.1", 0)
+    try:
+        yield await server.start()
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def connected(
+    port: int, requests: bytes
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection over which requests have been sent, and of whose answers little fits in."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+    peer.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(peer, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=peer, limit=32768)
+    try:
+        writer.write(requests)
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("sized", [False, True])
+async def test_all_of_it_comes_and_the_connection_goes_on(files: Files, sized: bool) -> None:
+    files.sized = sized
+    async with served(files) as port, httpx.AsyncClient(trust_env=False) as client:
+        for _ in range(3):
+            answer = await client.get(f"http://127.0.0.1:{port}/")
+            assert answer.content == b"<<<" + CONTENT + b">>>"
+            assert ("content-length" in answer.headers) is sized
+        head = await client.head(f"http://127.0.0.1:{port}/")
+        assert head.content == b""
+        assert (await client.get(f"http://127.0.0.1:{port}/")).content[-4:] == CONTENT[-1:] + b">>>"
+    assert files.open == 0
+
+
+async def test_answers_to_requests_that_were_sent_at_once_come_one_after_the_other(files: Files) -> None:
+    files.sized = True
+    request = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
+    async with served(files) as port, connected(port, 2 * request) as (reader, _):
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(SIZE + 6) == b"<<<" + CONTENT + b">>>"
+
+
+async def test_a_client_of_http_1_0_gets_it_up_to_the_end_of_the_connection(files: Files) -> None:
+    async with served(files) as port, connected(port, b"GET / HTTP/1.0\r\n\r\n") as (reader, _):
+        await reader.readuntil(b"\r\n\r\n")
+        assert await reader.read(-1) == b"<<<" + CONTENT + b">>>"
+
+
+async def test_who_does_not_read_holds_nobody_up_and_gets_all_later(files: Files) -> None:
+    request = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
+    files.sized = True
+    async with served(files) as port, connected(port, request) as (reader, _):
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.2)
+        assert files.open == 1
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert len((await client.get(f"http://127.0.0.1:{port}/")).content) == SIZE + 6
+        assert files.open == 1
+        assert await reader.read(-1) == b"<<<" + CONTENT + b">>>"
+        await asyncio.wait_for(files.idle.wait(), 10)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_who_leaves_leaves_nothing_open(files: Files, at_once: bool, caplog: Any) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with served(files) as port:
+        for _ in range(5):
+            async with connected(port, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n") as (reader, writer):
+                if not at_once:
+                    await reader.readuntil(b"<<<")
+                    await asyncio.sleep(0.05)
+                writer.transport.abort()
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert len((await client.get(f"http://127.0.0.1:{port}/")).content) == SIZE + 6
+        await asyncio.wait_for(files.idle.wait(), 10)
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("sized", [False, True])
+async def test_an_answer_breaks_off_where_its_file_ends_too_soon(files: Files, sized: bool) -> None:
+    files.sized = sized
+    files.excess = 1
+    async with served(files) as port, httpx.AsyncClient(trust_env=False) as client:
+        with pytest.raises(httpx.RemoteProtocolError, match="closed connection without"):
+            await client.get(f"http://127.0.0.1:{port}/")
+    assert files.open == 0
+
+
+async def test_a_server_that_stops_does_not_wait_for_who_does_not_read(files: Files) -> None:
+    server = AdminServer(files, "127.0.0.1", 0)
+    port = await server.start()
+    async with connected(port, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n") as (reader, _):
+        await reader.readuntil(b"<<<")
+        assert files.open == 1
+        await server.stop()
+        assert files.open == 0
