@@ -38,15 +38,17 @@ def read(
     )
     rows = 0
 
-    def wanted_rows() -> Iterator[pa.RecordBatch]:
+    def wanted_rows() -> Iterator[tuple[pa.RecordBatch, int]]:
         nonlocal rows
         values = None if keys is None else pa.array(list(keys), pa.string())
-        for batch in _batches(options, columns, part, gaps):
+        for batch, size in _batches(options, columns, part, gaps):
             rows += batch.num_rows
-            if values is not None:
-                batch = batch.filter(pc.is_in(batch.column("routing_key"), values))
-            if batch.num_rows:
-                yield batch
+            if values is None:
+                yield batch, size
+                continue
+            chosen = batch.filter(pc.is_in(batch.column("routing_key"), values))
+            if chosen.num_rows:
+                yield chosen, size * chosen.num_rows // batch.num_rows
 
     yield from _joined(wanted_rows(), options.fetch_bytes)
     missing = wanted.end - wanted.start - rows
@@ -60,11 +62,15 @@ def read(
         LOG.warning("%s", what)
 
 
-def _batches(options: SourceOptions, columns: Columns, part: Slice, gaps: bool) -> Iterator[pa.RecordBatch]:
+def _batches(
+    options: SourceOptions, columns: Columns, part: Slice, gaps: bool
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Rows in the portions in which they come, and about how many bytes each has."""
     if options.transport == AMQP:
         from pipeline.connector.plain import consumed
 
-        yield from consumed(options, columns, part.wanted)
+        for batch in consumed(options, columns, part.wanted):
+            yield batch, batch.column("value").nbytes
         return
     chunks = (
         fetched(options.server, part.wanted, gaps)
@@ -72,7 +78,7 @@ def _batches(options: SourceOptions, columns: Columns, part: Slice, gaps: bool) 
         else fetched_of_stage(options.server, part.reader, part.wanted, gaps)
     )
     for chunk, start, end in chunks:
-        yield columns.batch(chunk, start, end)
+        yield columns.batch(chunk, start, end), chunk.header.size * (end - start) // chunk.rows
 
 
 def _bodies(options: SourceOptions, schema: StructType) -> Bodies | None:
@@ -84,17 +90,17 @@ def _bodies(options: SourceOptions, schema: StructType) -> Bodies | None:
     return strings if options.body_format == "string" else JsonBodies(value)
 
 
-def _joined(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+def _joined(batches: Iterator[tuple[pa.RecordBatch, int]], most: int) -> Iterator[pa.RecordBatch]:
     """The same rows in batches that are worth their overhead, and have about `most` bytes."""
     waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
+    rows = total = 0
+    for batch, size in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        size += batch.column("value").nbytes  # of all columns it takes as long as to join them
-        if rows >= ROWS or size >= most:
+        total += size
+        if rows >= ROWS or total >= most:
             yield _one(waiting)
-            waiting, rows, size = [], 0, 0
+            waiting, rows, total = [], 0, 0
     if waiting:
         yield _one(waiting)
 

@@ -13,6 +13,7 @@ from pipeline.connector.offsets import Place
 from protocol.streams.chunk import BODY, EXCHANGE, PROPERTIES, ROUTING_KEY, SECTIONS, Chunk
 
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+OFFSETS: Final = 16_384  # that are made at once, as most chunks follow on another
 Bodies = Callable[[pa.Array, pa.Field], pa.Array]
 """Makes the column `value` out of an array of binaries, given its field."""
 
@@ -30,6 +31,8 @@ class Columns:
         self._wants = wants
         self._same: dict[str, pa.Array] = {}  # what all rows have in common, as long as it was ever wanted
         self._lengthen(1024)
+        self._offsets = pa.array([], pa.int64())  # dense
+        self._offset = 0  # the first of them
 
     def batch(self, chunk: Chunk, start: int, end: int) -> pa.RecordBatch:
         """The rows of a chunk with the offsets from `start` up to `end`, exclusively."""
@@ -45,7 +48,7 @@ class Columns:
         times = pa.py_buffer(data).slice(int(chunk.times) + 8 * row, 8 * count)
         columns: dict[str, Any] = {
             "value": values,
-            "offset": pc.add(self._first("number", count), start),
+            "offset": self._dense(start, count),
             "timestamp": pa.Array.from_buffers(MICROSECONDS, count, [None, times]),
             "exchange": _texts(chunk, EXCHANGE, row, count),
             "routing_key": _texts(chunk, ROUTING_KEY, row, count),
@@ -67,6 +70,15 @@ class Columns:
             "redelivered": pa.array([each.redelivered for each in messages], pa.bool_()),
         }
         return self._made(columns, messages)
+
+    def _dense(self, start: int, count: int) -> pa.Array:
+        """The offsets from `start` on."""
+        at = start - self._offset
+        if at < 0 or at + count > len(self._offsets):
+            self._offsets = pc.add(self._first("number", max(count, OFFSETS)), start)
+            self._offset = start
+            at = 0
+        return self._offsets.slice(at, count)
 
     def _first(self, name: str, count: int) -> pa.Array:
         """The first rows of a column that is the same whatever they are."""
@@ -116,6 +128,9 @@ def _binaries(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
 def _texts(chunk: Chunk, column: int, row: int, count: int) -> pa.Array:
     """Names as text; octets that are no UTF-8 are replaced."""
     found = _sliced(chunk, column, pa.string()).slice(row, count)
+    where = chunk.columns[column]
+    if chunk.data[where.start : where.end].isascii():  # an eighth of the time that it takes to validate them
+        return found
     try:
         found.validate(full=True)
     except pa.ArrowInvalid:

@@ -14,6 +14,7 @@ from pipeline.errors import PipelineError
 from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
 
 NAMES_AT_ONCE: Final = 50  # in one request
+BLOCK_BYTES: Final = 1024 * 1024  # of an answer, that are read in one go
 
 
 class DataLossError(PipelineError):
@@ -154,12 +155,26 @@ def _chunks(
 
 
 def _read(answer: Any) -> Iterator[Chunk]:
-    """Chunks one after the other. Raises ChunkDamagedError: the answer ends within one."""
-    while True:
-        head = answer.read(HEADER_BYTES)
-        if not head:
-            return
-        yield Chunk(head + answer.read(Header(head).size - HEADER_BYTES))
+    """Chunks one after the other, many out of a block.
+
+    Raises ChunkDamagedError: one is damaged, or the answer ends within it.
+    """
+    data = b""
+    wanted = BLOCK_BYTES
+    while block := answer.read(wanted):
+        data = data + block if data else block
+        at = 0
+        wanted = BLOCK_BYTES
+        while len(data) - at >= HEADER_BYTES:
+            size = Header(data, at).size
+            if size > len(data) - at:
+                wanted = max(BLOCK_BYTES, size - (len(data) - at))
+                break
+            yield Chunk(data, at)
+            at += size
+        data = data[at:]
+    if data:
+        raise ChunkDamagedError(f"the answer ends {len(data)} bytes after the beginning of a chunk")
 
 
 def _refusal(error: RefusedError, wanted: Range) -> PipelineError:

@@ -1,0 +1,81 @@
+"""Chunks out of answers of the broker: wherever blocks end, and wherever an answer does."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pipeline.connector import streams
+from pipeline.connector.offsets import Place, Range
+from pipeline.connector.server import Server, ServerError
+from pipeline.connector.streams import fetched
+from protocol.streams.chunk import BODY, ChunkWriter
+
+LENGTHS = [1, 5000, 0, 40, 3, 700, 12, 12, 12, 2500]
+WANTED = Range(Place("s", 0), "7", 0, len(LENGTHS))
+
+
+class Answers:
+    """A server that has one stream, with a chunk for each row."""
+
+    vhost = "/"
+    retries = 1
+
+    def __init__(self) -> None:
+        self.chunks = []
+        for offset, length in enumerate(LENGTHS):
+            writer = ChunkWriter()
+            writer.add(1, 0, b"", b"key", b"", random.Random(offset).randbytes(length))
+            self.chunks.append(writer.take(offset, 7))
+        self.ends: list[int] = []  # of the next answers, in bytes
+        self.asked: list[int] = []
+
+    @contextmanager
+    def open(self, *path: str, **query: Any) -> Iterator[io.BytesIO]:
+        self.asked.append(query["from"])
+        answer = b"".join(self.chunks[query["from"] : query["to"]])
+        yield io.BytesIO(answer[: self.ends.pop(0)] if self.ends else answer)
+
+    def read(self) -> list[bytes]:
+        """The bodies."""
+        found = fetched(cast("Server", self), WANTED, gaps=False)
+        return [chunk.value(BODY, start - chunk.header.first) for chunk, start, _ in found]
+
+
+def bodies() -> list[bytes]:
+    return [random.Random(offset).randbytes(length) for offset, length in enumerate(LENGTHS)]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 72, 300, 5000, 8191, 1 << 20])
+def test_chunks_are_found_wherever_blocks_end(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "BLOCK_BYTES", block)
+    answers = Answers()
+    assert answers.read() == bodies()
+    assert answers.asked == [0]
+
+
+def test_an_answer_that_ends_too_soon_is_asked_for_again_from_there() -> None:
+    lengths = [len(chunk) for chunk in Answers().chunks]
+    for end in (*range(1, sum(lengths), 13), lengths[0], sum(lengths[:3])):
+        answers = Answers()
+        answers.ends = [end]
+        assert answers.read() == bodies()
+        whole = next(count for count in range(len(lengths)) if sum(lengths[: count + 1]) > end)
+        assert answers.asked == [0, whole]
+
+
+def test_one_that_always_ends_within_the_same_chunk_is_given_up() -> None:
+    answers = Answers()
+    answers.ends = [30, 30, 30]
+    with pytest.raises(
+        ServerError, match="from 0 on: the answer ends 30 bytes after the beginning of a chunk"
+    ):
+        answers.read()
+    assert answers.asked == [0, 0]
