@@ -36,10 +36,13 @@ _WORDS: Final = Struct("<qqqqqQQQ")
 COMPILED: Final = not __file__.endswith(".py")  # else one call is the faster way to write the words
 
 
-def checked(header: bytes, rest: bytes) -> bytes:
-    """A block: its header with the checksum of both in its last 4 bytes, and the rest."""
+def checked(header: bytes, *rest: bytes) -> bytes:
+    """A block: its header with the checksum of all in its last 4 bytes, and the rest in a row."""
     bare = header[:-4]
-    return bare + _CRC.pack(crc32(rest, crc32(bare))) + rest
+    checksum = crc32(bare)
+    for part in rest:
+        checksum = crc32(part, checksum)
+    return b"".join([bare, _CRC.pack(checksum), *rest])
 
 
 @final
@@ -121,12 +124,12 @@ class Encoder:
         records = self._records.getvalue()
         heap = self._heap.getvalue()
         header = BLOCK_HEADER.pack(RECORDS_MAGIC, len(heap), len(records) // RECORD_BYTES, 0)
-        block = checked(header, records + heap)
+        block = checked(header, records, heap)
         if self._names:
             block = _names_block(self._names) + block
             self._names = []
-        self._records = BytesWriter()
-        self._heap = BytesWriter()
+        self._records.truncate(0)  # and have its memory again
+        self._heap.truncate(0)
         self.count = 0
         return block
 
