@@ -1,6 +1,7 @@
 """Parts of files over HTTP, which the kernel sends as they lie there. [ASGI, Zero Copy Send 1.0]"""
 
 import asyncio
+import errno
 import os
 import socket
 from typing import Any, Final, cast
@@ -10,6 +11,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 EXTENSION: Final = "http.response.zerocopysend"
 PIECE_BYTES: Final = 512 * 1024  # that are sent before others have their turn
+STALLED_SECONDS: Final = 300  # for which a peer may take nothing: it keeps a file that may have been deleted
+GONE: Final = frozenset(
+    {
+        errno.EPIPE,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.ENOTCONN,
+        errno.ETIMEDOUT,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+    }
+)
+NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class _Part:
@@ -25,7 +40,11 @@ class _Part:
 
 
 class ZeroCopyProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 for applications that send parts of files, by their descriptors."""
+    """uvicorn's HTTP/1.1 for applications that send parts of files, by their descriptors.
+
+    A part has `file`, `offset`, `count` and `more_body`. If the peer goes the application hears of it, as of
+    any disconnection, and what it sends after that goes nowhere.
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -34,42 +53,64 @@ class ZeroCopyProtocol(H11Protocol):
 
     async def _extended(self, scope: Any, receive: Any, send: Any) -> None:
         scope.setdefault("extensions", {})[EXTENSION] = {}
+        cycle = self.cycle
 
         async def send_any(message: Any) -> None:
             if message["type"] != EXTENSION:
                 await send(message)
                 return
-            if scope["method"] != "HEAD" and not self.transport.is_closing():
-                await self._send(_Part(message["file"], message["offset"], message["count"]))
+            part = _Part(message["file"], message["offset"], message["count"])
+            if scope["method"] != "HEAD" and not await self._sent(part, send):
+                cycle.disconnected = True
+                cycle.message_event.set()
+            await asyncio.sleep(0)  # or an application that is to stop would not hear of it before its end
             if not message.get("more_body", False):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
         await self._application(scope, receive, send_any)
 
-    async def _send(self, part: _Part) -> None:
-        """Send a part on a descriptor of the connection's own, which the transport does not know of."""
-        connection = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
+    async def _sent(self, part: _Part, send: Any) -> bool:
+        """Send a part, on a descriptor of the connection that the transport does not know of.
+
+        False: not all of it, as the peer has gone.
+        """
+        if self.transport.is_closing():
+            return False
+        try:
+            connection = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTORS:
+                raise
+            await _copied(part, send)
+            return True
         try:
             connection.setblocking(False)
-            while self.transport.get_write_buffer_size():  # what is to go before it
-                await self._writable(connection)
-                await asyncio.sleep(0)
-            if self.transport.is_closing():
-                return
-            pieces: Any = self.conn.send_with_data_passthrough(h11.Data(data=cast("bytes", part)))
-            for piece in pieces:
-                if isinstance(piece, _Part):
-                    await self._send_file(connection, piece)
-                else:
-                    await self.loop.sock_sendall(connection, piece)
-        except ConnectionError:  # whoever asked has gone
-            self.cycle.disconnected = True
+            return await self._framed(part, connection)
+        except OSError as error:
+            if error.errno not in GONE and not isinstance(error, TimeoutError):
+                raise
             self.transport.abort()
+            return False
         finally:
             connection.close()
 
+    async def _framed(self, part: _Part, connection: socket.socket) -> bool:
+        """Raises OSError: TimeoutError, the peer has stalled; EOFError: the file is shorter."""
+        while self.transport.get_write_buffer_size():  # what is to go before it
+            await self._writable(connection)
+            await asyncio.sleep(0)
+        if self.transport.is_closing():
+            return False
+        pieces: Any = self.conn.send_with_data_passthrough(h11.Data(data=cast("bytes", part)))
+        for piece in pieces:
+            if isinstance(piece, _Part):
+                await self._send_file(connection, piece)
+            else:
+                async with asyncio.timeout(STALLED_SECONDS):
+                    await self.loop.sock_sendall(connection, piece)
+        return True
+
     async def _send_file(self, connection: socket.socket, part: _Part) -> None:
-        """Raises ConnectionError; EOFError: the file is shorter."""
         offset, left = part.offset, part.count
         while left:
             try:
@@ -78,16 +119,33 @@ class ZeroCopyProtocol(H11Protocol):
                 await self._writable(connection)
                 continue
             if not sent:
-                raise EOFError(f"a file of which {left} bytes from {offset} on were to be sent ends there")
+                raise _cut(offset, left)
             offset += sent
             left -= sent
             await asyncio.sleep(0)
 
     async def _writable(self, connection: socket.socket) -> None:
-        """Wait until the peer takes more, or has gone."""
+        """Wait until the peer takes more, or has gone. Raises TimeoutError."""
         ready = asyncio.Event()
         self.loop.add_writer(connection, ready.set)
         try:
-            await ready.wait()
+            async with asyncio.timeout(STALLED_SECONDS):
+                await ready.wait()
         finally:
             self.loop.remove_writer(connection)
+
+
+async def _copied(part: _Part, send: Any) -> None:
+    """Send a part as any other body. Raises EOFError: the file is shorter."""
+    offset, left = part.offset, part.count
+    while left:
+        data = os.pread(part.fd, min(left, PIECE_BYTES), offset)
+        if not data:
+            raise _cut(offset, left)
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+        offset += len(data)
+        left -= len(data)
+
+
+def _cut(offset: int, left: int) -> EOFError:
+    return EOFError(f"a file of which {left} bytes from {offset} on were to be sent ends there")

@@ -132,7 +132,8 @@ class StoredStream:
         """The chunks (protocol.streams.chunk) from that around an offset on, or from the oldest that is kept.
 
         They go up to the one that has the row before `behind`, or less far: to the end of their file, and not
-        beyond rows that are lost. What is in them is left to who reads them. None if nothing is on disk yet.
+        beyond rows that are lost. What is in them is left to who reads them. None if none of these rows is on
+        disk, or not any more.
 
         Raises what `at` raises.
         """

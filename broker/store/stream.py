@@ -120,8 +120,9 @@ class Stream(StoredStream):
         """Chunks as they are stored (StoredStream)."""
         if offset >= self.durable:
             return None
+        behind = min(behind, self.durable)
         place = self.files.find(offset)
-        return None if place is None else self.files.extent(place, min(behind, self.durable))
+        return None if place is None or place.header.first >= behind else self.files.extent(place, behind)
 
     def reach(self, offset: i64, size: i64) -> i64:
         """How far some bytes reach (StoredStream)."""

@@ -165,7 +165,7 @@ class StreamSegments:
     def extent(self, place: Place, behind: i64) -> StreamExtent:
         """Whole chunks from one on, of the same file: up to the one that has the row before `behind`.
 
-        They end before lost rows. Raises OSError, LogDamaged.
+        That is not before the first of them. They end before lost rows. Raises OSError, LogDamaged.
         """
         segment = place.segment
         end: i64 = segment.end

@@ -155,26 +155,30 @@ def _chunks(
 
 
 def _read(answer: Any) -> Iterator[Chunk]:
-    """Chunks one after the other, many out of a block.
+    """Chunks one after the other, as soon as they are there: what breaks off later takes none of them back.
 
     Raises ChunkDamagedError: one is damaged, or the answer ends within it.
     """
-    data = b""
-    wanted = BLOCK_BYTES
-    while block := answer.read(wanted):
-        data = data + block if data else block
-        at = 0
-        wanted = BLOCK_BYTES
-        while len(data) - at >= HEADER_BYTES:
+    parts: list[bytes] = []
+    have, wanted = 0, HEADER_BYTES
+    while block := answer.read1(BLOCK_BYTES):
+        parts.append(block)
+        have += len(block)
+        if have < wanted:
+            continue
+        data = b"".join(parts)
+        at, wanted = 0, HEADER_BYTES
+        while have - at >= HEADER_BYTES:
             size = Header(data, at).size
-            if size > len(data) - at:
-                wanted = max(BLOCK_BYTES, size - (len(data) - at))
+            if size > have - at:
+                wanted = size
                 break
             yield Chunk(data, at)
             at += size
-        data = data[at:]
-    if data:
-        raise ChunkDamagedError(f"the answer ends {len(data)} bytes after the beginning of a chunk")
+        parts = [data[at:]]
+        have -= at
+    if have:
+        raise ChunkDamagedError(f"the answer ends {have} bytes after the beginning of a chunk")
 
 
 def _refusal(error: RefusedError, wanted: Range) -> PipelineError:

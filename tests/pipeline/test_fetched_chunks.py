@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -14,7 +16,7 @@ pytest.importorskip("pyspark")
 
 from pipeline.connector import streams
 from pipeline.connector.offsets import Place, Range
-from pipeline.connector.server import Server, ServerError
+from pipeline.connector.server import Password, Server, ServerError
 from pipeline.connector.streams import fetched
 from protocol.streams.chunk import BODY, ChunkWriter
 
@@ -79,3 +81,44 @@ def test_one_that_always_ends_within_the_same_chunk_is_given_up() -> None:
     ):
         answers.read()
     assert answers.asked == [0, 0]
+
+
+@contextmanager
+def breaking(chunks: list[bytes], after: int) -> Iterator[tuple[int, list[int]]]:
+    """A server whose connections break after so many bytes of a body; its port, and the offsets asked for."""
+    asked: list[int] = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                request = connection.recv(65536).decode()
+                asked.append(int(request.split("from=")[1].split("&")[0]))
+                body = b"".join(chunks[asked[-1] :])
+                head = f"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{len(body):x}\r\n"
+                connection.sendall(head.encode() + body[:after])
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listener.getsockname()[1], asked
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def test_what_came_before_a_connection_broke_counts() -> None:
+    answers = Answers()
+    with breaking(answers.chunks, 7000) as (port, asked):
+        base = f"http://127.0.0.1:{port}"
+        server = Server((), (base,), "guest", Password(), "/", None, timeout=5, retries=0)
+        rows = fetched(server, WANTED, gaps=False)
+        assert [chunk.value(BODY, 0) for chunk, _, _ in rows] == bodies()
+    first, second = asked
+    assert first == 0
+    assert len(b"".join(answers.chunks[:second])) <= 7000 < len(b"".join(answers.chunks[: second + 1]))

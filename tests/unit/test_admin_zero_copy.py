@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
@@ -12,8 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
+from broker.admin import zero_copy
+from broker.admin.api.streams import ExtentsResponse
 from broker.admin.server import AdminServer
-from broker.admin.zero_copy import EXTENSION
+from broker.admin.zero_copy import EXTENSION, ZeroCopyProtocol
+from broker.core.ports import StreamExtent
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -28,7 +32,8 @@ class Files:
     """An application that sends a file: in parts by its descriptor, with a few bytes before and behind.
 
     `sized`: it says beforehand how much. `excess`: how many bytes it would send that are not there. `open`:
-    descriptors that it has not closed; without one it is `idle`.
+    descriptors that it has not closed; without one it is `idle`. `before`: called before it sends the
+    parts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,6 +41,7 @@ class Files:
         self.sized = False
         self.excess = 0
         self.open = 0
+        self.before: Callable[[], None] = lambda: None
         self.idle = asyncio.Event()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -47,6 +53,7 @@ class Files:
         self.open += 1
         self.idle.clear()
         try:
+            self.before()
             for offset, count in PARTS:
                 part = {"file": fd, "offset": offset, "count": count}
                 if offset == PARTS[-1][0]:
@@ -150,6 +157,105 @@ async def test_who_leaves_leaves_nothing_open(files: Files, at_once: bool, caplo
             assert len((await client.get(f"http://127.0.0.1:{port}/")).content) == SIZE + 6
         await asyncio.wait_for(files.idle.wait(), 10)
     assert len(os.listdir("/proc/self/fd")) <= before
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_what_is_left_is_not_gone_through_for_who_has_left() -> None:
+    asked = 0
+
+    async def files() -> AsyncIterator[StreamExtent]:
+        nonlocal asked
+        while asked < 20_000:
+            asked += 1
+            yield StreamExtent(os.open("/dev/zero", os.O_RDONLY), 0, 100_000, 0, 1)
+
+    async def application(scope: Message, receive: Receive, send: Send) -> None:
+        await ExtentsResponse(files())(scope, receive, send)
+
+    before = len(os.listdir("/proc/self/fd"))
+    async with served(application) as port:
+        async with connected(port, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n") as (reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(3_000_000)
+            writer.transport.abort()
+            seen = asked
+        await asyncio.sleep(0.3)
+        assert seen > 30
+        assert asked - seen < 100, "a connection holds some"
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_an_answer_is_not_ended_as_if_it_were_whole_when_its_connection_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections: list[asyncio.Transport] = []
+
+    class Watched(ZeroCopyProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            connections.append(transport)
+            transport.set_write_buffer_limits(2 * SIZE)
+            super().connection_made(transport)
+
+    async def application(scope: Message, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(SIZE), "more_body": True})
+        connections[0].close()  # there is something left to be sent
+        fd = os.open("/dev/zero", os.O_RDONLY)
+        await send({"type": EXTENSION, "file": fd, "offset": 0, "count": 5, "more_body": True})
+        os.close(fd)
+        await send({"type": "http.response.body", "body": b""})
+
+    monkeypatch.setattr("broker.admin.server.ZeroCopyProtocol", Watched)
+    request = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
+    async with served(application) as port, connected(port, request) as (reader, _):
+        await asyncio.sleep(0.1)
+        data = await reader.read(-1)
+    assert len(data) > SIZE
+    assert not data.endswith(b"0\r\n\r\n")
+
+
+async def test_without_a_descriptor_to_spare_it_comes_all_the_same(files: Files) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def take_all() -> None:
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        held.extend(iter(lambda: _descriptor(highest), None))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
+
+    def _descriptor(highest: int) -> int | None:
+        """One of those that are free below."""
+        fd = os.open("/dev/null", os.O_RDONLY)
+        if fd < highest:
+            return fd
+        os.close(fd)
+        return None
+
+    held: list[int] = []
+    files.before = take_all
+    files.sized = True
+    request = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
+    try:
+        async with served(files) as port, connected(port, request) as (reader, _):
+            await reader.readuntil(b"\r\n\r\n")
+            data = await reader.readexactly(SIZE + 6)
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) != limits
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            assert data == b"<<<" + CONTENT + b">>>"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in held:
+            os.close(fd)
+
+
+async def test_who_takes_nothing_for_too_long_is_given_up(
+    files: Files, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(zero_copy, "STALLED_SECONDS", 0.3)
+    async with served(files) as port, connected(port, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n") as (reader, _):
+        await reader.readuntil(b"<<<")
+        assert files.open == 1
+        await asyncio.wait_for(files.idle.wait(), 10)
+        assert len(await reader.read(-1)) < SIZE
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

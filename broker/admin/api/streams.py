@@ -182,14 +182,14 @@ async def _extents(stored: StoredStream, offset: int, end: int, gaps: bool) -> A
     """Stored chunks. A gap that is not wanted breaks the answer off, so that nobody takes it for whole."""
     while offset < end:
         extent = stored.extent(offset, end)
-        if extent is None or extent.first >= end or (extent.first > offset and not gaps):
+        if not gaps and (extent is None or extent.first > offset):
             if extent is not None:
                 os.close(extent.fd)
-            if gaps:
-                return
             raise ApiError(410, "gone", f"offset {offset} is not there any more")
-        yield extent
+        if extent is None:
+            return
         offset = int(extent.behind)
+        yield extent
 
 
 def _require_kept(stored: StoredStream, where: str, offset: int) -> None:
