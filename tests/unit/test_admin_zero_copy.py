@@ -190,11 +190,12 @@ async def test_an_answer_is_not_ended_as_if_it_were_whole_when_its_connection_is
 ) -> None:
     connections: list[asyncio.Transport] = []
 
-    class Watched(ZeroCopyProtocol):
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            connections.append(transport)
-            transport.set_write_buffer_limits(2 * SIZE)
-            super().connection_made(transport)
+    made = ZeroCopyProtocol.connection_made
+
+    def watched(protocol: ZeroCopyProtocol, transport: asyncio.Transport) -> None:
+        connections.append(transport)
+        transport.set_write_buffer_limits(2 * SIZE)
+        made(protocol, transport)
 
     async def application(scope: Message, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -205,7 +206,7 @@ async def test_an_answer_is_not_ended_as_if_it_were_whole_when_its_connection_is
         os.close(fd)
         await send({"type": "http.response.body", "body": b""})
 
-    monkeypatch.setattr("broker.admin.server.ZeroCopyProtocol", Watched)
+    monkeypatch.setattr(ZeroCopyProtocol, "connection_made", watched)
     request = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
     async with served(application) as port, connected(port, request) as (reader, _):
         await asyncio.sleep(0.1)
