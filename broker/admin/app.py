@@ -1,55 +1,125 @@
-"""The admin HTTP surface: metrics, health, what is running, and the API."""
+"""The admin HTTP application: product, health and metrics at once; the HTTP API from its first request on.
 
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse, StreamingResponse
+The HTTP API takes FastAPI, whose import and routes cost more CPU time than the rest of the broker's start. A
+broker that is only probed and scraped never pays for the API.
+"""
 
-from broker.admin.api.management import Management
-from broker.admin.api.routes import PREFIX, add_api
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, final
+
 from broker.admin.metrics import CONTENT_TYPE, Exposition
 from broker.admin.state import AdminState
 
+PREFIX: Final = "/api"
+METHODS: Final = ("GET", "HEAD")
 
-def create_app(state: AdminState, management: Management | None = None) -> FastAPI:
-    """Make the application that tells about one daemon and, with `management`, changes what it has."""
-    described = None if management is None else f"{PREFIX}/openapi.json"
-    app = FastAPI(title="amqpd", version=state.version, openapi_url=described, docs_url=None, redoc_url=None)
-    if management is not None:
-        add_api(app, management)
-    exposition = Exposition(state)
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+"""An ASGI application."""
 
-    @app.get("/")
-    async def root() -> JSONResponse:
-        """What is running."""
-        return JSONResponse({"product": "amqpd", "version": state.version, "flavour": state.flavour})
+Answer = tuple[int, dict[str, object]]
+"""A status and the JSON object of the body."""
 
-    @app.get("/metrics")
-    async def metrics() -> StreamingResponse:
-        """All metrics in Prometheus's text format."""
-        return StreamingResponse(exposition.write(), media_type=CONTENT_TYPE)
 
-    @app.get("/health/live")
-    async def live() -> JSONResponse:
+@final
+class AdminApp:
+    """The ASGI application that serves one daemon's admin HTTP port.
+
+    `load_api` makes the application that serves all paths under `/api`. `load_api` runs in a thread, once,
+    when the first request for such a path arrives. Without `load_api` these paths are not found.
+    """
+
+    def __init__(self, state: AdminState, load_api: Callable[[], Application] | None = None) -> None:
+        self._state = state
+        self._exposition = Exposition(state)
+        self._load_api = load_api
+        self._api: asyncio.Task[Application] | None = None
+        self._pages: dict[str, Callable[[], Answer]] = {
+            "/": self._product,
+            "/health/live": self._live,
+            "/health/ready": self._ready,
+            "/health/alarms": self._alarms,
+        }
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = scope["path"]
+        if self._load_api is not None and (path == PREFIX or path.startswith(PREFIX + "/")):
+            await (await self._loaded(self._load_api))(scope, receive, send)
+            return
+        page = self._pages.get(path)
+        if page is None and path != "/metrics":
+            await _send_json(scope, send, 404, {"error": "Object Not Found", "reason": "Not Found"})
+        elif scope["method"] not in METHODS:
+            refusal: dict[str, object] = {"error": "Method Not Allowed", "reason": "Method Not Allowed"}
+            await _send_json(scope, send, 405, refusal, (b"allow", ", ".join(METHODS).encode()))
+        elif page is not None:
+            await _send_json(scope, send, *page())
+        else:
+            await self._send_metrics(scope, send)
+
+    async def _loaded(self, load_api: Callable[[], Application]) -> Application:
+        """Return the API. The first request loads the API; later requests wait for the same load."""
+        if self._api is None:
+            self._api = asyncio.create_task(asyncio.to_thread(load_api), name="load HTTP API")
+        loading = self._api
+        try:
+            return await asyncio.shield(loading)  # a requester that disconnects must not stop the load
+        except Exception:
+            if self._api is loading:
+                self._api = None  # the next request tries again
+            raise
+
+    def _product(self) -> Answer:
+        state = self._state
+        return 200, {"product": "amqpd", "version": state.version, "flavour": state.flavour}
+
+    def _live(self) -> Answer:
         """200 as long as the event loop turns."""
-        return JSONResponse({"status": "live"})
+        return 200, {"status": "live"}
 
-    @app.get("/health/ready")
-    async def ready() -> JSONResponse:
-        """200 if clients can come and consume, and publish or wait to publish; 503 and the reason if not."""
-        reason = state.not_ready()
-        if not reason and state.measured.log.failure:
-            reason = f"the log accepts nothing: {state.measured.log.failure}"
+    def _ready(self) -> Answer:
+        """200 if clients can connect, consume, and publish or wait to publish; else 503 and the reason."""
+        reason = self._state.not_ready()
+        if not reason and self._state.measured.log.failure:
+            reason = f"the log accepts nothing: {self._state.measured.log.failure}"
         if reason:
-            return JSONResponse({"status": "not ready", "reason": reason}, status_code=503)
-        shortage = state.measured.resources.shortage.reason
-        return JSONResponse({"status": "ready", "alarms": shortage} if shortage else {"status": "ready"})
+            return 503, {"status": "not ready", "reason": reason}
+        shortage = self._state.measured.resources.shortage.reason
+        return 200, {"status": "ready", "alarms": shortage} if shortage else {"status": "ready"}
 
-    @app.get("/health/alarms")
-    async def alarms() -> JSONResponse:
-        """200 while nobody is held back; 503 and the reason while publishers wait for memory or space."""
-        shortage = state.measured.resources.shortage
+    def _alarms(self) -> Answer:
+        """200 while no publisher is blocked; 503 and the reason while publishers wait for memory or disk."""
+        shortage = self._state.measured.resources.shortage
         if shortage.reason:
-            found = {"status": "alarm", "reason": shortage.reason, "publishers_held": len(shortage.held)}
-            return JSONResponse(found, status_code=503)
-        return JSONResponse({"status": "ok"})
+            return 503, {
+                "status": "alarm",
+                "reason": shortage.reason,
+                "publishers_held": len(shortage.held),
+            }
+        return 200, {"status": "ok"}
 
-    return app
+    async def _send_metrics(self, scope: Message, send: Send) -> None:
+        """Send all metrics in Prometheus's text format. Other work runs between the pieces."""
+        await _send_start(send, 200, (b"content-type", CONTENT_TYPE.encode()))
+        if scope["method"] != "HEAD":
+            async for piece in self._exposition.write():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_json(
+    scope: Message, send: Send, status: int, content: dict[str, object], *headers: tuple[bytes, bytes]
+) -> None:
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    size = (b"content-length", str(len(body)).encode())
+    await _send_start(send, status, (b"content-type", b"application/json"), size, *headers)
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+async def _send_start(send: Send, status: int, *headers: tuple[bytes, bytes]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": list(headers)})

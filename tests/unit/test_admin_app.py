@@ -1,12 +1,15 @@
 """Health and the front page, asked as a client would."""
 
+import asyncio
+import subprocess
+import sys
+
 import httpx
 import pytest
-from fastapi import FastAPI
 
 from broker.adapters.connections import Connections
 from broker.adapters.shortage import Shortage
-from broker.admin.app import create_app
+from broker.admin.app import AdminApp, Application, Message, Receive, Send
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
 from broker.core.journal import Journal
@@ -82,34 +85,34 @@ def shortage() -> Shortage:
 
 
 @pytest.fixture
-def app(log: Log, starting: Starting, shortage: Shortage) -> FastAPI:
+def app(log: Log, starting: Starting, shortage: Shortage) -> AdminApp:
     measured = Measured(Broker(), log, Measures(), Resources(shortage, "", 0, 0))
-    return create_app(AdminState("1.2.3", "compiled", measured, starting))
+    return AdminApp(AdminState("1.2.3", "compiled", measured, starting))
 
 
-async def ask(app: FastAPI, path: str, method: str = "GET") -> httpx.Response:
+async def ask(app: AdminApp, path: str, method: str = "GET") -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://admin") as client:
         return await client.request(method, path)
 
 
-async def test_what_is_running(app: FastAPI) -> None:
+async def test_what_is_running(app: AdminApp) -> None:
     response = await ask(app, "/")
     assert response.status_code == 200
     assert response.json() == {"product": "amqpd", "version": "1.2.3", "flavour": "compiled"}
 
 
-async def test_live_whatever_happens(app: FastAPI, log: Log, starting: Starting) -> None:
+async def test_live_whatever_happens(app: AdminApp, log: Log, starting: Starting) -> None:
     log.failure, starting.reason = "disk full", "starting"
     response = await ask(app, "/health/live")
     assert (response.status_code, response.json()) == (200, {"status": "live"})
 
 
-async def test_ready(app: FastAPI) -> None:
+async def test_ready(app: AdminApp) -> None:
     response = await ask(app, "/health/ready")
     assert (response.status_code, response.json()) == (200, {"status": "ready"})
 
 
-async def test_not_ready_while_starting(app: FastAPI, starting: Starting) -> None:
+async def test_not_ready_while_starting(app: AdminApp, starting: Starting) -> None:
     starting.reason = "the log is being read"
     response = await ask(app, "/health/ready")
     assert (response.status_code, response.json()["reason"]) == (503, "the log is being read")
@@ -117,7 +120,7 @@ async def test_not_ready_while_starting(app: FastAPI, starting: Starting) -> Non
     assert (await ask(app, "/health/ready")).status_code == 200
 
 
-async def test_not_ready_once_the_log_has_failed(app: FastAPI, log: Log) -> None:
+async def test_not_ready_once_the_log_has_failed(app: AdminApp, log: Log) -> None:
     log.failure = "sync: Input/output error"
     response = await ask(app, "/health/ready")
     assert response.status_code == 503
@@ -127,7 +130,7 @@ async def test_not_ready_once_the_log_has_failed(app: FastAPI, log: Log) -> None
     }
 
 
-async def test_metrics(app: FastAPI) -> None:
+async def test_metrics(app: AdminApp) -> None:
     response = await ask(app, "/metrics")
     assert response.status_code == 200
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -136,16 +139,16 @@ async def test_metrics(app: FastAPI) -> None:
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/nothing"])
-async def test_nothing_else(app: FastAPI, path: str) -> None:
+async def test_nothing_else(app: AdminApp, path: str) -> None:
     assert (await ask(app, path)).status_code == 404
 
 
-async def test_nothing_is_changed_from_here(app: FastAPI) -> None:
+async def test_nothing_is_changed_from_here(app: AdminApp) -> None:
     for path in ("/", "/metrics", "/health/live", "/health/ready"):
         assert (await ask(app, path, "POST")).status_code == 405
 
 
-async def test_alarms_say_what_publishers_wait_for(app: FastAPI, shortage: Shortage) -> None:
+async def test_alarms_say_what_publishers_wait_for(app: AdminApp, shortage: Shortage) -> None:
     answer = await ask(app, "/health/alarms")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
     shortage.update(memory=True, disk=True)
@@ -156,3 +159,73 @@ async def test_alarms_say_what_publishers_wait_for(app: FastAPI, shortage: Short
     assert (answer.status_code, answer.json()["alarms"]) == (200, "low on memory & disk")
     shortage.update(memory=False, disk=False)
     assert (await ask(app, "/health/alarms")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/health/live", "/nothing"])
+async def test_head_has_the_headers_of_get_and_no_body(app: AdminApp, path: str) -> None:
+    got, head = await ask(app, path), await ask(app, path, "HEAD")
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.headers == got.headers
+
+
+class Loading:
+    """Loads an API that answers every request with its path; the first loads may fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.loads = 0
+        self._failures = failures
+
+    def __call__(self) -> Application:
+        self.loads += 1
+        if self.loads <= self._failures:
+            raise ImportError("no module")
+
+        async def api(scope: Message, receive: Receive, send: Send) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+        return api
+
+
+def with_api(app: AdminApp, load: Loading) -> AdminApp:
+    return AdminApp(app._state, load)
+
+
+async def test_the_api_is_loaded_once_when_first_requested(app: AdminApp) -> None:
+    load = Loading()
+    served = with_api(app, load)
+    for path in ("/", "/metrics", "/health/ready", "/nothing", "/apish"):
+        await ask(served, path)
+    assert load.loads == 0
+    paths = ["/api/overview", "/api", "/api/queues"]
+    answers = await asyncio.gather(*(ask(served, path) for path in paths))
+    assert [answer.text for answer in answers] == paths
+    assert load.loads == 1
+
+
+async def test_a_load_that_fails_is_tried_again_by_the_next_request(app: AdminApp) -> None:
+    load = Loading(failures=1)
+    served = with_api(app, load)
+    with pytest.raises(ImportError):
+        await ask(served, "/api/overview")
+    assert (await ask(served, "/api/overview")).text == "/api/overview"
+    assert load.loads == 2
+
+
+async def test_a_requester_that_leaves_does_not_stop_the_load(app: AdminApp) -> None:
+    load = Loading()
+    served = with_api(app, load)
+    leaving = asyncio.create_task(ask(served, "/api/overview"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert (await ask(served, "/api/queues")).text == "/api/queues"
+    assert load.loads == 1
+
+
+def test_a_start_does_not_import_fastapi() -> None:
+    program = (
+        "import sys, broker.daemon, broker.admin.start\n"
+        "print([name for name in ('fastapi', 'starlette') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

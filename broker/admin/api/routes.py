@@ -33,12 +33,14 @@ from broker.admin.api import (
 from broker.admin.api.errors import add_error_handlers
 from broker.admin.api.management import Management
 from broker.admin.api.paths import RawPaths
+from broker.admin.app import PREFIX
 
-PREFIX = "/api"
 
-
-def add_api(app: FastAPI, management: Management) -> None:
-    """Have an application serve the API for one daemon."""
+def create_api(version: str, management: Management) -> FastAPI:
+    """Make the application that serves the HTTP API of one daemon, which reports `version`."""
+    app = FastAPI(
+        title="amqpd", version=version, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None
+    )
     app.state.management = management
     router = APIRouter(prefix=PREFIX)
     for part in (
@@ -74,3 +76,4 @@ def add_api(app: FastAPI, management: Management) -> None:
     app.include_router(router)
     app.add_middleware(RawPaths, prefix=PREFIX)
     add_error_handlers(app)
+    return app
