@@ -13,9 +13,11 @@ from pamqp.common import FieldTable
 from tests.api import Api
 from tests.certificates import Certificates
 from tests.daemon import Address, Daemon, DaemonStarter
+from tests.leftovers import Leftovers, can_keep
 from tests.peer import Connector, Dialler, Peer
 from tests.peer_channel import PeerChannel
 
+LEFTOVERS = pytest.StashKey[Leftovers]()
 AMQPD_ONLY = "amqpd_only(reason): what other brokers do differently; not run with --against"
 
 
@@ -33,6 +35,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", AMQPD_ONLY)
     hypothesis.settings.register_profile("amqpd", deadline=None)
     hypothesis.settings.load_profile("amqpd")
+    if can_keep():
+        config.stash[LEFTOVERS] = Leftovers()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Fail a run whose tests have left processes behind, after the workers and all fixtures have ended."""
+    yield
+    leftovers = session.config.stash.get(LEFTOVERS, None)
+    if leftovers is None:
+        return
+    failed = session.exitstatus == pytest.ExitCode.TESTS_FAILED
+    left = leftovers.end(failed)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and failed:
+        reporter.write_line(f"files of the failed tests: {leftovers.folder}")
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if reporter is not None:
+            reporter.write_line(f"processes that tests left behind, now killed: {left}", red=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

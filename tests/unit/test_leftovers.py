@@ -1,0 +1,73 @@
+"""A run of tests that ends or is killed leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.daemon import PATIENCE_S, ROOT
+from tests.leftovers import MARK, can_keep, marked
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the keeper reads /proc")
+
+STARTS_A_DAEMON = """
+import os, tempfile, time
+from tests.daemon import Daemon
+
+def test_one(tmp_path):
+    daemon = Daemon(tmp_path).wait_until_ready()
+    print(tempfile.gettempdir(), flush=True)
+    {then}
+"""
+
+
+def run(folder: Path, then: str, *options: str) -> subprocess.Popen[str]:
+    """A test run of its own, in which one test starts a daemon and does `then`."""
+    (folder / "test_one.py").write_text(STARTS_A_DAEMON.format(then=then))
+    environment = {name: value for name, value in os.environ.items() if name not in (MARK, "TMPDIR")}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-s",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        str(ROOT),
+    ]
+    command += ["-p", "no:cacheprovider", "-p", "tests.conftest", *options, str(folder / "test_one.py")]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment | {"TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_this_run_is_kept() -> None:
+    assert not can_keep()  # a keeper has it already
+    assert os.environ["TMPDIR"] == os.environ[MARK]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_run_leaves_no_process_and_no_file(tmp_path: Path, number: signal.Signals) -> None:
+    with run(tmp_path, "time.sleep(600)") as pytest_process:
+        assert pytest_process.stdout is not None
+        kept = Path(next(line for line in pytest_process.stdout if line.startswith("/")).strip())
+        assert any("broker serve" in command for command in marked(str(kept)).values())
+        pytest_process.send_signal(number)
+    deadline = time.monotonic() + PATIENCE_S
+    while (marked(str(kept)) or kept.exists()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert marked(str(kept)) == {}
+    assert not kept.exists()
+
+
+def test_a_test_that_does_not_stop_its_daemon_fails_the_run(tmp_path: Path) -> None:
+    with run(tmp_path, "globals()['daemon'] = daemon") as pytest_process:
+        said, _ = pytest_process.communicate()
+    assert pytest_process.returncode == 1
+    assert "1 passed" in said
+    assert "processes that tests left behind, now killed: ['" in said
