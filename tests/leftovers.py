@@ -17,6 +17,7 @@ from pathlib import Path
 
 MARK = "TESTS_OF_AMQPD"  # not AMQPD_...: tests start daemons without the variables that set the daemon up
 GRACE_S = 5.0
+OWN = "from multiprocessing.resource_tracker import main"  # Python starts one in pytest; it ends with pytest
 ENDED, FAILED = "ended", "failed"
 
 
@@ -57,7 +58,7 @@ def marked(folder: str) -> dict[int, str]:
         try:
             if process.name.isdigit() and mark in (process / "environ").read_bytes().split(b"\0"):
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if command:  # a zombie has none
+                if command and OWN not in command:  # a zombie has no command
                     found[int(process.name)] = command.strip()
         except OSError:
             continue  # another user's, or gone meanwhile

@@ -15,7 +15,8 @@ from tests.frames import method_bytes, publish_bytes
 from tests.peer import Peer
 
 ROUNDS: Final = 7
-BATCHES: Final = 3000  # a round is a hundred of the ticks that CPU time is told in
+BATCHES: Final = 3000  # of a round, which takes a hundred of the ticks in which CPU time is counted
+BATCHES_MIN: Final = 50  # a round that takes no tick has no figure
 BATCH: Final = 200
 SIZES: Final = (16, 1024)
 ACK: Final = struct.Struct(">BHIHHQBB")
@@ -27,15 +28,16 @@ def passing(scale: float) -> list[Figure]:
     Bodies of 16 B show what the queue costs, those of 1 KiB also what it costs to read them from memory.
     """
     count = int(1_000_000 * scale)
-    return [figure for size in SIZES for figure in _compare(count, size)]
+    batches = max(BATCHES_MIN, int(BATCHES * scale))
+    return [figure for size in SIZES for figure in _compare(count, size, batches)]
 
 
-def _compare(count: int, size: int) -> list[Figure]:
+def _compare(count: int, size: int, batches: int) -> list[Figure]:
     body = b"x" * size
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder)).wait_until_ready()
         _fill(daemon.address, "full", count, body)
-        empty, full = Passage(daemon, "empty", body), Passage(daemon, "full", body)
+        empty, full = Passage(daemon, "empty", body, batches), Passage(daemon, "full", body, batches)
         empty.cost(), full.cost()
         rounds = [(empty.cost(), full.cost()) for _ in range(ROUNDS)]
         empty.close()
@@ -61,8 +63,9 @@ def _fill(address: Address, queue: str, count: int, body: bytes) -> None:
 class Passage:
     """A publisher and a consumer of `queue` in step: transient messages, acknowledged one by one."""
 
-    def __init__(self, daemon: Daemon, queue: str, body: bytes) -> None:
+    def __init__(self, daemon: Daemon, queue: str, body: bytes, batches: int) -> None:
         self._pid = daemon.pid
+        self._batches = batches
         self._publisher = Peer(daemon.address).open()
         self._publisher.channel(1).call(Queue.Declare(queue=queue), Queue.DeclareOk)
         self._data = publish_bytes(queue, body) * BATCH
@@ -79,12 +82,12 @@ class Passage:
     def cost(self) -> float:
         """CPU microseconds of the broker per message, in and out and acknowledged."""
         began = cpu_seconds(self._pid)
-        for _ in range(BATCHES):
+        for _ in range(self._batches):
             if self._tag:
                 self._acknowledge()
             self._publisher.send(self._data)
             self._receive()
-        return (cpu_seconds(self._pid) - began) * 1e6 / (BATCHES * BATCH)
+        return (cpu_seconds(self._pid) - began) * 1e6 / (self._batches * BATCH)
 
     def close(self) -> None:
         """Be gone."""

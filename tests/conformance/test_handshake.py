@@ -136,7 +136,7 @@ def test_a_handshake_that_stalls_is_ended(dial: Dialler, start_daemon: DaemonSta
     if stage == "tune":
         peer.tune()
     peer.expect_end()
-    daemon.log.wait_for(rf"(?i)(?=.*{peer.name})(?=.*(handshake|time))")
+    daemon.log.wait_for(rf"(?i)^(?=.*{peer.name})(?=.*(handshake|time))")
 
 
 def test_a_connection_may_idle_after_its_handshake(dial: Dialler, start_daemon: DaemonStarter) -> None:
