@@ -2,16 +2,18 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
-RUN apt-get update -q \
+# WHEEL: a compiled wheel below dist/, which is installed instead of the sources
+ARG WHEEL=
+RUN [ -n "${WHEEL}" ] || (apt-get update -q \
     && apt-get install -yq --no-install-recommends gcc libc6-dev \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/*)
 WORKDIR /source
-COPY pyproject.toml setup.py README.md LICENSE ./
+COPY pyproject.toml setup.py README.md ${WHEEL:-LICENSE} ./
 COPY broker broker
 COPY protocol protocol
 COPY config config
 # AMQPD_COMPILE=1: an image of the slower pure Python flavour must not come about by accident
-RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir .
+RUN python -m venv /opt/amqpd && AMQPD_COMPILE=1 /opt/amqpd/bin/pip install -q --no-cache-dir "./${WHEEL##*/}"
 
 FROM ${BASE}
 RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin amqpd \

@@ -43,27 +43,37 @@ METAVARS: Final = {
 
 
 def command_line(arguments: Sequence[str]) -> typer.Typer:
-    """Make the commands. `serve` stands alone: importing what others need would slow its start."""
+    """Make the command that `arguments` name, or all commands if they name none, as for --help.
+
+    What the other commands import would slow the start.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,  # they would show the values of local variables, secrets among them
     )
     app.callback(invoke_without_command=True)(_commands)
-    app.command()(serve)
-    if arguments[:1] != ["serve"]:
-        from broker.bench.command import bench
-        from broker.journal.command import app as journal
-
-        app.command()(check)
-        app.command("check-config")(check_config)
-        app.add_typer(_definitions_commands(), name="definitions")
-        app.command()(bench)
-        app.add_typer(journal, name="journal")
-        foreign = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-        app.command(context_settings=foreign)(pipeline)
-        app.command()(version)
+    named = arguments[0] if arguments else ""
+    for name in [named] if named in COMMANDS else COMMANDS:
+        COMMANDS[name](app, name)
     return app
+
+
+def _add_bench(app: typer.Typer, name: str) -> None:
+    from broker.bench.command import bench
+
+    app.command(name)(bench)
+
+
+def _add_journal(app: typer.Typer, name: str) -> None:
+    from broker.journal.command import app as journal
+
+    app.add_typer(journal, name=name)
+
+
+def _add_pipeline(app: typer.Typer, name: str) -> None:
+    foreign = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    app.command(name, context_settings=foreign)(pipeline)
 
 
 def _commands(
@@ -282,3 +292,23 @@ def _shown(name: str, settings: Settings) -> str:
 def _quoted(text: str) -> str:
     """A text as TOML has it."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _adder(command: Command) -> Callable[[typer.Typer, str], None]:
+    def add(app: typer.Typer, name: str) -> None:
+        app.command(name)(command)
+
+    return add
+
+
+COMMANDS: Final[dict[str, Callable[[typer.Typer, str], None]]] = {
+    "serve": _adder(serve),
+    "check": _adder(check),
+    "check-config": _adder(check_config),
+    "definitions": lambda app, name: app.add_typer(_definitions_commands(), name=name),
+    "bench": _add_bench,
+    "journal": _add_journal,
+    "pipeline": _add_pipeline,
+    "version": _adder(version),
+}
+"""Each command's name, in the order of --help, and what adds the command to the application."""

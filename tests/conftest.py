@@ -13,6 +13,7 @@ from pamqp.common import FieldTable
 from tests.api import Api
 from tests.certificates import Certificates
 from tests.daemon import Address, Daemon, DaemonStarter
+from tests.effort import cases
 from tests.leftovers import Leftovers, can_keep
 from tests.peer import Connector, Dialler, Peer
 from tests.peer_channel import PeerChannel
@@ -33,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers of the black-box tests, and have no example fail because the machine is busy."""
     config.addinivalue_line("markers", AMQPD_ONLY)
-    hypothesis.settings.register_profile("amqpd", deadline=None)
+    hypothesis.settings.register_profile("amqpd", deadline=None, max_examples=cases(100))
     hypothesis.settings.load_profile("amqpd")
     if can_keep():
         config.stash[LEFTOVERS] = Leftovers()
@@ -64,6 +65,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             own = {"daemon", "start_daemon"} & set(getattr(item, "fixturenames", ()))
             if own or item.get_closest_marker("amqpd_only"):
                 item.add_marker(pytest.mark.skip(reason="amqpd's own behaviour"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what the test command of the README leaves out, and how to run the rest."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        terminalreporter.write_line(
+            "left out: most tests with clients and daemons (run `.ci/run`, or pytest tests/conformance "
+            "tests/interop), Spark (pytest tests/pipeline), and the nightly tier (`.ci/run nightly`)"
+        )
 
 
 class SharedDaemon:

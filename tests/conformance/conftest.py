@@ -22,7 +22,7 @@ from tests.topology_commands import delete_exchange
 def logged(daemon: Daemon | None, peer: Peer, what: str) -> None:
     """A line of the daemon's log must name the peer and match `what`; nothing to look at without a daemon."""
     if daemon is not None:
-        daemon.log.wait_for(rf"(?i)^(?=.*\b{re.escape(peer.name)}\b)(?=.*{what})")
+        daemon.log.wait_for(rf"(?i)^(?=.*\b{re.escape(peer.name)}\b)(?=.*(?:{what}))")
 
 
 class Bystander:

@@ -35,6 +35,7 @@ from protocol.amqp10.types import (
 )
 from tests.amqp10_bytes import LONGER, MALFORMED, SMALLEST
 from tests.amqp10_invariants import value as value_holds
+from tests.effort import cases
 
 
 def whole(bits: int, signed: bool) -> st.SearchStrategy[int]:
@@ -106,7 +107,7 @@ PIECES = st.one_of(
 NEARLY = st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(VALUES)
 def test_what_is_encoded_is_decoded_as_it_was(value: object) -> None:
     data = encode(value)
@@ -118,7 +119,7 @@ def test_what_is_encoded_is_decoded_as_it_was(value: object) -> None:
     assert decode(data)[1] == len(data)
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 @given(VALUES, st.data())
 def test_a_value_cut_anywhere_is_an_error(value: object, draw: st.DataObject) -> None:
     data = encode(value)
@@ -129,7 +130,7 @@ def test_a_value_cut_anywhere_is_an_error(value: object, draw: st.DataObject) ->
             read(data[:length])
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 @given(VALUES, st.data())
 def test_a_value_with_another_octet_is_a_value_or_an_error(value: object, draw: st.DataObject) -> None:
     data = bytearray(encode(value))
@@ -138,20 +139,20 @@ def test_a_value_with_another_octet_is_a_value_or_an_error(value: object, draw: 
     value_holds(bytes(data))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=cases(1000))
 @given(NEARLY)
 def test_any_bytes_are_a_value_or_an_error(data: bytes) -> None:
     value_holds(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.sampled_from([named.code for named in COMPOSITES]), st.lists(PIECES, max_size=12))
 def test_any_list_is_a_composite_or_an_error(code: int, pieces: list[bytes]) -> None:
     body = b"".join(pieces)
     value_holds(b"\x00\x53" + bytes([code, 0xD0]) + struct.pack(">II", 4 + len(body), len(pieces)) + body)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.sampled_from([named.code for named in COMPOSITES]), st.lists(VALUES, max_size=6))
 def test_any_values_are_fields_or_an_error(code: int, fields: list[object]) -> None:
     try:

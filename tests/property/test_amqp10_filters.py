@@ -20,6 +20,7 @@ from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.types import Array, Described, Map, Symbol, Timestamp, Ulong
 from protocol.conversion.to10 import content10 as converted
 from tests.conversion import content
+from tests.effort import cases
 from tests.filtered import (
     KEYS,
     TEXTS,
@@ -147,7 +148,7 @@ filters = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(filters, messages, old_properties, old_tables)
 def test_whatever_filters_are_given(
     given: dict[str, object], message: Message, properties: dict[int, bytes], table: bytes | None

@@ -17,6 +17,7 @@ from protocol.amqp10.properties import check_properties, read_text
 from protocol.amqp10.sections import scan
 from protocol.amqp10.transfers import Transfer
 from tests.amqp10_values import WrongError, compound, decode, described, sized, uint
+from tests.effort import cases
 
 NULL = b"\x40"
 MAP = b"\xc1\x01\x00"
@@ -140,7 +141,7 @@ def test_a_performative_that_is_cut_anywhere_is_refused(made: tuple[str, bytes])
             raise AssertionError(f"{name} of {cut} bytes is taken")
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(performatives(), st.data())
 def test_what_is_taken_after_a_change_means_what_it_then_says(
     made: tuple[str, bytes], data: st.DataObject
@@ -180,7 +181,7 @@ SOUP = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=400)
+@settings(max_examples=cases(400))
 @given(STARTS, SOUP)
 def test_any_bytes_are_read_or_refused(start: bytes, soup: bytes) -> None:
     data = start + soup

@@ -8,6 +8,7 @@ from protocol.amqp10.bodies import START_BYTES_MAX
 from tests.amqp10_invariants import body, hold, is_body, scanned
 from tests.amqp10_seeds import MESSAGES, SEEDS
 from tests.amqp10_values import compound, described, message, sized
+from tests.effort import cases
 
 OCTETS = st.one_of(
     st.sampled_from([0, 1, 0x40, 0x45, 0x53, 0x7F, 0x80, 0xC0, 0xC1, 0xFF]), st.integers(0, 255)
@@ -45,7 +46,7 @@ def test_what_peers_send_is_taken_alike_by_all(seed: bytes) -> None:
     hold(seed)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(altered())
 def test_what_is_altered_is_taken_alike_by_all_or_refused(data: bytes) -> None:
     hold(data)

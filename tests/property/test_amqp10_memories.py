@@ -21,6 +21,7 @@ from protocol.amqp10.performatives import Disposition as DispositionFrame
 from protocol.amqp10.performatives import Transfer as TransferFrame
 from protocol.amqp10.states import DeliveryState as ReadState
 from protocol.amqp10.transfers import Transfer
+from tests.effort import cases
 
 Performative = TransferFrame | DispositionFrame
 
@@ -124,7 +125,7 @@ def told(read: Transfer | Disposition, data: bytes, start: int) -> object:
     return [getattr(read, name) for name in NAMES if hasattr(read, name)], state(read.state)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(frames(transfers), st.sampled_from([b"", b"x", bytes(40)]))
 def test_transfers(made: list[bytes], payload: bytes) -> None:
     remembering = Transfer()
@@ -133,7 +134,7 @@ def test_transfers(made: list[bytes], payload: bytes) -> None:
         assert told(remembering, data, 4) == told(Transfer(), data, 4)
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(frames(dispositions))
 def test_dispositions(made: list[bytes]) -> None:
     remembering = Disposition()

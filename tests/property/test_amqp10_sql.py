@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.adapters.amqp10.sql import SqlFilter
 from broker.core.errors import PreconditionFailed
 from protocol.amqp10.types import Decimal
+from tests.effort import cases
 from tests.filtered import ID, TEXTS, Message, check_demands, literal, messages, view_of
 
 Part = tuple[Any, ...]  # name of the operation, then its operands, which are parts too
@@ -143,7 +144,7 @@ def compared(sign: str, left: object, right: object) -> bool | None:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(conditions, st.lists(messages, min_size=1, max_size=5))
 def test_sql_says_what_the_simple_evaluator_says(condition: Part, several: list[Message]) -> None:
     text = written(condition)
@@ -197,7 +198,7 @@ ODD = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(st.lists(st.sampled_from(WORDS + ODD), max_size=12), st.sampled_from(["", " "]), messages)
 def test_any_text_is_a_condition_or_is_refused(words: list[str], between: str, message: Message) -> None:
     with contextlib.suppress(PreconditionFailed):

@@ -7,12 +7,13 @@ from pamqp import frame as pamqp_frame
 
 from protocol.amqp091 import content
 from protocol.amqp091.properties import Properties
+from tests.effort import cases
 
 ASKING = dict.fromkeys(("CC", "BCC"), content.COPIES)
 ASKING |= {"x-receipt-to": content.RECEIPTS, "x-delay": content.DELAYS, "x-delivery-time": content.DELAYS}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     st.builds(
         commands.Basic.Properties,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from broker.core.definitions import queue_change
 from broker.store.definition_text import DefinitionText
 from broker.store.restore import close
+from tests.effort import cases
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
 from tests.topology import definitions_of
@@ -44,7 +45,7 @@ def steps(*others: str) -> st.SearchStrategy[Step]:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 @given(
     st.lists(steps(*USERS), min_size=10, max_size=40),
     st.lists(steps(*USERS, *["take"] * 20), min_size=20, max_size=80),
@@ -84,7 +85,7 @@ def begun(disk: SimDisk) -> tuple[Life, World]:
     return life, World(life.broker, life.clock)
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(st.lists(steps(*["commit"] * 20, "kill", "stop", "segment"), min_size=30, max_size=100), st.randoms())
 def test_a_log_that_ends_in_the_middle_makes_the_same(history: list[Step], rng: random.Random) -> None:
     disk = SimDisk(rng)

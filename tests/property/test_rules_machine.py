@@ -15,6 +15,7 @@ from broker.core.message import NEVER
 from broker.core.publishing import REFUSED
 from broker.core.rules import apply_rules
 from tests.dispatch import Client, number_of
+from tests.effort import cases
 from tests.purging import purge
 from tests.yard import Yard, numbers
 
@@ -210,5 +211,8 @@ class RulesMachine(RuleBasedStateMachine):
 
 TestRulesMachine = RulesMachine.TestCase
 TestRulesMachine.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=cases(150),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from broker.core.errors import PreconditionFailed
 from broker.core.selector.selector import Selector
 from broker.core.view import MessageView
+from tests.effort import cases
 
 Value = int | float | str | bool | None
 Part = tuple[Any, ...]  # name of the operation, then its operands, which are parts too
@@ -185,7 +186,7 @@ def regular(pattern: str) -> str:
     return "".join({"%": ".*", "_": "."}.get(part, re.escape(part[-1])) for part in parts)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(conditions, st.lists(headers, min_size=1, max_size=5), st.data())
 def test_selectors_say_what_the_simple_evaluator_says(
     condition: Part, messages: list[dict[str, object]], random: st.DataObject
@@ -203,7 +204,7 @@ def test_selectors_say_what_the_simple_evaluator_says(
         assert again.matches(Fields(message)) is (expected is True), (selector.canonical, message)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(
     st.lists(
         st.sampled_from(
@@ -243,7 +244,7 @@ def test_any_text_is_a_selector_or_is_refused(words: list[str]) -> None:
         selector.matches(Fields({"a": 1, "b": "x"}))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.text(alphabet="ab%_", max_size=12), st.text(alphabet="ab%_!", max_size=8))
 def test_patterns(text: str, pattern: str) -> None:
     with contextlib.suppress(PreconditionFailed):

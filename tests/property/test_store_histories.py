@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker.core.message import Message
 from broker.store.log import Log
+from tests.effort import cases
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Sink, added, content_of, logged_queue, new_message, open_log
 
@@ -168,4 +169,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestHistories.settings = settings(max_examples=cases(60), stateful_step_count=60, deadline=None)

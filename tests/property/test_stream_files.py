@@ -12,6 +12,7 @@ from broker.store.open_files import OpenFiles
 from broker.store.stream_files import Appended, StreamFiles
 from broker.store.stream_segments import Place
 from protocol.streams.chunk import BASIC, BODY, ChunkWriter
+from tests.effort import cases
 from tests.simulation.sim_disk import SimDisk
 
 FOLDER = "streams"
@@ -148,4 +149,4 @@ class StreamHistories(RuleBasedStateMachine):
 
 
 TestStreamHistories = StreamHistories.TestCase
-TestStreamHistories.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestStreamHistories.settings = settings(max_examples=cases(60), stateful_step_count=50, deadline=None)

@@ -12,6 +12,7 @@ from protocol.amqp091 import content, methods
 from protocol.amqp091.incoming import IncomingChannel
 from protocol.amqp091.wire import Wire
 from protocol.errors import ProtocolError
+from tests.effort import cases
 
 FRAME_MAX = 4096
 CHANNELS = 3
@@ -171,7 +172,7 @@ def test_suspended_bytes_are_kept_in_order() -> None:
     assert calls == [message.call]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(data=st.binary(max_size=300), cuts=st.lists(st.integers(1, 40), max_size=20))
 def test_arbitrary_bytes_raise_nothing_but_protocol_errors(data: bytes, cuts: list[int]) -> None:
     outcomes = []
@@ -210,7 +211,7 @@ frames = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=cases(400), deadline=None)
 @given(stream=st.lists(frames, max_size=6).map(b"".join), cuts=st.lists(st.integers(1, 40), max_size=20))
 def test_frames_of_nonsense_raise_nothing_but_protocol_errors(stream: bytes, cuts: list[int]) -> None:
     test_arbitrary_bytes_raise_nothing_but_protocol_errors.hypothesis.inner_test(stream, cuts)  # type: ignore[attr-defined]
@@ -225,7 +226,7 @@ def _pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [*pieces, data[position:]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     body=st.integers(0, 9000).map(lambda n: bytes(i % 251 for i in range(n))),
     piece=st.sampled_from([100, 4088, 130000]),

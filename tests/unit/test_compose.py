@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,8 @@ def test_what_an_image_copies_is_there(path: Path) -> None:
     copied = [line.split() for line in path.read_text().splitlines() if line.startswith("COPY")]
     assert copied
     for line in copied:
-        sources = [word for word in line[1:-1] if not word.startswith("--")]
+        # a build argument that is not given stands for its default
+        words = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in line[1:-1]]
+        sources = [word for word in words if not word.startswith("--")]
         if not any(word.startswith("--from") for word in line):
             assert [each for each in sources if not (DOCKER.parent / each).exists()] == []

@@ -25,14 +25,22 @@ def test_one(tmp_path):
 """
 
 
+# a shell without job control has its background commands, so perhaps this run too, ignore SIGINT
+PYTEST = """
+import signal, sys, pytest
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
 def run(folder: Path, then: str, *options: str) -> subprocess.Popen[str]:
     """A test run of its own, in which one test starts a daemon and does `then`."""
     (folder / "test_one.py").write_text(STARTS_A_DAEMON.format(then=then))
     environment = {name: value for name, value in os.environ.items() if name not in (MARK, "TMPDIR")}
     command = [
         sys.executable,
-        "-m",
-        "pytest",
+        "-c",
+        PYTEST,
         "-q",
         "-s",
         "-c",
@@ -58,6 +66,10 @@ def test_a_killed_run_leaves_no_process_and_no_file(tmp_path: Path, number: sign
         kept = Path(next(line for line in pytest_process.stdout if line.startswith("/")).strip())
         assert any("broker serve" in command for command in marked(str(kept)).values())
         pytest_process.send_signal(number)
+        try:
+            pytest_process.wait(PATIENCE_S)
+        finally:
+            pytest_process.kill()
     deadline = time.monotonic() + PATIENCE_S
     while (marked(str(kept)) or kept.exists()) and time.monotonic() < deadline:
         time.sleep(0.05)

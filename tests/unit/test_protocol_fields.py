@@ -14,6 +14,7 @@ from protocol.amqp091 import constants as c
 from protocol.amqp091.fields import TABLE_DEPTH_MAX, Reader
 from protocol.amqp091.methods import decode_method
 from protocol.errors import SYNTAX_ERROR, ProtocolError
+from tests.effort import cases
 
 names = st.text(max_size=20)
 scalars = st.one_of(
@@ -45,7 +46,7 @@ def nested(depth: int) -> bytes:
     return encoded
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(150), deadline=None)
 @given(st.dictionaries(names, values, max_size=6))
 def test_what_pamqp_encodes_is_decoded_as_pamqp_does(table: dict[str, object]) -> None:
     encoded = encode.field_table(table)  # type: ignore[arg-type]

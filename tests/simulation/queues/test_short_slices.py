@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import cases
 from tests.simulation.queues.mutant import copy
 from tests.simulation.queues.short_slices import run, shorten
 
 HASTE = "0.6"
-ORDINARY = 140
+ORDINARY = 140  # fewer do not exercise everything
+WAITING = 60
 RESTARTED = 30
 NIGHTLY = 10_000
 CHUNK = 1_000
@@ -41,7 +43,7 @@ def test_every_invariant_holds_for_who_goes_on(short: Path) -> None:
 
 
 def test_every_invariant_holds_for_who_waits(short: Path) -> None:
-    exercise(short, ORDINARY, ORDINARY // 2, "0")
+    exercise(short, ORDINARY, cases(WAITING), "0")
 
 
 def test_a_seed_does_the_same_again(short: Path) -> None:
