@@ -1,20 +1,23 @@
 """Programs that read in bulk report how far they are, for people to see."""
 
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.api import Api
-from tests.daemon import DaemonStarter
+from tests.daemon import Daemon
 
 HALF = {"partitions": [{"queue": "q", "partition": 0, "next": 30, "end": 100}]}
 
 
-@pytest.fixture
-def daemon(start_daemon: DaemonStarter) -> Any:
-    return start_daemon()
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A broker without other readers."""
+    daemon = Daemon(tmp_path_factory.mktemp("readers")).wait_until_ready()
+    yield daemon
+    daemon.stop()
 
 
 def test_a_report_is_shown_until_the_reader_ends(api: Api) -> None:

@@ -49,7 +49,7 @@ TURNS: list[tuple[Step, ...]] = [
 def test_wherever_the_description_stands(turn: tuple[Step, ...]) -> None:
     stands = 0
     going = True
-    step = 1 if THOROUGH else 3  # of the places where the description may stand
+    stride = 1 if THOROUGH else 3  # of the places where the description may stand
     while going:
         store = Noting()
         live = world(store)
@@ -62,5 +62,5 @@ def test_wherever_the_description_stands(turn: tuple[Step, ...]) -> None:
             while not store.take(live.broker, 1):
                 pass
         assert durable(applied(store.text).broker) == durable(live.broker), stands
-        stands += step
+        stands += stride
     assert stands > 60
