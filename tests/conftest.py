@@ -222,7 +222,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def api(daemon: Daemon) -> Iterator[Api]:
     """The HTTP API of the shared broker, asked by its administrator."""
-    api = Api(daemon.admin)
+    api = Api(daemon.load_api().admin)
     yield api
     api.close()
 

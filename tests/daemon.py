@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -143,6 +145,12 @@ class Daemon:
         """The base URL of the admin HTTP server."""
         assert self.ready is not None
         return f"http://{self.ready['admin_host']}:{self.ready['admin_port']}"
+
+    def load_api(self) -> "Daemon":
+        """Have the HTTP API loaded, which the first request does and which takes a second or several."""
+        with suppress(HTTPError):
+            urlopen(f"{self.admin}/api/", timeout=PATIENCE_S).close()
+        return self
 
     def metric(self, sample: str) -> float:
         """What the metrics say; `sample` is a name, with its labels if it has any."""

@@ -103,7 +103,7 @@ def consumed(address: Address) -> list[Row]:
 def killed(start_daemon: DaemonStarter, rounds: int, seed: int) -> Program:
     """Kill the broker so often, then see what has come of it."""
     chance = random.Random(seed)
-    daemon = start_daemon()
+    daemon = start_daemon().load_api()
     api = Api(daemon.admin)
     api.put("queues", "/", "q", durable=True)
     api.close()
@@ -115,10 +115,12 @@ def killed(start_daemon: DaemonStarter, rounds: int, seed: int) -> Program:
         daemon.kill()
         running.join()
         assert program.failure is None, program.failure
-        daemon = start_daemon()
+        daemon = start_daemon().load_api()  # the instant of the kill is meant to be among batches
     last = threading.Thread(target=program.run, args=(daemon.admin,))
     last.start()
     last.join(1)
+    while not program.batch and last.is_alive():
+        last.join(0.1)
     program.stops = True
     last.join()
     assert program.failure is None, program.failure

@@ -78,7 +78,7 @@ class Reader:
 def killed(start_daemon: DaemonStarter, rounds: int) -> None:
     """Kill the broker so often, then have the reader come to an end."""
     chance = random.Random(1)
-    daemon = start_daemon()
+    daemon = start_daemon().load_api()
     api = Api(daemon.admin)
     api.put("queues", "/", "q", durable=True)
     api.close()
@@ -91,7 +91,7 @@ def killed(start_daemon: DaemonStarter, rounds: int) -> None:
         daemon.kill()
         running.join()
         assert reader.failure is None, reader.failure
-        daemon = start_daemon()
+        daemon = start_daemon().load_api()  # the instant of the kill is meant to be among steps
     reader.run(daemon.admin)
     assert reader.failure is None, reader.failure
     assert reader.over

@@ -12,6 +12,7 @@ from broker.core.chance import Chance
 from broker.core.errors import PreconditionFailed
 from broker.core.hashing import SLOTS
 from broker.core.vhost import VirtualHost
+from tests.effort import cases
 from tests.topology import add_exchange, add_queue, new_vhost, publish, routed
 
 KEYS = [f"order.{number}" for number in range(2000)]
@@ -62,7 +63,7 @@ def test_a_route_by_key_is_kept_and_one_by_content_is_not() -> None:
 WEIGHTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 5).map(str), min_size=1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(WEIGHTS, st.integers(1, 9).map(str))
 def test_a_change_moves_only_the_share_that_it_concerns(weights: dict[str, str], weight: str) -> None:
     vhost = bound("x-consistent-hash", weights)
@@ -78,7 +79,7 @@ def test_a_change_moves_only_the_share_that_it_concerns(weights: dict[str, str],
     assert owners(vhost) == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(WEIGHTS, st.randoms())
 def test_the_order_of_binding_does_not_matter(weights: dict[str, str], random: st.DataObject) -> None:
     before = owners(bound("x-consistent-hash", weights))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import cases
+from tests.effort import THOROUGH
 from tests.simulation.queues.mutant import copy
 from tests.simulation.queues.short_slices import run, shorten
 
@@ -16,6 +16,11 @@ WAITING = 60
 RESTARTED = 30
 NIGHTLY = 10_000
 CHUNK = 1_000
+
+
+thorough = pytest.mark.skipif(
+    not THOROUGH, reason="takes half a minute: with TESTS_THOROUGH=1 only, as .ci/run does"
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +41,16 @@ def exercise(root: Path, first: int, count: int, haste: str, *others: str) -> se
     return set(never)
 
 
+@thorough
 def test_every_invariant_holds_for_who_goes_on(short: Path) -> None:
     never = exercise(short, 0, ORDINARY, HASTE)
     never &= exercise(short, 0, RESTARTED, HASTE, "--profile", "many at once, in the log")
     assert not [name for name in never if name.startswith("slices: ")]
 
 
+@thorough
 def test_every_invariant_holds_for_who_waits(short: Path) -> None:
-    exercise(short, ORDINARY, cases(WAITING), "0")
+    exercise(short, ORDINARY, WAITING, "0")
 
 
 def test_a_seed_does_the_same_again(short: Path) -> None:
