@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 MARK = "TESTS_OF_AMQPD"  # not AMQPD_...: tests start daemons without the variables that set the daemon up
-GRACE_S = 5.0
+GRACE_S = 3.0
 OWN = "from multiprocessing.resource_tracker import main"  # Python starts one in pytest; it ends with pytest
 ENDED, FAILED = "ended", "failed"
 

@@ -25,9 +25,9 @@ def test_the_late_one_comes_again_and_the_other_does_not(channel: PeerChannel) -
     queue = channel.declare(exclusive=True)
     channel.qos(2)
     channel.consume(queue, arguments=LONG_TIMED)
+    began = time.monotonic()  # no later than the first delivery
     for number in range(2):
         channel.publish(b"%d" % number, queue)
-    began = time.monotonic()
     late, quick = channel.deliveries(2)
     channel.ack(quick.tag)
     again = channel.delivery()
@@ -46,9 +46,9 @@ def test_it_comes_again_and_again_to_a_consumer_that_settles_nothing(channel: Pe
     queue = channel.declare(exclusive=True, arguments=TIMED)
     channel.qos(1)
     channel.consume(queue)
+    began = time.monotonic()  # no later than the first delivery
     channel.publish(b"0", queue)
     channel.publish(b"1", queue)
-    began = time.monotonic()
     messages = channel.deliveries(4)
     assert time.monotonic() - began >= 3 * LEASE_S
     assert [message.body for message in messages] == [b"0"] * 4, "never past it"

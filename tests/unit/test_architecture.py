@@ -42,7 +42,7 @@ def test_the_readme_gives_the_two_commands() -> None:
 
     assert commands == [
         "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/amqpd serve",
-        "python3 -m venv .venv && .venv/bin/pip install -q -e '.[dev]' && "
+        "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && "
         ".venv/bin/python -m pytest -n 2 --dist worksteal",
     ]
 
