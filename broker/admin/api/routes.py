@@ -1,6 +1,6 @@
 """All paths of the API."""
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 
 from broker.admin.api import (
     attempts,
@@ -42,7 +42,6 @@ def create_api(version: str, management: Management) -> FastAPI:
         title="amqpd", version=version, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None
     )
     app.state.management = management
-    router = APIRouter(prefix=PREFIX)
     for part in (
         overview.router,
         vhosts.router,
@@ -72,8 +71,7 @@ def create_api(version: str, management: Management) -> FastAPI:
         health.router,
         health.aliveness,
     ):
-        router.include_router(part)
-    app.include_router(router)
+        app.include_router(part, prefix=PREFIX)
     app.add_middleware(RawPaths, prefix=PREFIX)
     add_error_handlers(app)
     return app
