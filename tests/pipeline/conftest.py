@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -17,6 +19,10 @@ from tests.brokers import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Java's own folder for temporary files would be outside of the run's, and keep what a killed JVM leaves
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()}")
+os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
 
 EVENTS = 20_000
 FAULTS = 5
