@@ -46,7 +46,7 @@ METAVARS: Final = {
 def command_line(arguments: Sequence[str]) -> typer.Typer:
     """Make the command that `arguments` name, or all commands if they name none, as for --help.
 
-    What the other commands import would slow the start.
+    Importing what the other commands need would slow the start.
     """
     app = typer.Typer(
         no_args_is_help=True,

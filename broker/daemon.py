@@ -77,7 +77,7 @@ def run(settings: Settings) -> int:
 
 
 class Daemon:
-    """One broker process."""
+    """A broker process: its parts, and the order in which they start and stop."""
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
@@ -190,7 +190,7 @@ class Daemon:
         self._tell_recovered(report, time.monotonic() - began)
 
     async def _first_start(self) -> None:
-        """What a new data folder needs: the virtual host and the first user."""
+        """Create the virtual host and the first user that a new data folder needs."""
         self.broker.declare_vhost(DEFAULT_VHOST)
         settings = self.settings
         if settings.load_definitions is not None:

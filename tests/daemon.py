@@ -147,7 +147,7 @@ class Daemon:
         return f"http://{self.ready['admin_host']}:{self.ready['admin_port']}"
 
     def load_api(self) -> "Daemon":
-        """Have the HTTP API loaded, which the first request does and which takes a second or several."""
+        """Load the HTTP API: the first request does so, and waits for a second or several."""
         with suppress(HTTPError):
             urlopen(f"{self.admin}/api/", timeout=PATIENCE_S).close()
         return self

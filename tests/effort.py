@@ -1,4 +1,4 @@
-"""How many random cases a test runs: all with TESTS_THOROUGH=1, which `.ci/run` sets; otherwise a third."""
+"""The number of random cases of a test: all with TESTS_THOROUGH=1, as in the nightly tier; else a third."""
 
 import os
 from typing import Final

@@ -47,8 +47,8 @@ class AdminApp:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        path = scope["path"]
-        if self._load_api is not None and (path == PREFIX or path.startswith(PREFIX + "/")):
+        path = scope["path"].rstrip("/") or "/"
+        if self._load_api is not None and f"{path}/".startswith(f"{PREFIX}/"):
             await (await self._loaded(self._load_api))(scope, receive, send)
             return
         page = self._pages.get(path)

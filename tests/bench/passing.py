@@ -16,7 +16,7 @@ from tests.peer import Peer
 
 ROUNDS: Final = 7
 BATCHES: Final = 3000  # of a round, which takes a hundred of the ticks in which CPU time is counted
-BATCHES_MIN: Final = 50  # a round that takes no tick has no figure
+BATCHES_MIN: Final = 200  # a round that takes no tick has no figure
 BATCH: Final = 200
 SIZES: Final = (16, 1024)
 ACK: Final = struct.Struct(">BHIHHQBB")
@@ -28,25 +28,25 @@ def passing(scale: float) -> list[Figure]:
     Bodies of 16 B show what the queue costs, those of 1 KiB also what it costs to read them from memory.
     """
     count = int(1_000_000 * scale)
-    batches = max(BATCHES_MIN, int(BATCHES * scale))
-    return [figure for size in SIZES for figure in _compare(count, size, batches)]
+    rounds, batches = max(1, int(ROUNDS * scale)), max(BATCHES_MIN, int(BATCHES * scale))
+    return [figure for size in SIZES for figure in _compare(count, size, rounds, batches)]
 
 
-def _compare(count: int, size: int, batches: int) -> list[Figure]:
+def _compare(count: int, size: int, rounds: int, batches: int) -> list[Figure]:
     body = b"x" * size
     with tempfile.TemporaryDirectory() as folder:
         daemon = Daemon(Path(folder)).wait_until_ready()
         _fill(daemon.address, "full", count, body)
         empty, full = Passage(daemon, "empty", body, batches), Passage(daemon, "full", body, batches)
         empty.cost(), full.cost()
-        rounds = [(empty.cost(), full.cost()) for _ in range(ROUNDS)]
+        costs = [(empty.cost(), full.cost()) for _ in range(rounds)]
         empty.close()
         full.close()
         daemon.stop()
     return [
-        Figure(f"broker CPU per message of {size} B, empty queue", median(one for one, _ in rounds), "us"),
-        Figure(f"with {count:,} ready", median(other for _, other in rounds), "us"),
-        Figure("ratio", median(other / one for one, other in rounds), "", 1.2),
+        Figure(f"broker CPU per message of {size} B, empty queue", median(one for one, _ in costs), "us"),
+        Figure(f"with {count:,} ready", median(other for _, other in costs), "us"),
+        Figure("ratio", median(other / one for one, other in costs), "", 1.2),
     ]
 
 

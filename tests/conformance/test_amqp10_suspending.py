@@ -104,18 +104,18 @@ def test_a_subscription_lasts_as_long_as_it_asks_to(
     """Its link finds it by its name, with what has come meanwhile; then it is gone."""
     capabilities = ("shared",) if shared else ()
     fields: dict[str, Any] = {"expiry_policy": policy, "capabilities": capabilities}
-    source = Source(address=f"/exchanges/amq.topic/{name}", timeout=2, **fields)
+    source = Source(address=f"/exchanges/amq.topic/{name}", timeout=3, **fields)
     first = begin()
     first.receives(None, source=source, name=name)
     first.detach(closed=False)
     channel.publish(b"meanwhile", name, exchange="amq.topic")
     answer = first.receives(None, credit=1, source=source, name=name)
     assert answer.source is not None
-    assert (answer.source.timeout, answer.source.expiry_policy) == (2, policy)
+    assert (answer.source.timeout, answer.source.expiry_policy) == (3, policy)
     first.settle(first.delivery().id)
+    first.end()
     queues = [queue["name"] for queue in api.get("queues", "/") if queue["name"].endswith(name)]
     assert len(queues) == 1
-    first.end()
     first.peer.socket.close()
     deadline = time.monotonic() + PATIENCE_S
     while any(queue["name"] in queues for queue in api.get("queues", "/")):

@@ -78,4 +78,5 @@ def test_users_report_what_they_may_read_and_see_their_own(api: Api) -> None:
         theirs = {"partitions": [{"queue": "other.q", "partition": 0, "next": 0, "end": 0}]}
         assert "'other.q'" in some.refused(401, "PUT", "readers", "/", "lake", body=theirs)["reason"]
         assert [each["name"] for each in some.get("readers")] == ["lake"]
-    assert [each["user"] for each in api.get("readers")] == ["some"]
+        assert [each["user"] for each in api.get("readers")] == ["some"]
+        some.delete("readers", "/", "lake")

@@ -229,3 +229,12 @@ def test_a_start_does_not_import_fastapi() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/health/live", "/health/ready"])
+async def test_a_slash_at_the_end_is_no_other_page(app: AdminApp, path: str) -> None:
+    got = await ask(app, f"{path}/")
+    assert (got.status_code, got.headers["content-type"]) == (
+        200,
+        (await ask(app, path)).headers["content-type"],
+    )

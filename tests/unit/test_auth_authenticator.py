@@ -131,7 +131,7 @@ def test_an_unknown_user_costs_as_much_as_a_wrong_password(auth: Authenticator) 
         return best
 
     unknown, known = cost("nobody"), cost("ann")
-    assert known / 5 < unknown < known * 5  # without a hash to compute it is a thousandth
+    assert known / 2 < unknown < known * 2
 
 
 def test_a_remembered_password_is_cheap(auth: Authenticator) -> None:

@@ -94,4 +94,4 @@ def test_how_a_password_is_kept_does_not_show_in_the_time_that_a_wrong_one_takes
 
     slow = cost(make_password("sesame", 0))
     for kept in (imported(DOCUMENTED), NO_PASSWORD):
-        assert slow / 5 < cost(kept) < slow * 5  # without a hash to compute it is a thousandth
+        assert slow / 2 < cost(kept) < slow * 2

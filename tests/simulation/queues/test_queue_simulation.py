@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import cases
 from tests.simulation.queues import (
     book,
     delays,
@@ -27,7 +28,7 @@ from tests.simulation.queues.coverage import missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
-ORDINARY = 120
+ORDINARY = cases(360)
 RARE = (  # what few seeds exercise: a profile, or the one that the seed chooses, and the seed
     ("", 124),
     ("", 227),
