@@ -1,6 +1,5 @@
 """The command line: serve, check, check-config, definitions, bench, journal, pipeline, version."""
 
-import gc
 import inspect
 import json
 import os
@@ -115,7 +114,6 @@ def _option(kind: Any, name: str, help_text: str) -> Any:
 @settings_flags
 def serve(flags: dict[str, object]) -> None:
     """Run the broker until SIGTERM or SIGINT."""
-    gc.disable()  # until the daemon runs: what is imported stays, so that collections find nothing
     settings = _load(flags).settings
     from broker.daemon import run
 

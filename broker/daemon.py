@@ -153,7 +153,6 @@ class Daemon:
             self.loop.add_signal_handler(number, self.stopping.set)
         self.loop.add_signal_handler(signal.SIGHUP, self.listener.reload)
         gc.set_threshold(*GC_THRESHOLDS)
-        gc.enable()
         self._recover()
         try:
             await self._first_start()
