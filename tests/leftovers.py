@@ -22,10 +22,10 @@ ENDED, FAILED = "ended", "failed"
 
 
 class Leftovers:
-    """What the pytest process has of its keeper."""
+    """The run's mark, its folder, and the keeper process, as the pytest process sees them."""
 
     def __init__(self) -> None:
-        """Start the keeper, and have later processes and temporary files belong to this run."""
+        """Start the keeper. Processes and temporary files made from now on belong to the run."""
         self.folder = tempfile.mkdtemp(prefix="amqpd-tests-")
         self._keeper = subprocess.Popen(  # without the mark, and out of reach of the terminal's signals
             [sys.executable, "-I", "-S", __file__, str(os.getpid()), self.folder],
@@ -46,7 +46,7 @@ class Leftovers:
 
 
 def can_keep() -> bool:
-    """Whether this system tells what a keeper has to know, and no outer run keeps this one."""
+    """Whether a keeper can watch this run: the system is Linux, and no outer run has a keeper already."""
     return MARK not in os.environ and sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
