@@ -20,10 +20,6 @@ from tests.brokers import Broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Java's own folder for temporary files would be outside of the run's, and keep what a killed JVM leaves
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()}")
-os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
-
 EVENTS = 20_000
 FAULTS = 5
 
@@ -34,6 +30,13 @@ collect_ignore = [
     if find_spec("pyspark") is None
     and re.search(r"from (pyspark|pipeline\.(connector|digest|journal))", path.read_text())
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files() -> None:
+    """Java's own folder for temporary files lies outside of the run's folder, and keeps what a killed JVM leaves."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()}")
+    os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +61,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         session = build_session("local[2,4]", conf)
+        gateway = session.sparkContext._gateway
         yield session
         session.stop()
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends when its input does
+        gateway.proc.wait(timeout=30)
 
 
 @pytest.fixture(scope="module")

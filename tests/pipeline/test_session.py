@@ -44,18 +44,21 @@ def test_an_audit_at_once_is_brief_unless_a_page_is_wanted(words: list[str], bri
     assert is_brief(parser().parse_args(["run", *words, "--journal", "journal"])) is brief
 
 
+@pytest.mark.spark
 def test_a_brief_session_has_one_compiler() -> None:
     words = words_of_jvm("brief")
     assert "-XX:TieredStopAtLevel=1" in words
     assert "-XX:+UseParallelGC" in words
 
 
+@pytest.mark.spark
 def test_other_sessions_have_both_compilers() -> None:
     words = words_of_jvm("long")
     assert "-XX:TieredStopAtLevel=1" not in words
     assert "-XX:+UseParallelGC" in words
 
 
+@pytest.mark.spark
 def test_options_of_the_jvm_that_are_said_replace_ours() -> None:
     words = words_of_jvm("brief", "spark.driver.extraJavaOptions=-Dsaid=1")
     assert "-Dsaid=1" in words
