@@ -34,7 +34,7 @@ collect_ignore = [
 
 @pytest.fixture(scope="session", autouse=True)
 def _temporary_files() -> None:
-    """Java's own folder for temporary files lies outside of the run's folder, and keeps what a killed JVM leaves."""
+    """Keep what Java writes in the folder of the run, which is deleted even if the JVM is killed."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f"-Djava.io.tmpdir={tempfile.gettempdir()}")
     os.environ.setdefault("SPARK_LOCAL_DIRS", tempfile.gettempdir())
 
