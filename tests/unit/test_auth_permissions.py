@@ -1,13 +1,12 @@
 """Permissions remember their answers, within bounds."""
 
-import time
-
 import pytest
 
 from broker.auth import permissions
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
+from tests.effort import ending
 
 
 def test_the_number_of_remembered_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,9 +43,8 @@ def test_an_unknown_question_is_an_error() -> None:
 def test_no_routing_key_makes_a_topic_permission_long() -> None:
     topic = TopicPermission("^({username}|a+)+$", "")
     assert topic.objection == ""
-    began = time.process_time()
-    assert not topic.allows("write", "a" * 254 + "!", {"username": "a"})
-    assert time.process_time() - began < 2.0
+    with ending():
+        assert not topic.allows("write", "a" * 254 + "!", {"username": "a"})
     assert topic.allows("write", "a" * 255, {"username": "a"})
 
 

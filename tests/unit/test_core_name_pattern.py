@@ -1,13 +1,11 @@
 """Name patterns: every expression that people write for names, and none that could stop the broker."""
 
-import time
-
 import pytest
 
 from broker.core.name_pattern import LENGTH_MAX, NamePattern
+from tests.effort import ending
 
 LONG = "a" * 254 + "!"
-QUICK_S = 2.0  # hundreds of times what each of these takes; backtracking would take years
 
 
 @pytest.mark.parametrize(
@@ -50,9 +48,8 @@ def test_what_people_write(expression: str, matching: str, other: str | None) ->
 def test_no_name_makes_a_search_long(expression: str) -> None:
     pattern = NamePattern(expression)
     assert pattern.objection == ""
-    began = time.process_time()
-    assert not pattern.matches(LONG)
-    assert time.process_time() - began < QUICK_S
+    with ending():
+        assert not pattern.matches(LONG)
 
 
 def test_the_same_expression_is_searched_in_both_ways() -> None:
@@ -81,11 +78,10 @@ def test_the_same_expression_is_searched_in_both_ways() -> None:
     ],
 )
 def test_what_cannot_be_used_says_so_and_matches_nothing(expression: str, objection: str) -> None:
-    began = time.process_time()
-    pattern = NamePattern(expression)
-    assert pattern.objection.startswith(objection)
-    assert not pattern.matches("a")
-    assert time.process_time() - began < QUICK_S
+    with ending():
+        pattern = NamePattern(expression)
+        assert pattern.objection.startswith(objection)
+        assert not pattern.matches("a")
 
 
 @pytest.mark.parametrize(
@@ -93,9 +89,8 @@ def test_what_cannot_be_used_says_so_and_matches_nothing(expression: str, object
 )
 def test_repeats_of_nothing_cost_nothing(expression: str) -> None:
     """They are no visit to a character, and yet a regular expression engine remembers each."""
-    began = time.process_time()
-    assert NamePattern(expression).matches("q" * 30)
-    assert time.process_time() - began < QUICK_S
+    with ending():
+        assert NamePattern(expression).matches("q" * 30)
 
 
 def test_repeats_within_repeats_take_no_memory_when_they_are_read() -> None:

@@ -2,11 +2,11 @@
 
 import itertools
 import re
-import time
 
 import pytest
 
 from broker.core.selector.like import Like
+from tests.effort import lines_executed
 
 TEXT = "a" * 128_000  # as much as a header can hold
 
@@ -22,9 +22,9 @@ TEXT = "a" * 128_000  # as much as a header can hold
     ],
 )
 def test_a_long_pattern_that_nearly_stands_everywhere(pattern: str, text: str, matches: bool) -> None:
-    started = time.process_time()
-    assert Like(pattern, "").matches(text) == matches
-    assert time.process_time() - started < 3, "compared character by character it takes half a minute"
+    like = Like(pattern, "")
+    assert like.matches(text) == matches
+    assert lines_executed(lambda: like.matches(text)) < 1_000_000  # a hundred times that, one by one
 
 
 def test_all_short_patterns_and_texts() -> None:
