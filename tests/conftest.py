@@ -50,7 +50,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     failed = session.exitstatus == pytest.ExitCode.TESTS_FAILED
     left = leftovers.end(failed)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and failed:
+    if reporter is not None and failed and leftovers.folder.exists():
         reporter.write_line(f"files of the failed tests: {leftovers.folder}")
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

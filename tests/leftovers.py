@@ -26,16 +26,15 @@ class Leftovers:
 
     def __init__(self) -> None:
         """Start the keeper. Processes and temporary files made from now on belong to the run."""
-        self.folder = tempfile.mkdtemp(prefix="amqpd-tests-")
+        self.folder = Path(tempfile.mkdtemp(prefix="amqpd-tests-"))
         self._keeper = subprocess.Popen(  # without the mark, and out of reach of the terminal's signals
-            [sys.executable, "-I", "-S", __file__, str(os.getpid()), self.folder],
+            [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        tempfile.tempdir = os.environ["TMPDIR"] = self.folder
-        os.environ[MARK] = self.folder
+        tempfile.tempdir = os.environ["TMPDIR"] = os.environ[MARK] = str(self.folder)
 
     def end(self, failed: bool) -> list[str]:
         """Return the commands of the processes that tests left behind. A failed run keeps its files."""
@@ -95,7 +94,7 @@ def keep(pid: int, folder: str) -> None:
     while (left := marked(folder)) and time.monotonic() < deadline:
         time.sleep(0.05)
     kill_all(folder)
-    if end != FAILED:
+    if end != FAILED or not os.listdir(folder):
         shutil.rmtree(folder, ignore_errors=True)
     if end:
         sys.stdout.writelines(f"{command}\n" for command in left.values())

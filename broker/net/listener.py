@@ -16,7 +16,6 @@ from broker.net.strangers import Stranger, Strangers
 from broker.net.tls import NameIn, Tls, TlsError
 from broker.net.tls_listener import Layer, TlsListener
 from broker.net.transport import TICKS_PER_SECOND, Transport
-from broker.net.websocket import WebSocket
 from config.settings import Settings
 
 BACKLOG: Final = 1024
@@ -77,7 +76,13 @@ class Listener:
             await self._open("amqp", place.host, place.port, _directly)
         for place in settings.tls_listen:
             await self._open_tls("amqp/ssl", place.host, place.port, _directly)
-        over = partial(self._over_websocket, settings.websocket_origins)
+        if not (settings.websocket_listen or settings.websocket_tls_listen):
+            return
+        from broker.net.websocket import WebSocket  # a tenth of what the start imports, and few want it
+
+        def over(transport: Transport) -> WebSocket:
+            return WebSocket(transport, self._loop, settings.websocket_origins)
+
         for place in settings.websocket_listen:
             await self._open("http/web-amqp", place.host, place.port, over)
         for place in settings.websocket_tls_listen:
@@ -153,9 +158,6 @@ class Listener:
 
     def _accept(self, name_in: NameIn | None = None) -> Transport:
         return Transport(self._server, self._pump, self._loop, self, name_in)
-
-    def _over_websocket(self, origins: tuple[str, ...], transport: Transport) -> WebSocket:
-        return WebSocket(transport, self._loop, origins)
 
     def arrived(self, transport: Transport) -> None:
         """A peer has connected (Watcher)."""

@@ -33,9 +33,14 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-def run(folder: Path, then: str, *options: str) -> subprocess.Popen[str]:
+def run(folder: Path, then: str) -> subprocess.Popen[str]:
     """A test run of its own, in which one test starts a daemon and does `then`."""
-    (folder / "test_one.py").write_text(STARTS_A_DAEMON.format(then=then))
+    return run_source(folder, STARTS_A_DAEMON.format(then=then))
+
+
+def run_source(folder: Path, source: str) -> subprocess.Popen[str]:
+    """A test run of its own, of one file."""
+    (folder / "test_one.py").write_text(source)
     environment = {name: value for name, value in os.environ.items() if name not in (MARK, "TMPDIR")}
     command = [
         sys.executable,
@@ -48,7 +53,7 @@ def run(folder: Path, then: str, *options: str) -> subprocess.Popen[str]:
         "--rootdir",
         str(ROOT),
     ]
-    command += ["-p", "no:cacheprovider", "-p", "tests.conftest", *options, str(folder / "test_one.py")]
+    command += ["-p", "no:cacheprovider", "-p", "tests.conftest", str(folder / "test_one.py")]
     return subprocess.Popen(
         command, cwd=ROOT, env=environment | {"TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
     )
@@ -83,3 +88,20 @@ def test_a_test_that_does_not_stop_its_daemon_fails_the_run(tmp_path: Path) -> N
     assert pytest_process.returncode == 1
     assert "1 passed" in said
     assert "processes that tests left behind, now killed: ['" in said
+
+
+def test_a_run_with_failed_tests_keeps_their_files_and_says_where(tmp_path: Path) -> None:
+    with run(tmp_path, "daemon.stop(); assert False") as pytest_process:
+        said, _ = pytest_process.communicate()
+    assert pytest_process.returncode == 1
+    kept = Path(said.partition("files of the failed tests: ")[2].split()[0])
+    assert any(path.is_file() for path in kept.rglob("*"))
+
+
+def test_a_failed_run_without_files_leaves_no_folder(tmp_path: Path) -> None:
+    with run_source(tmp_path, "def test_one():\n    assert False\n") as pytest_process:
+        said, _ = pytest_process.communicate()
+    assert pytest_process.returncode == 1
+    assert "1 failed" in said
+    assert "files of the failed tests" not in said
+    assert list(tmp_path.glob("amqpd-tests-*")) == []

@@ -256,7 +256,8 @@ def survives(mutant: Mutant, root: Path) -> bool:
         command += ["--profile", mutant.profile]
     if mutant.haste:
         command += ["--haste", str(mutant.haste)]
-    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(root)}
+    environment = {**os.environ, **own}
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     print(done.stdout.strip().splitlines()[-1][:200] if done.stdout.strip() else done.stderr[-200:])
     noticed = "; again: " if mutant.seeds else " failed"
