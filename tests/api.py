@@ -67,6 +67,11 @@ class Api:
         return dict(said)
 
 
+def fetch(url: str, **options: Any) -> httpx.Response:
+    """GET with the patience of tests, where httpx itself gives up after 5 s."""
+    return httpx.get(url, timeout=PATIENCE_S, **options)
+
+
 @contextmanager
 def amqp(
     address: Address, vhost: str, user: str = "guest", password: str = "guest"

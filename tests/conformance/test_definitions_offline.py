@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pika
 import pytest
 
-from tests.api import Api, amqp
+from tests.api import Api, amqp, fetch
 from tests.daemon import ROOT, Daemon, DaemonStarter, clean_environment
 from tests.definitions import RABBITMQ, of_rabbitmq
 
@@ -157,7 +156,7 @@ def test_a_broker_loads_definitions_when_it_starts(start_daemon: DaemonStarter, 
     daemon.log.wait_for("definitions loaded")
     api = Api(daemon.admin, "root", "secret")
     assert [user["name"] for user in api.get("users")] == ["root"], "the first user is the file's"
-    assert httpx.get(api.url("whoami"), auth=("guest", "guest")).status_code == 401
+    assert fetch(api.url("whoami"), auth=("guest", "guest")).status_code == 401
     assert api.get("queues", "shop", "orders")["effective_policy_definition"]["max-length"] == 500000
     api.delete("queues", "shop", "orders")
     api.close()

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-import httpx
 import pytest
 
-from tests.api import Api
+from tests.api import Api, fetch
 
 ADMINISTRATORS_ONLY = [
     ("GET", "users"),
@@ -34,7 +33,7 @@ ADMINISTRATORS_ONLY = [
 
 
 def test_without_credentials_a_browser_is_asked_for_them(api: Api) -> None:
-    answer = httpx.get(api.url("whoami"))
+    answer = fetch(api.url("whoami"))
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Basic ")
     assert answer.json()["error"] == "not_authorized"
@@ -44,12 +43,12 @@ def test_without_credentials_a_browser_is_asked_for_them(api: Api) -> None:
     "header", ["Basic", "Basic !", "Basic Z3Vlc3Q=", "Bearer x", "Basic /////w==", "basic \x7f"]
 )
 def test_credentials_that_cannot_be_read(api: Api, header: str) -> None:
-    answer = httpx.get(api.url("whoami"), headers={"authorization": header})
+    answer = fetch(api.url("whoami"), headers={"authorization": header})
     assert (answer.status_code, answer.json()["error"]) == (401, "not_authorized")
 
 
 def test_a_wrong_password(api: Api) -> None:
-    answer = httpx.get(api.url("whoami"), auth=("guest", "wrong"))
+    answer = fetch(api.url("whoami"), auth=("guest", "wrong"))
     assert (answer.status_code, answer.json()) == (
         401,
         {"error": "not_authorized", "reason": "Not_Authorized"},

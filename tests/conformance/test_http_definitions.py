@@ -1,8 +1,6 @@
 """Definitions over HTTP: out of one broker, into another, all or nothing."""
 
-import httpx
-
-from tests.api import Api, amqp
+from tests.api import Api, amqp, fetch
 from tests.daemon import DaemonStarter
 from tests.definitions import of_rabbitmq
 
@@ -16,7 +14,7 @@ def test_definitions_go_from_one_broker_to_another_and_last(start_daemon: Daemon
     api.post("definitions", status=204, body=document)
     exported = api.get("definitions")
     assert {user["name"] for user in exported["users"]} == {"guest", "shop", "watcher", "clear"}
-    assert httpx.get(api.url("whoami"), auth=("clear", "in the clear")).status_code == 200
+    assert fetch(api.url("whoami"), auth=("clear", "in the clear")).status_code == 200
     api.post("definitions", status=204, body=exported)
     with amqp(daemon.address, "/") as channel:
         assert channel.is_open

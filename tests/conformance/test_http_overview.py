@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import unquote
 
-import httpx
 import pytest
 
-from tests.api import Api, amqp
+from tests.api import Api, amqp, fetch
 from tests.daemon import Address
 
 
@@ -57,7 +57,14 @@ def test_the_overview_tells_everybody_what_they_may_see(
         assert nothing["message_stats"]["publish"] == nothing["queue_totals"]["messages"] == 0
         everything, same = api.get("overview"), monitor.get("overview")
         for part in ("object_totals", "message_stats", "queue_totals", "listeners"):
-            assert everything[part] == same[part]
+            assert without_rates(everything[part]) == without_rates(same[part])
+
+
+def without_rates(part: Any) -> Any:
+    """What two looks agree on: rates are taken anew if there are 5 s between the looks."""
+    return (
+        {key: part[key] for key in part if not key.endswith("_details")} if isinstance(part, dict) else part
+    )
 
 
 def test_the_node(api: Api) -> None:
@@ -84,7 +91,7 @@ def test_lists_that_are_empty(api: Api, path: str) -> None:
 
 def test_versions(api: Api) -> None:
     assert re.match(r"\d+\.\d+", api.get("version")["product_version"])
-    assert httpx.get(api.url("auth")).json() == {"oauth_enabled": False}
+    assert fetch(api.url("auth")).json() == {"oauth_enabled": False}
 
 
 @pytest.mark.parametrize(
@@ -142,5 +149,5 @@ def test_paths_that_are_not_there(api: Api) -> None:
 
 
 def test_the_api_describes_itself(api: Api) -> None:
-    document = httpx.get(api.url("openapi.json")).json()
+    document = fetch(api.url("openapi.json")).json()
     assert "/api/queues/{vhost}/{name}" in document["paths"]

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from contextlib import closing
 
-import httpx
 import pytest
 
-from tests.api import Api
+from tests.api import Api, fetch
 from tests.daemon import Daemon
 
 HALF = {"partitions": [{"queue": "q", "partition": 0, "next": 30, "end": 100}]}
@@ -34,7 +33,7 @@ def test_a_report_is_shown_until_the_reader_ends(api: Api) -> None:
     }
     assert [each["name"] for each in api.get("readers")] == ["a/b"]
     assert [each["lag"] for each in api.get("readers", "/")] == [70]
-    text = httpx.get(f"{api.base}/metrics").text
+    text = fetch(f"{api.base}/metrics").text
     assert 'amqpd_reader_lag{reader="a/b",vhost="/"} 70.0' in text.splitlines()
     api.put("readers", "/", "a/b", status=204, partitions=[])
     assert api.get("readers", "/", "a/b")["lag"] == 0

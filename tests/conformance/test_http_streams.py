@@ -4,12 +4,11 @@ import re
 import time
 from collections.abc import Callable, Iterator
 
-import httpx
 import pytest
 from pamqp.commands import Queue, Tx
 
 from protocol.streams.chunk import BODY, ROUTING_KEY, Chunk
-from tests.api import Api
+from tests.api import Api, fetch
 from tests.daemon import PATIENCE_S
 from tests.peer import Connector
 from tests.streaming import Publisher, declare_stream
@@ -50,7 +49,7 @@ def large(publisher: Publisher, name: str) -> Iterator[str]:
 
 def open_descriptors(api: Api) -> float:
     """How many descriptors the daemon has open."""
-    found = re.search(r"^process_open_fds (\S+)$", httpx.get(f"{api.base}/metrics").text, re.MULTILINE)
+    found = re.search(r"^process_open_fds (\S+)$", fetch(f"{api.base}/metrics").text, re.MULTILINE)
     assert found is not None
     return float(found[1])
 

@@ -1,9 +1,8 @@
 """Queues, exchanges and bindings over HTTP."""
 
-import httpx
 import pytest
 
-from tests.api import Api, amqp
+from tests.api import Api, amqp, fetch
 from tests.daemon import Address, DaemonStarter
 
 
@@ -244,5 +243,5 @@ def test_what_was_answered_survives_a_kill(start_daemon: DaemonStarter) -> None:
     assert (queue["type"], queue["effective_policy_definition"]) == ("quorum", {"max-length": 5})
     assert again.get("bindings", "v", "e", "x", "q", "q", "k")["routing_key"] == "k"
     assert again.get("global-parameters", "g") == {"name": "g", "value": {"a": 1}}
-    assert httpx.get(again.url("whoami"), auth=("u", "p")).json()["name"] == "u"
+    assert fetch(again.url("whoami"), auth=("u", "p")).json()["name"] == "u"
     again.close()

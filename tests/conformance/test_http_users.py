@@ -4,11 +4,10 @@ import base64
 import hashlib
 from collections.abc import Callable
 
-import httpx
 import pika.exceptions
 import pytest
 
-from tests.api import Api, amqp
+from tests.api import Api, amqp, fetch
 from tests.daemon import Address
 
 
@@ -51,7 +50,7 @@ def test_limits_come_with_a_user(api: Api, name: str) -> None:
 
 def may_ask(api: Api, user: str, password: str) -> bool:
     """Whether a password is right."""
-    return httpx.get(api.url("whoami"), auth=(user, password)).status_code == 200
+    return fetch(api.url("whoami"), auth=(user, password)).status_code == 200
 
 
 def test_a_hash_that_rabbitmq_made_is_taken(api: Api, name: str) -> None:

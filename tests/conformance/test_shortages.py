@@ -2,11 +2,10 @@
 
 import threading
 
-import httpx
 import pytest
 from pamqp.commands import Connection
 
-from tests.api import Api
+from tests.api import Api, fetch
 from tests.daemon import Daemon, DaemonStarter
 from tests.peer import Connector, Peer
 
@@ -15,7 +14,7 @@ BODY = b"x" * 8192
 
 
 def health(daemon: Daemon, path: str) -> tuple[int, dict[str, object]]:
-    answer = httpx.get(daemon.admin + path)
+    answer = fetch(daemon.admin + path)
     return answer.status_code, answer.json()
 
 
@@ -46,9 +45,9 @@ def test_too_little_space_holds_publishers_and_nobody_else(
     consumer.expect_silence()
     assert health(daemon, "/health/alarms")[0] == 503
     assert health(daemon, "/health/ready") == (200, {"status": "ready", "alarms": "low on disk"})
-    failed = httpx.get(daemon.admin + "/api/health/checks/alarms", auth=("guest", "guest"))
+    failed = fetch(daemon.admin + "/api/health/checks/alarms", auth=("guest", "guest"))
     assert (failed.status_code, failed.json()["reason"]) == (503, "low on disk")
-    (node,) = httpx.get(daemon.admin + "/api/nodes", auth=("guest", "guest")).json()
+    (node,) = fetch(daemon.admin + "/api/nodes", auth=("guest", "guest")).json()
     assert (node["mem_alarm"], node["disk_free_alarm"]) == (False, True)
     assert 0 < node["disk_free"] < node["disk_free_limit"]
     assert daemon.metric("amqpd_low_on_disk") == 1

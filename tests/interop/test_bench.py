@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def bench(address: Address, *options: str, user: str = "guest") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "broker", "bench", "--url", address.url(user), *options]
     return subprocess.run(
-        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -96,7 +96,7 @@ def test_it_leaves_no_queue_behind(daemon: Daemon) -> None:
     before = bench(daemon.address, "--count", "10", "--queues", "4", "--durable")
     assert before.returncode == 0, before.stderr
 
-    with urlopen(f"{daemon.admin}/metrics", timeout=10) as answer:
+    with urlopen(f"{daemon.admin}/metrics", timeout=60) as answer:
         metrics = answer.read().decode()
     assert "amqpd_queues" in metrics
     assert "amqpd-bench-" not in metrics

@@ -6,10 +6,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.api import Api, amqp
+from tests.api import Api, amqp, fetch
 from tests.daemon import DaemonStarter
 from tests.rabbitmq import running
 
@@ -69,7 +68,7 @@ def test_what_rabbitmq_has_is_taken_over(rabbitmq: Api, start_daemon: DaemonStar
         assert comparable(own) == comparable(exported)
         hashes = {user["name"]: user["password_hash"] for user in exported["users"]}
         assert {user["name"]: user["password_hash"] for user in own["users"]} == hashes
-        assert httpx.get(api.url("whoami"), auth=("seller", "secret")).status_code == 200
+        assert fetch(api.url("whoami"), auth=("seller", "secret")).status_code == 200
         assert api.get("queues", "shop", "classic")["effective_policy_definition"]["max-length"] == 5
         with amqp(daemon.address, "shop", "seller", "secret") as channel:
             channel.basic_publish("events", "a.b", b"x")

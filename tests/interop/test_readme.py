@@ -18,7 +18,7 @@ def test_the_example_publishes_and_consumes(address: Address) -> None:
     assert here != example
 
     done = subprocess.run(
-        [sys.executable, "-c", here], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", here], capture_output=True, text=True, timeout=300, check=False
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")

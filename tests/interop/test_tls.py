@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import aio_pika
-import httpx
 import pika
 import pika.exceptions
 import pytest
 
+from tests.api import fetch
 from tests.certificates import Certificates, connect, secure_address
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 
@@ -218,7 +218,7 @@ def test_a_handshake_takes_no_longer_than_it_may(
 
 def test_the_api_lists_where_tls_is_spoken(start_daemon: DaemonStarter, certificates: Certificates) -> None:
     daemon = start_daemon(*certificates.options())
-    answer = httpx.get(f"{daemon.admin}/api/overview", auth=("guest", "guest"))
+    answer = fetch(f"{daemon.admin}/api/overview", auth=("guest", "guest"))
     found = {listener["protocol"]: listener["port"] for listener in answer.json()["listeners"]}
     assert found["amqp"] == daemon.address.port
     assert found["amqp/ssl"] == secure_address(daemon).port

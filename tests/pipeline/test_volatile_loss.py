@@ -15,7 +15,7 @@ from broker.journal.sealing import seal
 from broker.journal.verifying import Verification
 from pipeline.digest.digests import of_sealed
 from pipeline.jobs.audit import Audit, audit
-from tests.daemon import Daemon
+from tests.daemon import PATIENCE_S, Daemon
 from tests.journals import wait_for
 
 pytestmark = pytest.mark.spark
@@ -37,7 +37,9 @@ def work(daemon: Daemon) -> None:
             for _ in range(count):
                 channel.basic_publish("", queue, b"", pika.BasicProperties(delivery_mode=mode))
         channel.basic_ack(channel.basic_get("q")[0].delivery_tag)
-    with httpx.Client(base_url=f"{daemon.admin}/api/staged/%2F/q/r", auth=("guest", "guest")) as api:
+    with httpx.Client(
+        base_url=f"{daemon.admin}/api/staged/%2F/q/r", auth=("guest", "guest"), timeout=PATIENCE_S
+    ) as api:
         epoch = api.post("", json={}).json()["epoch"]
         wanted = {"epoch": epoch, "ack_upto": 0, "want_rows": STAGED}
         assert api.post("/advance", json=wanted).json()["next"] == STAGED
