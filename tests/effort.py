@@ -3,13 +3,15 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from types import FrameType
 from typing import Any, Final, Self
 
 import argon2
 import pytest
+from allpairspy import AllPairs
 
 THOROUGH: Final = os.environ.get("TESTS_THOROUGH") == "1"
 
@@ -17,6 +19,12 @@ THOROUGH: Final = os.environ.get("TESTS_THOROUGH") == "1"
 def cases(thorough: int) -> int:
     """The number of random cases to run, of `thorough` ones: all in the nightly tier, else a third."""
     return thorough if THOROUGH else max(1, thorough // 3)
+
+
+def combinations(*parameters: Iterable[object]) -> list[tuple[Any, ...]]:
+    """All combinations of values in the nightly tier, else some in which all pairs of values occur."""
+    values = [list(each) for each in parameters]
+    return list(product(*values)) if THOROUGH else [tuple(each) for each in AllPairs(values)]
 
 
 def lines_executed(call: Callable[[], object]) -> int:

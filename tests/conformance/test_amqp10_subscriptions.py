@@ -12,6 +12,7 @@ from protocol.amqp10.performatives import Attach, Close, Detach
 from protocol.amqp10.types import Described, Symbol
 from tests.contents10 import bare10
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.effort import combinations
 from tests.peer10 import Meet
 from tests.peer_session10 import PeerSession10
 
@@ -89,10 +90,10 @@ def queue_of(container: str, name: str, shared: str) -> str:
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")
-@pytest.mark.parametrize("ending", ENDS)
-@pytest.mark.parametrize("shared", ["", "shared", "shared global"], ids=["alone", "shared", "global"])
-@pytest.mark.parametrize("expiry", GONE_WITH)
-@pytest.mark.parametrize("durable", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("durable", "expiry", "shared", "ending"),
+    combinations([0, 1, 2], GONE_WITH, ["", "shared", "shared global"], ENDS),
+)
 def test_how_long_it_is_there(
     meet: Meet, name: str, durable: int, expiry: str, shared: str, ending: str
 ) -> None:

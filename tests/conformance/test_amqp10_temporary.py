@@ -16,6 +16,7 @@ from protocol.amqp10.composites import (
 from protocol.amqp10.performatives import Attach, Close, Detach, Flow
 from protocol.amqp10.types import Composite, Described, Symbol
 from tests.contents10 import bare10
+from tests.effort import combinations
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import Begins, PeerSession10, receiver, sender
 
@@ -23,8 +24,10 @@ pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugi
 
 LIFETIME = Symbol("lifetime-policy")
 POLICIES = [None, DeleteOnClose(), DeleteOnNoLinks(), DeleteOnNoMessages(), DeleteOnNoLinksOrMessages()]
-by_kind = pytest.mark.parametrize("kind", ["temporary-queue", "temporary-topic"])
-by_side = pytest.mark.parametrize("side", [Source, Target], ids=["source", "target"])
+KINDS = ["temporary-queue", "temporary-topic"]
+SIDES = [Source, Target]
+by_kind = pytest.mark.parametrize("kind", KINDS)
+by_side = pytest.mark.parametrize("side", SIDES, ids=["source", "target"])
 
 
 def make(
@@ -103,10 +106,9 @@ def test_nobody_else_receives_from_it(
     owner.delivery(1)
 
 
-@by_kind
-@by_side
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
-@pytest.mark.parametrize("ending", ["closed", "lost"])
+@pytest.mark.parametrize(
+    ("policy", "kind", "side", "ending"), combinations(POLICIES, KINDS, SIDES, ["closed", "lost"])
+)
 @pytest.mark.spec("amqp-1.0", "3.5.10")
 def test_it_is_gone_with_its_connection(
     begin: Begins,

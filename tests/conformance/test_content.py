@@ -7,6 +7,7 @@ import pytest
 from pamqp.commands import Basic
 
 from tests.daemon import Address
+from tests.effort import combinations
 from tests.field_bytes import FIELDS, field, long_string
 from tests.frames import BODY, body_frames, frame_bytes, header_bytes, method_bytes
 from tests.peer import Connector, Peer
@@ -14,18 +15,18 @@ from tests.peer_channel import PeerChannel
 
 KIB = 1024
 SIZES = [
-    ("empty", 0),
-    ("one", 1),
-    ("one-less-than-a-small-frame", 4096 - 9),
-    ("exactly-a-small-frame", 4096 - 8),
-    ("one-more-than-a-small-frame", 4096 - 7),
-    ("exactly-a-large-frame", 131072 - 8),
-    ("one-more-than-a-large-frame", 131072 - 7),
-    ("two-large-frames", 2 * (131072 - 8)),
-    ("several-frames", 1000 * KIB + 1),
-    ("one-mebibyte", KIB * KIB),
-    ("one-more-than-a-mebibyte", KIB * KIB + 1),
-    ("five-mebibytes", 5 * KIB * KIB),
+    0,
+    1,
+    4096 - 9,  # one less than a small frame
+    4096 - 8,  # exactly a small frame
+    4096 - 7,  # one more than a small frame
+    131072 - 8,  # exactly a large frame
+    131072 - 7,  # one more than a large frame
+    2 * (131072 - 8),  # two large frames
+    1000 * KIB + 1,  # several frames
+    KIB * KIB,
+    KIB * KIB + 1,
+    5 * KIB * KIB,
 ]
 
 
@@ -36,14 +37,14 @@ def body_of(size: int, seed: int = 0) -> bytes:
 
 
 @pytest.mark.spec("amqp-0-9-1", "4.2.6.2")
-@pytest.mark.parametrize("persistent", [False, True], ids=["transient", "persistent"])
 @pytest.mark.parametrize(
-    ("publisher_max", "consumer_max"), [(131072, 131072), (131072, 4096), (4096, 131072)]
+    ("size", "frame_max", "persistent"),
+    combinations(SIZES, [(131072, 131072), (131072, 4096), (4096, 131072)], [False, True]),
 )
-@pytest.mark.parametrize("size", [size for _, size in SIZES], ids=[label for label, _ in SIZES])
 def test_bodies_of_every_size_between_every_frame_max(
-    connect: Connector, durable_queue: str, size: int, publisher_max: int, consumer_max: int, persistent: bool
+    connect: Connector, durable_queue: str, size: int, frame_max: tuple[int, int], persistent: bool
 ) -> None:
+    publisher_max, consumer_max = frame_max
     publisher = connect(frame_max=publisher_max).channel()
     consumer = connect(frame_max=consumer_max).channel()
     consumer.consume(durable_queue)
