@@ -123,6 +123,14 @@ def test_one_filter_asks_messages_of_both_protocols() -> None:
     assert [sieve.passes(entry) for entry in entries] == [True, False, True, False, False, False]
 
 
+@pytest.mark.parametrize(
+    ("value", "passes"), [(5, True), (5.0, True), (6, False), ("a long text", False), (5.5, False)]
+)
+def test_an_integer_is_asked_of_a_header_of_any_type(value: int | float | str, passes: bool) -> None:
+    entry = QueueEntry(Message(NOWHERE, content_of(headers={"level": value}), 0, True, 0), 1)
+    assert SelectorFilter(Selector("level = 5"), MessageStore()).passes(entry) is passes
+
+
 def test_views_are_of_the_protocol_that_the_content_is_of() -> None:
     store = LoadingStore(CONTENT)
     assert isinstance(view_of(Message(NOWHERE, content_of(), 0, False, 0), store), ContentView)

@@ -86,6 +86,13 @@ def test_a_message_that_says_nothing_has_nothing_but_a_delivery_mode() -> None:
         assert (view.group_id(), view.group_sequence(), view.further_keys()) == (None, None, [])
 
 
+def test_a_header_that_is_malformed_is_as_if_it_said_nothing() -> None:
+    view = View10(b"\0Sp\xc0\x05\x02\x41\xa1\x01x" + BODY)  # durable, and a string for a priority
+    assert {name: view.property(name) for name in PROPERTIES if view.property(name) is not None} == {
+        "delivery_mode": 1
+    }
+
+
 SIMPLE = [
     (None, None),
     (True, True),

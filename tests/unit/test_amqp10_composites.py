@@ -9,6 +9,7 @@ from protocol.amqp10.composing import compose, decode_composite, decompose, enco
 from protocol.amqp10.composites import (
     Accepted,
     Coordinator,
+    Declare,
     Declared,
     DeleteOnClose,
     Discharge,
@@ -77,6 +78,7 @@ FILLED: list[Composite] = [
     SaslMechanisms(sasl_server_mechanisms=("PLAIN", "ANONYMOUS")),
     SaslInit(mechanism="PLAIN", initial_response=b"\0a\0b"),
     SaslOutcome(code=4, additional_data=b""),
+    Declare(global_id=Described(Symbol("any"), b"\0")),
     Declared(txn_id=b"\0"),
     Discharge(txn_id=b"\0", fail=True),
     Rejected(error=Error(condition="x:own")),

@@ -236,6 +236,8 @@ def test_properties_and_jms_fields() -> None:
         ("a LIKE 'x' ESCAPE ''", "position 19: ESCAPE takes one character"),
         ("a LIKE 'x!' ESCAPE '!'", "position 20: the escape character escapes nothing"),
         ("a NOT = 1", "position 7: expected BETWEEN, IN or LIKE, found '='"),
+        ("a foo", "position 3: expected an operator or the end, found 'foo'"),
+        ("a NULL", "position 3: expected an operator or the end, found 'NULL'"),
         ("a IS 1", "position 6: expected 'NULL', found '1'"),
         ("a IS NOT 1", "position 10: expected 'NULL', found '1'"),
         ("NULL IS NULL", "position 1: expected a value or a condition, found 'NULL'"),
