@@ -78,7 +78,7 @@ class Listener:
             await self._open_tls("amqp/ssl", place.host, place.port, _directly)
         if not (settings.websocket_listen or settings.websocket_tls_listen):
             return
-        from broker.net.websocket import WebSocket  # a tenth of what the start imports, and few want it
+        from broker.net.websocket import WebSocket  # slow to import, and few brokers want it
 
         def over(transport: Transport) -> WebSocket:
             return WebSocket(transport, self._loop, settings.websocket_origins)
@@ -165,11 +165,11 @@ class Listener:
         self._strangers.arrived(transport, Stranger(transport.peer, 1, transport.abort))
 
     def logged_in(self, transport: Transport) -> None:
-        """It has logged in (Watcher)."""
+        """A peer has logged in (Watcher)."""
         self._strangers.logged_in(transport)
 
     def gone(self, transport: Transport) -> None:
-        """It has disconnected (Watcher)."""
+        """A peer has disconnected (Watcher)."""
         self.transports.discard(transport)
         self._strangers.gone(transport)
         if self._empty is not None and not self.transports:
