@@ -5,6 +5,7 @@ import itertools
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -225,27 +226,53 @@ async def test_queues_may_come_and_go_during_a_scrape() -> None:
         assert len(told) == 3 * SLICE
 
 
+class CountedName(str):
+    """A queue's name, which counts how often a label is made of it."""
+
+    labelled = 0
+
+    def translate(self, table: Any, /) -> str:
+        CountedName.labelled += 1
+        return super().translate(table)
+
+
+class CountedQueue(FakeQueue):
+    """A queue that counts how often one of its numbers is asked for."""
+
+    asked = 0
+
+    def __getattribute__(self, name: str) -> object:
+        CountedQueue.asked += 1
+        return super().__getattribute__(name)
+
+
 async def test_many_queues_are_told_in_slices() -> None:
     """Between two turns of the loop lies one slice, a small part of the whole."""
-    queues = {f"queue.{number}": FakeQueue(ready=number) for number in range(100_000)}
+    queues: dict[str, FakeQueue] = {
+        CountedName(f"queue.{number}"): CountedQueue(ready=number) for number in range(100_000)
+    }
     source = exposition(FakeBroker({"/": FakeVirtualHost(queues)}))
+    CountedName.labelled = CountedQueue.asked = 0
     done = asyncio.Event()
-    count = 0
-    turns: list[int] = []
+    written = 0
+    turns: list[tuple[int, int, int]] = []
 
     async def other_work() -> None:
         while not done.is_set():
-            turns.append(count)
+            turns.append((written, CountedName.labelled, CountedQueue.asked))
             await asyncio.sleep(0)
 
     other = asyncio.create_task(other_work())
     await asyncio.sleep(0)
     async for piece in source.write():
-        count += piece.count(b"\namqpd_queue_") + piece.startswith(b"amqpd_queue_")
+        written += piece.count(b"\namqpd_queue_") + piece.startswith(b"amqpd_queue_")
         assert piece.count(b"\n") <= max(SLICE, 200)
     done.set()
     await other
-    assert count == 600_000
-    written = [later - earlier for earlier, later in itertools.pairwise(turns)]
-    assert len(written) >= 6 * 100_000 // SLICE
-    assert max(written) <= SLICE
+    assert written == 600_000
+    assert CountedName.labelled == 100_000
+    assert CountedQueue.asked >= 800_000
+    for told in zip(*turns, strict=True):
+        between = [later - earlier for earlier, later in itertools.pairwise(told)]
+        assert len(between) >= 6 * 100_000 // SLICE
+        assert max(between) <= SLICE
