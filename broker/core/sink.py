@@ -38,10 +38,10 @@ NO_BATCH: Final[i64] = -1
 class Sink(Alarm):
     """The sink of `query` in a virtual host, for one program that is known to the broker by that name.
 
-    `user`: who made it. `epoch`: grows with each attachment, and attempts are of one. `last`: the last batch
-    that was committed, NO_BATCH: none. `moving`: attempts that are committed and not all published yet;
-    `blocked`: why not, if something is in their way. `mandatory`: their rows are not to be published to
-    nowhere. `gone`: it was deleted.
+    `user`: who made it. `checkpoint` names the program's memory of its batches, "": not known. `epoch` grows
+    with each attachment, and attempts are of one. `last`: the last batch that was committed, NO_BATCH: none.
+    `moving`: attempts that are committed and not all published yet; `blocked`: why not, if something is in
+    their way. `mandatory`: their rows are not to be published to nowhere. `gone`: it was deleted.
     """
 
     def __init__(self, virtual_host: VirtualHost, query: str, user: str, open_rows: OpenRows) -> None:
@@ -51,6 +51,7 @@ class Sink(Alarm):
         self.user = user
         self.epoch: i64 = 0
         self.last: i64 = NO_BATCH
+        self.checkpoint = ""
         self.mandatory: bool = True
         self.attempts: dict[int, Attempt] = {}  # that may be committed, by their numbers
         self.moving: list[Attempt] = []
@@ -96,13 +97,26 @@ class Sink(Alarm):
         if attempts:
             self._drop(attempts)
 
+    def serves(self, checkpoint: str) -> bool:
+        """Whether a program with this `checkpoint` ("": not known) may go on after the sink's last batch.
+
+        The batches of another checkpoint have the same numbers and other rows.
+        """
+        return not checkpoint or not self.checkpoint or checkpoint == self.checkpoint
+
     def commit(
-        self, batch: i64, winners: list[Attempt], mandatory: bool, done: Callable[[str], None]
+        self,
+        batch: i64,
+        winners: list[Attempt],
+        mandatory: bool,
+        checkpoint: str,
+        done: Callable[[str], None],
     ) -> None:
         """Decide that the rows of `winners` are published, and that `batch` is the last one that was.
 
-        Other attempts at it or at earlier ones are dropped. Nothing is `moving`. `done` is called when the
-        decision is on disk, with "", or else with why it was not made.
+        Other attempts at it or at earlier ones are dropped. Nothing is `moving`. From now on the sink serves
+        `checkpoint` only. `done` is called when the decision is on disk, with "", or else with why
+        it was not made.
         """
         won = {int(each.number) for each in winners}
         losers = [
@@ -110,6 +124,7 @@ class Sink(Alarm):
         ]
         decision = Decision(self, winners, losers, done)
         self.last = batch
+        self.checkpoint = checkpoint or self.checkpoint
         self.mandatory = mandatory
         self.moving = list(winners)
         for attempt in winners + losers:
@@ -220,6 +235,8 @@ class Sink(Alarm):
         change["user"] = self.user
         change["epoch"] = int(self.epoch)
         change["last"] = int(self.last)
+        if self.checkpoint:
+            change["checkpoint"] = self.checkpoint
         change["mandatory"] = self.mandatory
         change["attempts"] = [each.described() for each in [*self.attempts.values(), *self.moving]]
         change["moving"] = [int(each.number) for each in self.moving]
@@ -241,6 +258,7 @@ class Decision(DurableWaiter):
         self._losers = losers
         self._done = done
         self._before = sink.last
+        self._checkpoint_before = sink.checkpoint
 
     def on_durable(self, batch: i64) -> None:
         """It is there (DurableWaiter)."""
@@ -258,6 +276,7 @@ class Decision(DurableWaiter):
                 sink.let_go(attempt)
         else:
             sink.last = self._before
+            sink.checkpoint = self._checkpoint_before
             sink.moving = []
             for attempt in self._winners + self._losers:
                 sink.attempts[attempt.number] = attempt

@@ -127,6 +127,7 @@ def _apply(sink: Sink, change: Change) -> None:
     sink.epoch = number_of(change, "epoch")
     sink.last = number_of(change, "last")
     sink.mandatory = flag_of(change, "mandatory")
+    sink.checkpoint = text_of(change, "checkpoint") if "checkpoint" in change else ""
     described = change.get("attempts")
     if not isinstance(described, list):
         raise ValueError(f"a sink needs a list of attempts: {change}")

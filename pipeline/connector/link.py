@@ -15,10 +15,10 @@ from typing import Final
 
 from pamqp import base, commands, common
 
-from pipeline.connector.server import Server, ServerError, pause
+from pipeline.connector.server import LEAST_S, Server, ServerError, told
 from protocol.amqp091 import constants as c
 from protocol.amqp091.methods import decode_method, method_frame
-from protocol.errors import ProtocolError
+from protocol.errors import CONNECTION_FORCED, ProtocolError
 
 CHANNEL: Final = 1
 FRAME_MAX: Final = 131072
@@ -37,14 +37,42 @@ Frame = tuple[int, bytes]
 """The type of a frame and its payload."""
 
 
-class Link:
-    """A connection that is open. Raises ServerError everywhere: it is of no use then."""
+class AwayError(ServerError):
+    """The connection is lost, or the broker is stopping: the broker may be back soon."""
 
-    def __init__(self, server: Server) -> None:
+
+def connect(server: Server) -> Link:
+    """Open a connection; a broker that is away is tried again for the server's `patience`.
+
+    Raises ServerError.
+    """
+    failure: Exception | None = None
+    names = " or ".join(f"{host}:{port}" for _, host, port in server.amqp)
+    for left in server.attempts():
+        until = time.monotonic() + max(left, LEAST_S)
+        for address in server.amqp:
+            seconds = min(server.timeout, max(until - time.monotonic(), LEAST_S))
+            try:
+                return Link(server, _connected(server, address, seconds))
+            except ssl.SSLCertVerificationError as error:  # waiting does not mend a certificate
+                raise ServerError(f"cannot trust {address[1]}:{address[2]}: {told(error)}") from error
+            except (OSError, AwayError) as error:
+                if failure is None:
+                    server.warn_of_absence(names, error)
+                failure = error
+    raise AwayError(f"cannot connect to {names}: {told(failure)}") from failure
+
+
+class Link:
+    """An open connection. Raises ServerError everywhere: then the connection is of no use any more."""
+
+    def __init__(self, server: Server, connected: socket.socket) -> None:
+        """Log in over a socket. Raises ServerError."""
         self._server = server
         self._frames: deque[Frame] = deque()
         self._rest = b""  # of a frame that has not come as a whole
-        self._socket = _connected(server)
+        self._socket = connected
+        connected.settimeout(server.timeout)
         self.frame_max = FRAME_MAX
         self.product = ""  # what the broker calls itself
         try:
@@ -77,8 +105,8 @@ class Link:
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise ServerError(
-                f"the connection to the broker broke off: {error}{self._last_words()}"
+            raise self._last_words() or AwayError(
+                f"the connection to the broker broke off: {error}"
             ) from error
 
     def frame(self, timeout: float) -> Frame | None:
@@ -103,7 +131,7 @@ class Link:
 
     def _log_in(self) -> None:
         server = self._server
-        self._socket.sendall(HEADER)
+        self.send(HEADER)
         start = self._wait(commands.Connection.Start)
         assert isinstance(start, commands.Connection.Start), "nothing else was waited for"
         self.product = str(start.server_properties.get("product", ""))
@@ -129,7 +157,7 @@ class Link:
         while True:
             found = self.frame(self._server.timeout)
             if found is None:
-                raise ServerError(f"no answer of the broker within {self._server.timeout:g} s")
+                raise AwayError(f"no answer of the broker within {self._server.timeout:g} s")
             if found[0] == c.FRAME_METHOD:
                 method = method_of(found[1])
                 if isinstance(method, kinds):
@@ -142,9 +170,9 @@ class Link:
         try:
             data = self._socket.recv(READ_BYTES)
         except OSError as error:
-            raise ServerError(f"the connection to the broker broke off: {error}") from error
+            raise AwayError(f"the connection to the broker broke off: {error}") from error
         if not data:
-            raise ServerError("the broker closed the connection")
+            raise AwayError("the broker closed the connection")
         data = self._rest + data if self._rest else data
         at = 0
         while len(data) - at >= c.FRAME_OVERHEAD:
@@ -156,15 +184,15 @@ class Link:
             at = behind
         self._rest = data[at:]
 
-    def _last_words(self) -> str:
-        """What the broker said before it closed the connection."""
+    def _last_words(self) -> ServerError | None:
+        """The reason that the broker gave before it closed the connection, None: it gave none."""
         try:
             while (found := self.frame(1.0)) is not None:
                 if found[0] == c.FRAME_METHOD and method_of(found[1]).name.endswith(".Close"):
-                    return f": {refusal(method_of(found[1]))}"
+                    return refusal(method_of(found[1]))
         except ServerError:
             pass
-        return ""
+        return None
 
 
 def framed(method: base.Frame, channel: int = CHANNEL) -> bytes:
@@ -183,7 +211,8 @@ def method_of(payload: bytes) -> base.Frame:
 def refusal(method: base.Frame) -> ServerError:
     """What a method means that nobody waited for."""
     if isinstance(method, commands.Connection.Close | commands.Channel.Close):
-        return ServerError(f"the broker says {method.reply_code} {method.reply_text}")
+        kind = AwayError if method.reply_code == CONNECTION_FORCED else ServerError
+        return kind(f"the broker says {method.reply_code} {method.reply_text}")
     if isinstance(method, commands.Basic.Cancel):
         return ServerError("the broker cancelled the consumer: the queue may be gone")
     return ServerError(f"the broker sent {method.name} out of the blue")
@@ -195,25 +224,15 @@ def _named(name: str) -> type[base.Frame]:
     return found
 
 
-def _connected(server: Server) -> socket.socket:
-    failure: Exception | None = None
-    for attempt in range(server.retries + 1):
-        pause(attempt)
-        for scheme, host, port in server.amqp:
-            try:
-                plain = socket.create_connection((host, port), server.timeout)
-                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return plain if scheme == "amqp" else _secured(plain, server, host)
-            except OSError as error:
-                failure = error
-    names = " or ".join(f"{host}:{port}" for _, host, port in server.amqp)
-    raise ServerError(f"cannot connect to {names}: {failure}")
-
-
-def _secured(plain: socket.socket, server: Server, host: str) -> socket.socket:
+def _connected(server: Server, address: tuple[str, str, int], seconds: float) -> socket.socket:
+    """A socket to an address, with TLS if its scheme says so. Raises OSError, OptionError."""
+    scheme, host, port = address
+    plain = socket.create_connection((host, port), seconds)
     try:
-        context = ssl.create_default_context(cafile=server.authority)
-        return context.wrap_socket(plain, server_hostname=host)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if scheme == "amqps":
+            return server.tls.context().wrap_socket(plain, server_hostname=host)
     except BaseException:
         plain.close()
         raise
+    return plain

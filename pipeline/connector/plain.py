@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -16,11 +16,11 @@ from pamqp import base, commands, common
 
 from pipeline.connector.choices import OptionError
 from pipeline.connector.columns import Columns
-from pipeline.connector.link import Link, framed, method_of, refusal
+from pipeline.connector.link import AwayError, Link, connect, framed, method_of, refusal
 from pipeline.connector.messages import Details, Message
 from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
-from pipeline.connector.server import ServerError
+from pipeline.connector.server import Retry, Server, ServerError
 from pipeline.connector.streams import DataLossError
 from protocol.amqp091 import constants as c
 from protocol.amqp091.properties import Properties
@@ -111,7 +111,7 @@ class ForeignStreams:
 
         RabbitMQ says 0, or what it had some seconds ago, of which retention may have taken some since.
         """
-        link = Link(self._server)
+        link = connect(self._server)
         try:
             found = link.call(commands.Queue.Declare(queue=name, passive=True))
         finally:
@@ -120,7 +120,7 @@ class ForeignStreams:
         return found.message_count or 0
 
     def _first_of(self, name: str, spec: common.FieldValue, patience: float) -> int | None:
-        consumer = _Consumer(Link(self._server), name, spec, 1)
+        consumer = _Consumer(connect(self._server), name, spec, 1)
         try:
             for each in consumer.deliveries(patience):
                 return each.offset
@@ -134,7 +134,7 @@ class ForeignStreams:
         The first one, and what is up to `known`, are waited for as answers are; `told` may be wrong.
         """
         timeout = self._server.timeout
-        consumer = _Consumer(Link(self._server), name, "last", PREFETCH)
+        consumer = _Consumer(connect(self._server), name, "last", PREFETCH)
         try:
             found = consumer.followed(0, max(known, 1), timeout, time.monotonic() + timeout)
             until = time.monotonic() + LOOK_S
@@ -153,15 +153,13 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
     Raises DataLossError, ServerError.
     """
     details = Details(options.properties, options.headers)
-    consumer = _Consumer(Link(options.server), wanted.place.queue, wanted.start, PREFETCH)
+    deliveries = _resumed(options.server, wanted)
     messages: list[Message] = []
     offsets: list[int] = []
     size = 0
     following = wanted.start
     try:
-        for each in consumer.deliveries(options.server.timeout):
-            if each.offset < following:
-                continue
+        for each in deliveries:
             if each.offset > following and options.fail_on_loss:
                 raise DataLossError(
                     f"stream '{wanted.place.queue}' has no message {following}, but {each.offset}"
@@ -186,7 +184,31 @@ def consumed(options: SourceOptions, columns: Columns, wanted: Range) -> Iterato
         if messages:
             yield columns.batch_of(messages, offsets)
     finally:
-        consumer.close()
+        deliveries.close()
+
+
+def _resumed(server: Server, wanted: Range) -> Generator[Delivery, None, None]:
+    """The deliveries from a range's start on, until the stream is silent.
+
+    A connection that breaks is made anew. Raises ServerError.
+    """
+    following = wanted.start
+    retry = Retry(server)
+    while True:
+        consumer: _Consumer | None = None
+        try:
+            consumer = _Consumer(connect(server), wanted.place.queue, following, PREFETCH)
+            for each in consumer.deliveries(server.timeout):
+                if each.offset >= following:
+                    following = each.offset + 1
+                    retry.succeed()
+                    yield each
+            return
+        except AwayError as error:
+            retry.fail(error)
+        finally:
+            if consumer is not None:
+                consumer.close()
 
 
 def _message(each: Delivery, details: Details) -> Message:

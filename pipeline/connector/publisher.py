@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from typing import Final
 
 from pamqp import commands
 
-from pipeline.connector.link import CHANNEL, Link, framed, method_of, refusal
-from pipeline.connector.server import Server, ServerError
+from pipeline.connector.link import CHANNEL, AwayError, Link, connect, framed, method_of, refusal
+from pipeline.connector.outgoing import Outgoing
+from pipeline.connector.server import Retry, Server, ServerError
 from protocol.amqp091 import constants as c
 
 WRITE_BYTES: Final = 64 * 1024
+UNCONFIRMED_BYTES: Final = 64 * 2**20  # of bodies that are kept until they are confirmed, about
 _FRAME_HEAD: Final = struct.Struct(">BHI")
 _CONTENT: Final = struct.Struct(">HHQ")
 _SETTLE: Final = struct.Struct(">IQB")
@@ -22,28 +25,92 @@ class NotTakenError(ServerError):
 
 
 class Publisher:
-    """Raises ServerError everywhere: what has not been confirmed then may be there, or not."""
+    """Publishes messages and waits for their confirms.
+
+    A message that is not confirmed is kept. If the broker goes away, the publisher connects again, for the
+    server's `patience`, and publishes the messages that are not confirmed once more. The broker may then have
+    them twice. Every function raises ServerError: the messages that are not confirmed may be lost or stored.
+    """
 
     def __init__(self, server: Server, mandatory: bool, in_flight: int, timeout: float) -> None:
-        """`in_flight`: messages that are not confirmed yet, at most. `timeout`: seconds for a confirm."""
-        self._link = Link(server)
+        """`in_flight`: the most messages that are not confirmed. `timeout`: seconds for a confirm."""
+        self._server = server
         self._mandatory = mandatory
         self._most = in_flight
         self._timeout = timeout
-        self._published = 0
-        self._confirmed = 0  # all up to this one,
+        self._retry = Retry(server)
+        self._routes: dict[tuple[str, str], bytes] = {}
+        self._unconfirmed: deque[Outgoing] = deque()  # from the oldest on, the early ones among them
+        self._unconfirmed_bytes = 0
+        self._confirmed = 0  # all up to this delivery tag,
         self._early: set[int] = set()  # and these
         self._waiting: list[bytes] = []
-        self._size = 0
-        self._routes: dict[tuple[str, str], bytes] = {}
-        try:
-            self._link.call(commands.Confirm.Select())
-        except BaseException:
-            self._link.drop()
-            raise
+        self._waiting_bytes = 0
+        self._link = self._connected()
 
-    def publish(self, exchange: str, routing_key: str, properties: bytes, body: bytes) -> None:
-        """Publish a message. `properties`: as they stand in a content header."""
+    def publish(self, message: Outgoing) -> None:
+        """Publish a message."""
+        self._unconfirmed.append(message)
+        self._unconfirmed_bytes += len(message.body)
+        try:
+            self._write(message)
+        except AwayError as error:
+            self._resume(error)
+        while len(self._unconfirmed) - len(self._early) >= self._most or (
+            self._unconfirmed_bytes >= UNCONFIRMED_BYTES and len(self._unconfirmed) > 1
+        ):
+            self._wait()
+
+    def flush(self) -> None:
+        """Send the messages that wait for more of them."""
+        try:
+            self._flush()
+        except AwayError as error:
+            self._resume(error)
+
+    def finish(self) -> None:
+        """Wait until all is confirmed, and close."""
+        while self._unconfirmed:
+            self._wait()
+        self._link.close()
+
+    def drop(self) -> None:
+        """Close the connection, whatever has become of the messages."""
+        self._link.drop()
+
+    def _connected(self) -> Link:
+        link = connect(self._server)
+        try:
+            link.call(commands.Confirm.Select())
+        except BaseException:
+            link.drop()
+            raise
+        return link
+
+    def _resume(self, error: AwayError) -> None:
+        """Connect again and publish what is not confirmed. Raises `error` when patience has ended."""
+        while True:
+            self._link.drop()
+            self._retry.fail(error)
+            first = self._confirmed + 1
+            left = [each for tag, each in enumerate(self._unconfirmed, first) if tag not in self._early]
+            self._unconfirmed = deque(left)
+            self._unconfirmed_bytes = sum(len(each.body) for each in left)
+            self._confirmed = 0
+            self._early = set()
+            self._waiting, self._waiting_bytes = [], 0
+            try:
+                self._link = self._connected()
+                for each in left:
+                    self._write(each)
+                self._flush()
+            except AwayError as another:
+                error = another
+            else:
+                return
+
+    def _write(self, message: Outgoing) -> None:
+        exchange, routing_key, properties, body = message
         route = self._routes.get((exchange, routing_key)) or self._route(exchange, routing_key)
         head = _CONTENT.pack(c.CLASS_BASIC, 0, len(body)) + properties
         parts = self._waiting
@@ -56,33 +123,24 @@ class Publisher:
             parts.append(b"\xce" + _FRAME_HEAD.pack(c.FRAME_BODY, CHANNEL, len(piece)))
             parts.append(piece)
         parts.append(b"\xce")
-        self._published += 1
-        self._size += len(body) + 200
-        if self._size >= WRITE_BYTES:
-            self.flush()
+        self._waiting_bytes += len(body) + 200
+        if self._waiting_bytes >= WRITE_BYTES:
+            self._flush()
             if self._link.pending():
                 self._take(0)
-        while self._published - self._confirmed - len(self._early) >= self._most:
-            self.flush()
-            self._take(self._timeout)
 
-    def flush(self) -> None:
-        """Send what waits for more."""
+    def _flush(self) -> None:
         if self._waiting:
             self._link.send(b"".join(self._waiting))
-            self._waiting = []
-            self._size = 0
+            self._waiting, self._waiting_bytes = [], 0
 
-    def finish(self) -> None:
-        """Wait until all is confirmed, and close."""
-        self.flush()
-        while self._confirmed < self._published:
+    def _wait(self) -> None:
+        """Wait for a confirm."""
+        try:
+            self._flush()
             self._take(self._timeout)
-        self._link.close()
-
-    def drop(self) -> None:
-        """Go, whatever has become of the messages."""
-        self._link.drop()
+        except AwayError as error:
+            self._resume(error)
 
     def _route(self, exchange: str, routing_key: str) -> bytes:
         for name, value in (("exchange", exchange), ("routing key", routing_key)):
@@ -98,7 +156,7 @@ class Publisher:
         """Take what the broker says, and wait for it for a time."""
         found = self._link.frame(timeout)
         if found is None and timeout > 0:
-            missing = self._published - self._confirmed - len(self._early)
+            missing = len(self._unconfirmed) - len(self._early)
             raise ServerError(f"{missing} messages are not confirmed within {self._timeout:g} s")
         while found is not None:
             if found[0] == c.FRAME_METHOD:
@@ -124,13 +182,20 @@ class Publisher:
             raise refusal(said)
 
     def _settle(self, tag: int, multiple: bool) -> None:
+        self._retry.succeed()
         early = self._early
         if multiple:
-            self._confirmed = max(self._confirmed, tag)
-            if early:
-                self._early = early = {each for each in early if each > tag}
+            while self._confirmed < tag:
+                self._forget()
         else:
             early.add(tag)
         while self._confirmed + 1 in early:
-            self._confirmed += 1
-            early.discard(self._confirmed)
+            self._forget()
+
+    def _forget(self) -> None:
+        """The oldest message that is kept is confirmed."""
+        if not self._unconfirmed:
+            raise ServerError("the broker has confirmed more messages than were published")
+        self._confirmed += 1
+        self._early.discard(self._confirmed)
+        self._unconfirmed_bytes -= len(self._unconfirmed.popleft().body)

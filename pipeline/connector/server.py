@@ -6,6 +6,7 @@ import atexit
 import base64
 import http.client
 import json
+import logging
 import math
 import os
 import ssl
@@ -15,16 +16,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.urls import split, without_login
 from pipeline.errors import PipelineError
 
 AMQP_PORTS: Final = {"amqp": 5672, "amqps": 5671}
-API_PORT: Final = 15672
-API_SCHEMES: Final = ("http", "https")
+API_PORTS: Final = {"http": 15672, "https": 15671}
+API_OF: Final = {"amqp": "http", "amqps": "https"}
+LOG: Final = logging.getLogger("amqpd.pipeline")
 BACKOFF_S: Final = 0.2
+BACKOFF_MAX_S: Final = 5.0
+GATEWAY: Final = (502, 504)  # a proxy's answers while its broker is away
+LEAST_S: Final = 0.5  # for an answer, however little is left
 Connection = http.client.HTTPConnection
 Target = tuple[str, str]
 
@@ -74,6 +79,41 @@ class Password:
         return "guest" if self.value is None else self.value
 
 
+@dataclass(frozen=True)
+class Tls:
+    """How the broker and this program prove who they are, by names of files in PEM.
+
+    `authority`: certificates that are trusted, None: the system's. `certificate`, `key`: this program's own;
+    a `certificate` without a `key` has it in the same file.
+    """
+
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """The settings of a connection: the files are read anew, since certificates are renewed.
+
+        Raises OptionError.
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.authority)
+        except OSError as error:
+            raise OptionError(f"option 'caFile' is '{self.authority}': {told(error)}") from error
+        if self.certificate is not None:
+            try:
+                context.load_cert_chain(self.certificate, self.key, password=_no_password)
+            except OSError as error:
+                key = f" and option 'keyFile' is '{self.key}'" if self.key is not None else ""
+                raise OptionError(f"option 'certFile' is '{self.certificate}'{key}: {told(error)}") from error
+        return context
+
+
+def _no_password() -> str:
+    """Keep OpenSSL from asking at a terminal for the password of a key."""
+    raise OSError("the key is encrypted; a key without a password is expected")
+
+
 class Answer:
     """The answer to a request, on a connection that is kept for the next one when it has been read."""
 
@@ -105,9 +145,9 @@ class Answer:
 class Server:
     """A broker, or several addresses of it that are tried in turn.
 
-    `amqp`: scheme, host and port of AMQP; `api`: URLs of the HTTP API; `authority`: a file with certificates
-    that are trusted, None: those of the system. `timeout`: seconds; `retries`: how often something is tried
-    again when the connection fails; `patience`: seconds for all of that.
+    `amqp`: scheme, host and port of AMQP. `api`: URLs of the HTTP API. `timeout`: seconds for one answer.
+    `patience`: seconds for which a broker that is away is tried again. `retries`: the most further attempts
+    within `patience`, None: no limit.
     """
 
     amqp: tuple[tuple[str, str, int], ...]
@@ -115,10 +155,28 @@ class Server:
     user: str
     password: Password
     vhost: str
-    authority: str | None
+    tls: Tls
     timeout: float
-    retries: int
+    retries: int | None = None
     patience: float = math.inf
+
+    def attempts(self) -> Iterator[float]:
+        """Yield for each attempt the seconds that are left of `patience`; wait longer and longer between."""
+        until = time.monotonic() + self.patience
+        yield self.patience
+        pause, made = BACKOFF_S, 0
+        while self.retries is None or made < self.retries:
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(pause, left))
+            pause, made = min(2 * pause, BACKOFF_MAX_S), made + 1
+            yield until - time.monotonic()
+
+    def warn_of_absence(self, names: str, error: Exception) -> None:
+        """Say in the log that the broker is away and is tried again."""
+        if self.retries != 0 and self.patience > 0:
+            LOG.warning("cannot reach %s: %s; trying again for up to %g s", names, told(error), self.patience)
 
     def get(self, *path: str, **query: object) -> Any:
         """What is at a path. Raises ServerError."""
@@ -148,7 +206,7 @@ class Server:
             yield answer.response
         except (OSError, http.client.HTTPException) as error:
             answer.drop()
-            raise ServerError(f"GET {_path(path, query)} broke off: {_told(error)}") from error
+            raise ServerError(f"GET {_path(path, query)} broke off: {told(error)}") from error
         except BaseException:
             answer.drop()
             raise
@@ -162,7 +220,7 @@ class Server:
         try:
             data = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise ServerError(f"{method} {_path(path, query)} broke off: {_told(error)}") from error
+            raise ServerError(f"{method} {_path(path, query)} broke off: {told(error)}") from error
         return json.loads(data) if data else None
 
     def _begin(self, method: str, path: tuple[str, ...], query: dict[str, object], fields: object) -> Answer:
@@ -173,24 +231,27 @@ class Server:
         for base, seconds in self._tries():
             try:
                 answer = self._send(base, method, where, body, seconds)
+            except ssl.SSLCertVerificationError as error:  # waiting does not mend a certificate
+                raise ServerError(f"cannot trust {base}: {told(error)}") from error
             except (OSError, http.client.HTTPException) as error:
+                if failure is None:
+                    self.warn_of_absence(base, error)
                 failure = error
                 continue
             if answer.response.status < 400:
                 return answer
+            if answer.response.status in GATEWAY:
+                failure = ServerError(_reason(method, where, answer))
+                continue
             raise RefusedError(answer.response.status, _reason(method, where, answer))
-        raise ServerError(f"cannot reach {' or '.join(self.api)}: {_told(failure)}")
+        raise ServerError(f"cannot reach {' or '.join(self.api)}: {told(failure)}")
 
     def _tries(self) -> Iterator[tuple[str, float]]:
         """The URLs to ask, one after the other, and for how many seconds each."""
-        until = time.monotonic() + self.patience
-        for attempt in range(self.retries + 1):
-            pause(attempt)
+        for left in self.attempts():
+            until = time.monotonic() + max(left, LEAST_S)
             for base in self.api:
-                left = until - time.monotonic()
-                if left <= 0:
-                    return
-                yield base, min(self.timeout, left)
+                yield base, min(self.timeout, max(until - time.monotonic(), LEAST_S))
 
     def _send(self, base: str, method: str, where: str, body: bytes | None, seconds: float) -> Answer:
         """Send it once; twice if the connection had been idle and was closed meanwhile."""
@@ -220,16 +281,29 @@ class Server:
         parts = urlsplit(base)
         assert parts.hostname is not None, "options have been looked at"
         if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=self.authority)
-            port = parts.port or 443
+            port, context = parts.port or 443, self.tls.context()
             return http.client.HTTPSConnection(parts.hostname, port, timeout=seconds, context=context)
         return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=seconds)
 
 
-def pause(attempt: int) -> None:
-    """Wait before something is tried again, longer each time; the first time, 0, not at all."""
-    if attempt:
-        time.sleep(BACKOFF_S * 2 ** min(attempt - 1, 5))
+class Retry:
+    """The further attempts at something that a broker breaks off, for as long as the server's `patience`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._attempts: Iterator[float] | None = None
+
+    def succeed(self) -> None:
+        """Begin to count anew: the broker has answered."""
+        self._attempts = None
+
+    def fail(self, error: Exception) -> None:
+        """Wait before the next attempt. Raises `error` if there is none."""
+        if self._attempts is None:
+            self._attempts = self._server.attempts()
+            next(self._attempts)  # the attempt that has failed
+        if next(self._attempts, None) is None:
+            raise error
 
 
 def server_of(choices: Choices) -> Server:
@@ -239,23 +313,60 @@ def server_of(choices: Choices) -> Server:
         raise OptionError("option 'url' is missing: amqp://user:password@host:5672/vhost")
     like = "amqp://user:password@host:5672/vhost"
     parts = [split("url", each, AMQP_PORTS, like) for each in url.split(",")]
-    amqp = [(part.scheme, str(part.hostname), part.port or AMQP_PORTS[part.scheme]) for part in parts]
     api = choices.text("apiUrl")
-    said = [split("apiUrl", each, API_SCHEMES, "http://host:15672") for each in api.split(",")] if api else []
-    bases = tuple(map(without_login, said)) or _bases(amqp)
+    bases = [split("apiUrl", each, API_PORTS, "http://host:15672") for each in api.split(",")] if api else []
+    _refuse_mix(parts, bases)
     first = parts[0]
     value = choices.text("password") or (unquote(first.password) if first.password is not None else None)
-    user = choices.text("username") or (unquote(first.username) if first.username else "guest")
-    vhost = choices.text("vhost") or (unquote(first.path[1:]) if len(first.path) > 1 else "/")
-    retries = choices.number("retries", 3, least=0)
-    timeout = choices.number("requestTimeoutMs", 30_000)
-    password = Password(value, choices.text("passwordFile"), choices.text("passwordEnv"))
-    return Server(tuple(amqp), bases, user, password, vhost, choices.text("caFile"), timeout / 1000, retries)
+    return Server(
+        amqp=tuple((part.scheme, str(part.hostname), part.port or AMQP_PORTS[part.scheme]) for part in parts),
+        api=tuple(map(without_login, bases or map(_api_of, parts))),
+        user=choices.text("username") or (unquote(first.username) if first.username else "guest"),
+        password=Password(value, choices.text("passwordFile"), choices.text("passwordEnv")),
+        vhost=choices.text("vhost") or (unquote(first.path[1:]) if len(first.path) > 1 else "/"),
+        tls=_tls_of(choices, first.scheme == "amqps"),
+        timeout=choices.number("requestTimeoutMs", 30_000) / 1000,
+        retries=choices.count("retries", least=0),
+        patience=choices.number("retryTimeoutMs", 120_000, least=0) / 1000,
+    )
 
 
-def _bases(amqp: list[tuple[str, str, int]]) -> tuple[str, ...]:
-    """Where the HTTP API is if nothing is said: the broker itself has it without TLS."""
-    return tuple(f"http://{f'[{host}]' if ':' in host else host}:{API_PORT}" for _, host, _ in amqp)
+def _refuse_mix(parts: list[SplitResult], bases: list[SplitResult]) -> None:
+    """Raise OptionError unless all addresses have TLS or none: each of them gets the password."""
+    schemes = {API_OF[part.scheme] for part in parts}
+    if len(schemes) > 1:
+        named = ", ".join(f"{part.scheme}://{part.hostname}" for part in parts)
+        raise OptionError(
+            f"option 'url' is '{named}': some with TLS and some without; use amqps for all or for none"
+        )
+    [wanted] = schemes
+    for base in bases:
+        if base.scheme != wanted:
+            clear = "HTTP API" if base.scheme == "http" else "AMQP connection"
+            raise OptionError(
+                f"option 'apiUrl' is '{base.scheme}://{base.hostname}' and option 'url' is "
+                f"'{parts[0].scheme}://{parts[0].hostname}': passwords and messages would cross the {clear} "
+                "without TLS; use amqps with https, or amqp with http"
+            )
+
+
+def _api_of(part: SplitResult) -> SplitResult:
+    """The HTTP API of a broker at its usual port. [RabbitMQ management, "TLS"]"""
+    scheme, host = API_OF[part.scheme], str(part.hostname)
+    return SplitResult(scheme, f"{f'[{host}]' if ':' in host else host}:{API_PORTS[scheme]}", "", "", "")
+
+
+def _tls_of(choices: Choices, used: bool) -> Tls:
+    """The files of TLS that options name. Raises OptionError."""
+    files = {name: choices.text(name) for name in ("caFile", "certFile", "keyFile")}
+    for name, value in files.items():
+        if value is not None and not used:
+            raise OptionError(
+                f"option '{name}' is '{value}', which is for TLS: option 'url' has amqp, not amqps"
+            )
+    if files["keyFile"] is not None and files["certFile"] is None:
+        raise OptionError(f"option 'keyFile' is '{files['keyFile']}': option 'certFile' is missing")
+    return Tls(*files.values())
 
 
 def _path(path: tuple[str, ...], query: dict[str, object]) -> str:
@@ -273,5 +384,6 @@ def _reason(method: str, where: str, answer: Answer) -> str:
     return f"{method} {where}: {answer.response.status} {reason}"
 
 
-def _told(error: Exception | None) -> str:
+def told(error: Exception | None) -> str:
+    """What an error says; its kind if it says nothing."""
     return str(error) or type(error).__name__

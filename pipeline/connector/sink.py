@@ -71,7 +71,7 @@ def _publish(options: SinkOptions, batches: Iterator[pa.RecordBatch], stamps: di
     count = 0
     try:
         for each in outgoing(options, batches, stamps):
-            publisher.publish(*each)
+            publisher.publish(each)
             count += 1
         publisher.finish()
     except BaseException:

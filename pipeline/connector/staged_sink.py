@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pipeline.connector.outgoing import BATCH, PARTITION, Outgoing, outgoing
+from pipeline.connector.outgoing import BATCH, PARTITION, QUERY, Outgoing, outgoing
 from pipeline.connector.server import RefusedError, Server, ServerError
 from pipeline.connector.sink import stamps_of_task
 from pipeline.connector.sink_options import SinkOptions
@@ -32,9 +32,10 @@ PAUSE_S: Final = 0.5
 
 
 class AttemptMade(WriterCommitMessage):
-    """What a task has written; no `attempt`: the batch had been committed."""
+    """The rows that a task has written; no `attempt`: the batch had been committed. `query`: Spark's id."""
 
-    def __init__(self, epoch: int, partition: int, attempt: int | None, rows: int) -> None:
+    def __init__(self, query: str, epoch: int, partition: int, attempt: int | None, rows: int) -> None:
+        self.query = query
         self.epoch = epoch
         self.partition = partition
         self.attempt = attempt
@@ -65,23 +66,22 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> AttemptMade:
         """Write a task's rows (DataSourceStreamArrowWriter). Raises ServerError, PipelineError."""
         stamps = stamps_of_task()
-        batch, partition = stamps[BATCH], stamps[PARTITION]
-        if batch < self._last:
+        query, batch, partition = stamps[QUERY], stamps[BATCH], stamps[PARTITION]
+        found = self._post("attempts", epoch=self._epoch, batch=batch, partition=partition, checkpoint=query)
+        attempt: int | None = found["attempt"]
+        if attempt is None and batch < self._last:
             raise PipelineError(
                 f"sink '{self._name}' has published batch {self._last} already, and this query is at "
-                f"{batch}: it has another checkpoint, and wants another 'sinkName'"
+                f"{batch}: its checkpoint is another or an older one, which wants another 'sinkName'"
             )
-        attempt: int | None = self._post("attempts", epoch=self._epoch, batch=batch, partition=partition)[
-            "attempt"
-        ]
         if attempt is None:
-            return AttemptMade(self._epoch, partition, None, 0)
+            return AttemptMade(query, self._epoch, partition, None, 0)
         where = (*self._where(), "attempts", str(attempt), "rows")
         rows = Attempt(self._options.server, where, self._options.confirm_timeout)
         for each in outgoing(self._options, iterator, stamps):
             rows.add(each)
         rows.flush()
-        return AttemptMade(self._epoch, partition, attempt, rows.count)
+        return AttemptMade(query, self._epoch, partition, attempt, rows.count)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 (Spark's)
         """Have the batch be published, unless it was (DataSourceStreamArrowWriter). Raises ServerError."""
@@ -92,10 +92,13 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
             "attempts": [each.attempt for each in made if each.attempt is not None],
             "rows": sum(each.rows for each in made),
             "mandatory": self._options.mandatory,
+            "checkpoint": made[0].query,
         }
         left = self._options.confirm_timeout
-        until = time.monotonic() + left
+        until: float | None = None
         while (found := self._commit(left, fields))["moving_rows"]:
+            if until is None:  # a broker that was away has not had this time
+                until = time.monotonic() + left - self._waited(left)
             left = until - time.monotonic() - PAUSE_S
             if left < LEAST_S:
                 raise ServerError(
@@ -111,10 +114,14 @@ class AmqpStagedWriter(DataSourceStreamArrowWriter):
             self._post("abort", epoch=made[0].epoch, batch=batchId)
 
     def _commit(self, seconds: float, fields: dict[str, Any]) -> Any:
-        """Ask for a commit. The broker waits for a part of the `seconds` only: it answers before they end."""
-        server = replace(self._options.server, patience=seconds)
-        wait = int(min(seconds, server.timeout, 2 * WAIT_S) / 2)
-        return self._post("commit", server=server, **fields, wait=wait)
+        """Ask for a commit that takes so many seconds at most, unless the broker is away."""
+        server = self._options.server
+        patient = replace(server, timeout=min(server.timeout, max(seconds, LEAST_S)))
+        return self._post("commit", server=patient, **fields, wait=self._waited(seconds))
+
+    def _waited(self, seconds: float) -> int:
+        """The seconds for which the broker waits: only a part, since it answers within `seconds`."""
+        return int(min(seconds, self._options.server.timeout, 2 * WAIT_S) / 2)
 
     def _post(self, *path: str, server: Server | None = None, **fields: object) -> Any:
         try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pipeline.connector.choices import OptionError
 from pipeline.connector.offsets import NOTHING, Offsets, Partition, Place, Range
 from pipeline.connector.options import SourceOptions
-from pipeline.connector.server import RefusedError, Server, ServerError
+from pipeline.connector.server import RefusedError, Retry, Server, ServerError
 from pipeline.errors import PipelineError
 from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
 
@@ -127,7 +127,7 @@ def _chunks(
 ) -> Iterator[tuple[Chunk, int, int]]:
     query = {"gaps": "true"} if gaps else {}
     offset = wanted.start
-    attempts = 0
+    retry = Retry(server)
     while offset < wanted.end:
         bounds: dict[str, object] = {"from": offset, "to": wanted.end, "incarnation": wanted.incarnation}
         before = offset
@@ -144,8 +144,12 @@ def _chunks(
         except RefusedError as error:
             raise _refusal(error, wanted) from error
         except (ServerError, ChunkDamagedError) as error:
-            attempts = 0 if offset > before else attempts + 1
-            if attempts > server.retries:
+            if offset > before:
+                retry.succeed()
+                continue
+            try:
+                retry.fail(error)
+            except (ServerError, ChunkDamagedError):
                 raise ServerError(f"{_name(wanted)} from {offset} on: {error}") from error
             continue
         if offset < wanted.end and gaps:

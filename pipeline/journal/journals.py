@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from pipeline.connector.server import RefusedError, Server, ServerError, pause
+from pipeline.connector.server import RefusedError, Retry, Server, ServerError
 from pipeline.errors import PipelineError
 from pipeline.journal.options import JournalOptions
 from protocol.journal.catalogue import Catalogue, Extent, File
@@ -141,8 +141,8 @@ class ServedJournal:
             least = start = page["files"][-1]["first"] + 1  # the page before had it whole
 
     def _bytes(self, file: File, query: dict[str, object]) -> bytes:
-        for attempt in range(self._server.retries + 1):
-            pause(attempt)
+        retry = Retry(self._server)
+        while True:
             try:
                 with self._server.open("journal", "files", file.name, **query) as answer:
                     return answer.read()
@@ -152,10 +152,8 @@ class ServedJournal:
                 if error.status == NOT_SATISFIABLE:
                     return b""
                 raise
-            except ServerError:
-                if attempt == self._server.retries:
-                    raise
-        raise AssertionError("the last attempt has an outcome")
+            except ServerError as error:
+                retry.fail(error)
 
 
 @lru_cache(maxsize=2)

@@ -10,11 +10,12 @@ from typing import Final, NamedTuple
 
 from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.offsets import EARLIEST, LATEST
-from pipeline.connector.server import API_SCHEMES, Server, server_of
+from pipeline.connector.server import API_OF, API_PORTS, Server, server_of
 from pipeline.connector.urls import bare, split, without_login
 
 FORMAT: Final = "amqp-journal"
 _HTTP: Final = ("http://", "https://")
+_AMQP_OF: Final = {http: amqp for amqp, http in API_OF.items()}
 _SEQS: Final = 'JSON such as {"amqpd": 1000}'
 
 
@@ -98,10 +99,11 @@ def _with_api(given: Mapping[str, str]) -> dict[str, str]:
         return found
     urls, bases = [], []
     for each in url.split(","):
-        part = split("url", each, API_SCHEMES, "http://user:password@host:15672")
+        part = split("url", each, API_PORTS, "http://user:password@host:15672")
         login, at, _ = part.netloc.rpartition("@")
         urls.append(
-            f"amqp://{login}{at}{f'[{part.hostname}]' if ':' in str(part.hostname) else part.hostname}"
+            f"{_AMQP_OF[part.scheme]}://{login}{at}"
+            f"{f'[{part.hostname}]' if ':' in str(part.hostname) else part.hostname}"
         )
         bases.append(without_login(part))
     api = found.get("apiurl") if "url" in found else None

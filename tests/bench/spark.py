@@ -29,6 +29,7 @@ from pipeline.connector.choices import Choices
 from pipeline.connector.columns import Columns
 from pipeline.connector.messages import Details
 from pipeline.connector.offsets import Place
+from pipeline.connector.outgoing import Outgoing
 from pipeline.connector.publisher import Publisher
 from pipeline.connector.schema import source_schema
 from pipeline.connector.server import server_of
@@ -161,7 +162,8 @@ def latency(spark: SparkSession, broker: Broker, folder: str, seconds: float, ra
         until = time.time() + seconds
         while time.time() < until:
             for _ in range(max(rate // 100, 1)):
-                publisher.publish("", "live", b"\x10\x00\x02", repr(time.time()).encode())
+                body = repr(time.time()).encode()
+                publisher.publish(Outgoing("", "live", b"\x10\x00\x02", body))
             publisher.flush()
             time.sleep(0.01)
         publisher.finish()

@@ -37,9 +37,9 @@ class Driver:
         self.attached = api.post(*self.path, status=200, body={})
         self.epoch = self.attached["epoch"]
 
-    def begin(self, batch: int, partition: int = 0) -> Any:
+    def begin(self, batch: int, partition: int = 0, **more: object) -> Any:
         """An attempt."""
-        body = {"epoch": self.epoch, "batch": batch, "partition": partition}
+        body = {"epoch": self.epoch, "batch": batch, "partition": partition, **more}
         return self.api.post(*self.path, "attempts", status=200, body=body)["attempt"]
 
     def add(self, attempt: int, start: int, content: bytes, status: int = 200) -> Any:
@@ -137,6 +137,29 @@ def test_a_newer_epoch_fences_the_older_one(driver: Driver, vhost: str, address:
     assert f"no attempt {attempt} to commit" in newer.refused(409, 0, [attempt], 1)
     newer.commit(0, [newer.write(0, [b"new"])], 1)
     assert drained(address, vhost) == [b"new"]
+
+
+def test_batches_of_another_checkpoint_are_refused(driver: Driver, vhost: str, address: Address) -> None:
+    attempt = driver.begin(0, checkpoint="mine")
+    driver.add(attempt, 0, chunk([b"x"]))
+    driver.commit(0, [attempt], 1, checkpoint="mine")
+    assert driver.state()["checkpoint"] == "mine"
+    other = Driver(driver.api, vhost)
+    said = {"epoch": other.epoch, "batch": 0, "partition": 0, "checkpoint": "other"}
+    for path, more in (("attempts", {}), ("commit", {"attempts": [], "rows": 0})):
+        refusal = driver.api.refused(409, "POST", *other.path, path, body={**said, **more})
+        assert "has batches up to 0 of checkpoint 'mine', and this is checkpoint 'other'" in refusal["reason"]
+    assert other.begin(0, checkpoint="mine") is None
+    driver.api.delete(*other.path)
+    assert isinstance(Driver(driver.api, vhost).begin(0, checkpoint="other"), int)
+    assert drained(address, vhost) == [b"x"]
+    long = {**said, "checkpoint": "c" * 256}
+    assert (
+        "checkpoint is 256 bytes long"
+        in driver.api.refused(
+            400, "POST", *other.path, "attempts", body={**long, "epoch": Driver(driver.api, vhost).epoch}
+        )["reason"]
+    )
 
 
 def test_rows_that_do_not_match_are_refused(driver: Driver, vhost: str, address: Address) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.connector.choices import Choices, OptionError
+from pipeline.connector.link import connect
 from pipeline.connector.offsets import Place, shares
 from pipeline.connector.options import source_options
 from pipeline.connector.outgoing import Outgoing
@@ -80,7 +83,7 @@ def test_the_next_address_is_tried(broker: Broker) -> None:
     found = server(url=url, apiUrl=f"http://127.0.0.1:9,{broker.daemon.admin}")
     assert found.get("whoami")["name"] == "guest"
     publisher = Publisher(found, True, 10, 30)
-    publisher.publish("", "tried", PERSISTENT, b"x")
+    publisher.publish(Outgoing("", "tried", PERSISTENT, b"x"))
     publisher.finish()
     assert found.get("queues", "/", "tried")["messages"] == 1
     with pytest.raises(ServerError, match=r"cannot connect to 127\.0\.0\.1:9"):
@@ -88,7 +91,80 @@ def test_the_next_address_is_tried(broker: Broker) -> None:
 
 
 def test_where_the_api_is_if_nothing_is_said() -> None:
-    assert server(url="amqp://a,amqps://[::1]:7").api == ("http://a:15672", "http://[::1]:15672")
+    assert server(url="amqp://a,amqp://[::1]:7").api == ("http://a:15672", "http://[::1]:15672")
+    assert server(url="amqps://a,amqps://[::1]:7").api == ("https://a:15671", "https://[::1]:15671")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"url": "amqps://u:SECRET@a,amqp://b"}, "'url' is 'amqps://a, amqp://b': some with TLS"),
+        (
+            {"url": "amqps://u:SECRET@a", "apiUrl": "https://a,http://b"},
+            "'apiUrl' is 'http://b'.*the HTTP API",
+        ),
+        ({"url": "amqp://u:SECRET@a", "apiUrl": "https://a"}, "'apiUrl' is 'https://a'.*the AMQP connection"),
+        ({"url": "amqp://a", "caFile": "ca.pem"}, "'caFile' is 'ca.pem', which is for TLS"),
+        ({"url": "amqps://a", "keyFile": "k.pem"}, "'keyFile' is 'k.pem': option 'certFile' is missing"),
+    ],
+)
+def test_passwords_with_and_without_tls_are_not_mixed(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(OptionError, match=reason) as refused:
+        server(**given)
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["caFile", "certFile"])
+def test_files_of_tls_that_are_none_are_named(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "none.pem"
+    with pytest.raises(OptionError, match=f"option '{name}' is '{file}': .*No such file"):
+        server(url="amqps://127.0.0.1:9", **{name: str(file)}).get("whoami")
+
+
+def test_a_publisher_goes_on_after_its_broker_was_away(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    try:
+        broker.declare("away")
+        found = server(**broker.options_of_spark)
+        publisher = Publisher(found, True, 100, 30)
+        for number in range(3000):
+            publisher.publish(Outgoing("", "away", PERSISTENT, b"%d" % number))
+            if number in (1000, 2000):
+                broker.restart(kill=number == 1000)
+        publisher.finish()
+        with broker.channel() as channel:
+            bodies = []
+            while (got := channel.basic_get("away", auto_ack=True))[0] is not None:
+                bodies.append(int(got[2]))
+        assert list(dict.fromkeys(bodies)) == list(range(3000)), "each message is there, in order"
+        assert len(bodies) <= 3000 + 2 * 100
+    finally:
+        broker.stop()
+
+
+@pytest.mark.parametrize("over", ["AMQP", "HTTP"])
+def test_a_broker_that_stays_away_ends_the_patience(over: str) -> None:
+    away = server(url="amqp://127.0.0.1:9", apiUrl="http://127.0.0.1:9", retryTimeoutMs="700")
+    with pytest.raises(ServerError, match=r"cannot (connect to|reach) (http://)?127\.0\.0\.1:9"):
+        _ = connect(away) if over == "AMQP" else away.get("whoami")
+
+
+def test_attempts_are_made_as_long_as_patience_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
+    at = [now - 1000.0 for _ in server(url="amqp://h").attempts()]
+    assert [round(each, 1) for each in at[:7]] == [0.0, 0.2, 0.6, 1.4, 3.0, 6.2, 11.2]
+    assert at[-1] == pytest.approx(120.0)
+    assert all(later - earlier <= 5 for earlier, later in pairwise(at))
+    assert len(list(server(url="amqp://h", retries="3").attempts())) == 4
+    assert len(list(server(url="amqp://h", retries="0").attempts())) == 1
+    assert len(list(server(url="amqp://h", retryTimeoutMs="0").attempts())) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,14 +179,14 @@ def test_addresses_that_are_none(url: str, reason: str) -> None:
 def test_amqp_over_tls(broker: Broker, certificates: Certificates) -> None:
     broker.declare("secure")
     url = f"amqps://guest:guest@127.0.0.1:{secure_address(broker.daemon).port}"
-    trusting = server(url=url, apiUrl=broker.daemon.admin, caFile=str(certificates.folder / "ca.pem"))
+    trusting = server(url=url, caFile=str(certificates.folder / "ca.pem"))
     publisher = Publisher(trusting, True, 10, 30)
     for _ in range(100):
-        publisher.publish("", "secure", PERSISTENT, bytes(50_000))
+        publisher.publish(Outgoing("", "secure", PERSISTENT, bytes(50_000)))
     publisher.finish()
-    assert trusting.get("queues", "/", "secure")["messages"] == 100
-    with pytest.raises(ServerError, match="certificate verify failed"):
-        Publisher(server(url=url, retries="0"), True, 10, 30)
+    assert server(**broker.options_of_spark).get("queues", "/", "secure")["messages"] == 100
+    with pytest.raises(ServerError, match=r"cannot trust .*certificate verify failed"):
+        Publisher(server(url=url), True, 10, 30)
 
 
 def test_a_batch_waits_for_more_but_not_for_ever(broker: Broker) -> None:

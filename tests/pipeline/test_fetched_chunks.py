@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 from pipeline.connector import streams
 from pipeline.connector.offsets import Place, Range
-from pipeline.connector.server import Password, Server, ServerError
+from pipeline.connector.server import Password, Server, ServerError, Tls
 from pipeline.connector.streams import fetched
 from protocol.streams.chunk import BODY, ChunkWriter
 
@@ -28,7 +28,6 @@ class Answers:
     """A server that has one stream, with a chunk for each row."""
 
     vhost = "/"
-    retries = 1
 
     def __init__(self) -> None:
         self.chunks = []
@@ -44,6 +43,10 @@ class Answers:
         self.asked.append(query["from"])
         answer = b"".join(self.chunks[query["from"] : query["to"]])
         yield io.BytesIO(answer[: self.ends.pop(0)] if self.ends else answer)
+
+    def attempts(self) -> Iterator[float]:
+        """Two, without a pause (Server)."""
+        return iter((1.0, 1.0))
 
     def read(self) -> list[bytes]:
         """The bodies."""
@@ -116,7 +119,7 @@ def test_what_came_before_a_connection_broke_counts() -> None:
     answers = Answers()
     with breaking(answers.chunks, 7000) as (port, asked):
         base = f"http://127.0.0.1:{port}"
-        server = Server((), (base,), "guest", Password(), "/", None, timeout=5, retries=0)
+        server = Server((), (base,), "guest", Password(), "/", Tls(), timeout=5, retries=0)
         rows = fetched(server, WANTED, gaps=False)
         assert [chunk.value(BODY, 0) for chunk, _, _ in rows] == bodies()
     first, second = asked

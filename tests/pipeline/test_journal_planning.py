@@ -150,11 +150,11 @@ def test_a_journal_that_is_another_one_is_a_loss(tmp_path: Path, scribe: Scribe)
 def test_options_say_where_the_journal_is(tmp_path: Path) -> None:
     options = journal_options({"PATH": f"file://{tmp_path}"}, streaming=False)
     assert (options.folder, options.server) == (str(tmp_path), None)
-    options = journal_options({"url": "http://u%40:p@h:15672/x, https://[::1]:1"}, streaming=True)
+    options = journal_options({"url": "http://u%40:p@h:15672/x, http://[::1]:1"}, streaming=True)
     server = options.server
     assert server is not None
     assert (server.api, server.user, server.password.read()) == (
-        ("http://h:15672/x", "https://[::1]:1"),
+        ("http://h:15672/x", "http://[::1]:1"),
         "u@",
         "p",
     )
@@ -164,6 +164,18 @@ def test_options_say_where_the_journal_is(tmp_path: Path) -> None:
     server = journal_options({"url": "amqp://u:p@h", "apiUrl": "http://a:1"}, streaming=True).server
     assert server is not None
     assert server.api == ("http://a:1",)
+    server = journal_options({"url": "https://u:p@h:1", "caFile": "ca.pem"}, streaming=True).server
+    assert server is not None
+    assert (server.amqp, server.api, server.tls.authority) == (
+        (("amqps", "h", 5671),),
+        ("https://h:1",),
+        "ca.pem",
+    )
+    server = journal_options({"url": "amqps://u:p@h"}, streaming=True).server
+    assert server is not None
+    assert server.api == ("https://h:15671",)
+    with pytest.raises(OptionError, match="some with TLS and some without"):
+        journal_options({"url": "https://u:p@h:1,http://u:p@g:1"}, streaming=True)
     assert source_of("http://h") == {"url": "http://h"}
     assert source_of("amqps://h") == {"url": "amqps://h"}
     assert source_of("/a/b") == {"path": "/a/b"}

@@ -128,7 +128,7 @@ def commit(peer: Peer, **options: object) -> None:
     said = options_of(peer, guarantee="exactly-once", sinkName="s", routingKey="q", **options)
     schema = StructType([StructField("value", StringType())])
     writer = AmqpStagedWriter(sink_options(said, schema, overwrite=False, streaming=True), "s")
-    writer.commit([AttemptMade(1, 0, 1, 7)], 0)
+    writer.commit([AttemptMade("id", 1, 0, 1, 7)], 0)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_commit_that_is_not_answered_keeps_to_its_time_too(peer: Peer) -> None
     peer.hangs = True
     begun = time.monotonic()
     with pytest.raises(ServerError, match="cannot reach"):
-        commit(peer, requestTimeoutMs=1000, confirmTimeoutMs=1500)
+        commit(peer, requestTimeoutMs=1000, confirmTimeoutMs=60_000, retryTimeoutMs=1500)
     assert time.monotonic() - begun < 1.5 + SLACK_S, "the peer is silent for much longer"
 
 

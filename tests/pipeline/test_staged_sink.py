@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,8 @@ class Copy:
 
     def state(self) -> Any:
         """The sink, as the broker shows it."""
-        return Api(self.broker.daemon.admin).get("staged-sinks", "/", self.name)
+        with closing(Api(self.broker.daemon.admin)) as api:
+            return api.get("staged-sinks", "/", self.name)
 
 
 def test_batches_are_published(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
@@ -123,15 +126,43 @@ def test_what_need_not_be_in_a_queue_may_go_nowhere(
     assert sorted(copy.taken(), key=int) == numbers(20, 30)
 
 
-@pytest.mark.nightly
-def test_another_checkpoint_wants_another_name(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    copy = Copy(spark, broker, tmp_path / "a", "name").declare()
-    broker.publish("name", numbers(0, 250))
+@pytest.mark.parametrize("count", [100, 250], ids=["at its only batch", "after its first batch"])
+def test_another_checkpoint_wants_another_name(
+    spark: SparkSession, broker: Broker, tmp_path: Path, count: int
+) -> None:
+    name = f"name.{count}"
+    copy = Copy(spark, broker, tmp_path / "a", name).declare()
+    broker.publish(name, numbers(0, count))
     copy.run()
-    other = Copy(spark, broker, tmp_path / "b", "name")
-    with pytest.raises(PySparkException, match="wants another 'sinkName'"):
+    checkpoint = copy.state()["checkpoint"]
+    other = Copy(spark, broker, tmp_path / "b", name)
+    with pytest.raises(
+        PySparkException, match=f"409 .*of checkpoint '{checkpoint}'.*use another name, or delete"
+    ):
         other.run()
-    assert len(copy.taken()) == 250
+    assert len(copy.taken()) == count
+    broker.publish(name, numbers(count, count + 10))
+    copy.run()
+    assert sorted(copy.taken(), key=int) == numbers(count, count + 10), "the first query goes on"
+    with closing(Api(broker.daemon.admin)) as api:
+        api.delete("staged-sinks", "/", name)
+    other.run()
+    assert sorted(copy.taken(), key=int) == numbers(0, count + 10)
+
+
+@pytest.mark.nightly
+def test_an_older_copy_of_a_checkpoint_is_refused(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    copy = Copy(spark, broker, tmp_path / "now", "older").declare()
+    broker.publish("older", numbers(0, 100))
+    copy.run()
+    shutil.copytree(tmp_path / "now", tmp_path / "before")
+    broker.publish("older", numbers(100, 400))
+    copy.run()
+    with pytest.raises(PySparkException, match="is another or an older one, which wants another 'sinkName'"):
+        Copy(spark, broker, tmp_path / "before", "older").run()
+    assert sorted(copy.taken(), key=int) == numbers(0, 400)
 
 
 @pytest.mark.nightly

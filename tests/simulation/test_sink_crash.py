@@ -66,7 +66,7 @@ class Story:
 
     def commit(self, batch: int, attempts: list[Attempt]) -> None:
         """Commit, and let what is decided go its way for some turns."""
-        self.sink.commit(batch, attempts, True, self.answers.append)
+        self.sink.commit(batch, attempts, True, "mine", self.answers.append)
         self.go_on()
 
     def go_on(self) -> None:
@@ -190,7 +190,7 @@ def test_rows_that_a_full_disk_does_not_take_are_not_there(size: int) -> None:
         add(attempt, 0, start, size, told.append)
     story.turn()
     assert (told[2:], attempt.rows) == ([""] * 3, 4 * ROWS)
-    story.sink.commit(0, [attempt], True, story.answers.append)
+    story.sink.commit(0, [attempt], True, "", story.answers.append)
     story.life.commit()
     assert story.answers == [""]
     story.disk.kill()

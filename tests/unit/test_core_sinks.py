@@ -49,9 +49,9 @@ class Bench:
             assert self.answers.pop() == ""
         return attempt
 
-    def commit(self, batch: int, *attempts: Attempt, mandatory: bool = True) -> None:
+    def commit(self, batch: int, *attempts: Attempt, mandatory: bool = True, checkpoint: str = "") -> None:
         """Commit, and let some time pass."""
-        self.sink.commit(batch, list(attempts), mandatory, self.answers.append)
+        self.sink.commit(batch, list(attempts), mandatory, checkpoint, self.answers.append)
         self.clock.advance(1)
 
 
@@ -67,7 +67,7 @@ def test_rows_are_published_chunk_by_chunk() -> None:
     first, second = bench.write(0, TO_Q * 3, TO_Q * 2), bench.write(0, TO_Q * 4)
     assert (first.rows, bench.queue.ready) == (5, 0)
     done: list[int] = []
-    bench.sink.commit(0, [first, second], True, bench.answers.append)
+    bench.sink.commit(0, [first, second], True, "", bench.answers.append)
     assert bench.sink.moving_rows == 9
     bench.sink.idle(lambda: done.append(int(bench.queue.ready)))
     bench.clock.advance(1)
@@ -129,6 +129,19 @@ def test_an_objection_gives_room_back() -> None:
     assert "queue 'one' in vhost '/' is full" in bench.sink.blocked
 
 
+def test_a_sink_serves_the_checkpoint_of_its_batches() -> None:
+    bench = Bench()
+    bench.write(0, TO_Q)
+    assert bench.sink.serves("mine"), "nothing is committed"
+    bench.commit(0, *bench.sink.attempts.values(), checkpoint="mine")
+    assert [bench.sink.serves(each) for each in ("mine", "other", "")] == [True, False, True]
+    bench.commit(1)
+    assert not bench.sink.serves("other"), "a commit without a checkpoint leaves it"
+    again = rebuilt(bench.store.changes).sinks.found(bench.vhost, "query")
+    assert again is not None
+    assert again.checkpoint == "mine"
+
+
 def test_sinks_are_limited() -> None:
     bench = Bench()
     sinks = bench.broker.sinks
@@ -147,7 +160,7 @@ def test_a_virtual_host_takes_its_sinks_along() -> None:
     bench.broker.sinks.attach(other, "query", "guest")
     attempt = bench.write(0, TO_Q)
     done: list[bool] = []
-    bench.sink.commit(0, [attempt], True, bench.answers.append)
+    bench.sink.commit(0, [attempt], True, "", bench.answers.append)
     bench.sink.idle(lambda: done.append(bench.sink.gone))
     bench.broker.delete_vhost("/")
     bench.clock.advance(1000)
@@ -181,7 +194,7 @@ def test_a_sink_comes_back_as_it_was(steps: list[str]) -> None:
             winners = list(sink.attempts.values())[:2]
             if step == "blocked":
                 winners = [bench.write(int(sink.last) + 1, [("", "absent")])]
-            bench.commit(int(sink.last) + 1, *winners)
+            bench.commit(int(sink.last) + 1, *winners, checkpoint="mine" if len(winners) == 2 else "")
         elif step == "describe":
             bench.store.changes = definitions_of(bench.broker)
         elif step == "delete":
@@ -217,6 +230,7 @@ SINK = {
         {"moving": [3]},
         {"moving": "2"},
         {"query": None},
+        {"checkpoint": 7},
         {"kind": "sink.other"},
         {"kind": "sink.attempt", "attempt": [1]},
     ],

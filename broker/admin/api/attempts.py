@@ -16,7 +16,7 @@ from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.publishing import content_of, payload_of, properties_of
-from broker.admin.api.sink_access import NUMBER_MAX, attached, conflict, count, owned
+from broker.admin.api.sink_access import NUMBER_MAX, attached, check_checkpoint, conflict, count, owned
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import table, text
@@ -39,6 +39,7 @@ async def begin_attempt(
     """Begin an attempt at a partition of a batch."""
     sink = attached(management, visitor, vhost, query, body)
     batch, partition = count(body, "batch"), count(body, "partition")
+    check_checkpoint(sink, body)
     if batch <= sink.last:
         return JSONResponse({"attempt": None})
     management.store.require()

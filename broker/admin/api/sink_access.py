@@ -5,7 +5,8 @@ from typing import Final
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Management
 from broker.admin.api.visitor import Visitor
-from broker.admin.fields import Fields, number
+from broker.admin.fields import Fields, number, text
+from broker.core.names import check_length
 from broker.core.sink import Sink
 
 NUMBER_MAX: Final = 2**62
@@ -35,6 +36,22 @@ def check_epoch(sink: Sink, body: Fields) -> None:
     epoch = number(body, "epoch")
     if epoch != sink.epoch:
         raise conflict(f"{sink.where()} has epoch {sink.epoch}, not {epoch}")
+
+
+def check_checkpoint(sink: Sink, body: Fields) -> str:
+    """The checkpoint that a request names; refuse another one than that of the sink's batches.
+
+    Raises ApiError, PreconditionFailed.
+    """
+    checkpoint = text(body, "checkpoint", "")
+    check_length("checkpoint", checkpoint)
+    if not sink.serves(checkpoint):
+        raise conflict(
+            f"{sink.where()} has batches up to {sink.last} of checkpoint '{sink.checkpoint}', and this is "
+            f"checkpoint '{checkpoint}': its batches would be taken for those; use another name, or delete "
+            "the sink first"
+        )
+    return checkpoint
 
 
 def check_there(sink: Sink) -> None:

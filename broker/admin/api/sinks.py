@@ -6,20 +6,22 @@ the same when the query is started again; batches have growing numbers. Paths ar
 
 1.  `POST /` attaches the driver: `{epoch, last_batch, moving_rows}`. `last_batch` is -1 if there was none.
     Attempts of earlier epochs are dropped, and whoever still has one of these epochs gets 409 from now on.
-2.  `POST /attempts {epoch, batch, partition}` begins an attempt: `{attempt}`, a number that no other attempt
-    ever has. If the batch is committed already the answer is `{attempt: null}`: there is nothing to write.
+2.  `POST /attempts {epoch, batch, partition, checkpoint}` begins an attempt: `{attempt}`, a number that no
+    other attempt ever has. If the batch is committed already the answer is `{attempt: null}`: there is
+    nothing to write. `checkpoint` names the driver's memory of its batches (for Spark the query's id). Once
+    a batch of a checkpoint is committed, requests that name another checkpoint get 409.
 3.  `POST /attempts/{attempt}/rows?from=N` adds rows, of which the attempt has N before: `{rows}`, how many it
     has now, all of them on disk. The body is one or more chunks, one behind the other
     (`protocol/streams/chunk.py`; times, first offset and incarnation count for nothing), or as
     `application/json` `{messages: [{exchange, routing_key, properties, payload, payload_encoding}]}`.
     A request whose answer was lost may be sent again as it was. The user must be allowed to publish there.
-4.  `POST /commit {epoch, batch, attempts, rows}` has everything be published that the named attempts have,
-    one of each partition, in their order: `{committed: true, last_batch, moving_rows}`. `rows` is how many
-    that are: if it is another number nothing is done. A batch that is not after the last one answers
-    `{committed: "already"}`, and its attempts are dropped; also after a restart of either side. So whoever
-    got no answer asks again. With 202 it is decided, and `moving_rows` are not published yet after `wait`
-    seconds (30): `blocked` says what is in their way; ask again. With `mandatory` (the default) 409 says
-    which row would go nowhere, and nothing is decided.
+4.  `POST /commit {epoch, batch, attempts, rows, checkpoint}` has everything be published that the named
+    attempts have, one of each partition, in their order: `{committed: true, last_batch, moving_rows}`. `rows`
+    is how many that are: if it is another number nothing is done. A batch that is not after the last one
+    answers `{committed: "already"}`, and its attempts are dropped; also after a restart of either side. So
+    whoever got no answer asks again. With 202 it is decided, and `moving_rows` are not published yet after
+    `wait` seconds (30): `blocked` says what is in their way; ask again. With `mandatory` (the default) 409
+    says which row would go nowhere, and nothing is decided.
 5.  `POST /abort {epoch, batch}` drops all attempts at a batch; `DELETE /attempts/{attempt}` drops one.
 
 `GET /` shows all of it, and `GET /api/staged-sinks/{vhost}` all sinks. `DELETE /` forgets the sink, its last
@@ -40,7 +42,15 @@ from broker.admin.api.errors import ApiError, bad_request
 from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
-from broker.admin.api.sink_access import attached, check_epoch, check_there, conflict, count, owned
+from broker.admin.api.sink_access import (
+    attached,
+    check_checkpoint,
+    check_epoch,
+    check_there,
+    conflict,
+    count,
+    owned,
+)
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number
@@ -103,6 +113,7 @@ async def commit_batch(
     async with gate(sink):
         check_there(sink)
         check_epoch(sink, body)
+        checkpoint = check_checkpoint(sink, body)
         committed = batch <= sink.last
         if committed:
             management.store.require()
@@ -112,7 +123,7 @@ async def commit_batch(
             why = sink.blocked or "it is being published"
             raise conflict(f"{sink.where()} is not done with batch {sink.last}: {why}")
         else:
-            await _commit(management, sink, batch, body)
+            await _commit(management, sink, batch, checkpoint, body)
     status = 200 if await _idle(sink, wait) else 202
     answer = {
         "committed": "already" if committed else True,
@@ -156,7 +167,7 @@ async def delete_sink(
     return Response(status_code=204)
 
 
-async def _commit(management: Management, sink: Sink, batch: int, body: Fields) -> None:
+async def _commit(management: Management, sink: Sink, batch: int, checkpoint: str, body: Fields) -> None:
     """Decide on a batch. Raises ApiError and what the core raises: then nothing was decided."""
     mandatory = flag(body, "mandatory", True)
     winners = _winners(sink, batch, body)
@@ -177,7 +188,7 @@ async def _commit(management: Management, sink: Sink, batch: int, body: Fields) 
     management.store.require()
     if _winners(sink, batch, body) != winners:
         raise conflict(f"the attempts of {sink.where()} have changed meanwhile")
-    trouble = await on_disk(lambda done: sink.commit(batch, winners, mandatory, done))
+    trouble = await on_disk(lambda done: sink.commit(batch, winners, mandatory, checkpoint, done))
     if trouble:
         raise ApiError(
             503, "service_unavailable", f"batch {batch} of {sink.where()} is not committed: {trouble}"
@@ -229,6 +240,7 @@ def _shown(sink: Sink) -> dict[str, Any]:
         "user": sink.user,
         "epoch": int(sink.epoch),
         "last_batch": int(sink.last),
+        "checkpoint": sink.checkpoint or None,
         "moving_rows": int(sink.moving_rows),
         "blocked": sink.blocked or None,
         "attempt_count": len(sink.attempts),
