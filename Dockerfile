@@ -26,7 +26,7 @@ ENV AMQPD_LISTEN=0.0.0.0:5672 \
     AMQPD_ADMIN=0.0.0.0:15672 \
     AMQPD_DATA_DIR=/var/lib/amqpd
 VOLUME /var/lib/amqpd
-EXPOSE 5671 5672 15672
+EXPOSE 5671 5672 15671 15672
 HEALTHCHECK --interval=20s --timeout=5s --start-period=60s \
     CMD ["/opt/amqpd/bin/python", "/opt/amqpd/healthcheck.py"]
 ENTRYPOINT ["/opt/amqpd/bin/amqpd", "serve"]

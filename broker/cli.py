@@ -26,6 +26,7 @@ LISTS: Final = (
     "websocket_listen",
     "websocket_tls_listen",
     "websocket_origins",
+    "admin_tls_listen",
     "sasl_mechanisms",
 )
 METAVARS: Final = {
@@ -38,6 +39,10 @@ METAVARS: Final = {
     "tls_certificate": "FILE",
     "tls_key": "FILE",
     "tls_ca": "FILE",
+    "admin_tls_listen": "HOST:PORT",
+    "admin_tls_certificate": "FILE",
+    "admin_tls_key": "FILE",
+    "admin_tls_ca": "FILE",
     CONFIG: "FILE",
 }
 

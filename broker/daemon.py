@@ -22,6 +22,7 @@ import structlog
 import uvloop
 
 from broker import __version__, logs
+from broker.adapters.access import is_loopback
 from broker.adapters.letters import write_letter
 from broker.adapters.receipt091 import write_receipt
 from broker.adapters.server import Server
@@ -37,13 +38,15 @@ from broker.core.schedule import Schedule
 from broker.flavour import FLAVOUR
 from broker.journal.opening import journal_of
 from broker.net.alarm_clock import AlarmClock
+from broker.net.callers import Callers
 from broker.net.descriptors import for_connections, raise_limit
 from broker.net.doormen import Doormen
-from broker.net.listener import Listener, ListenError
+from broker.net.listener import Listener, ListenError, why
 from broker.net.pump import Pump
 from broker.net.resources import Resources
 from broker.net.strangers import Strangers
-from broker.net.tls import TlsError, tls_of
+from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
+from broker.net.tls_listener import TlsListener
 from broker.store.disk import RealDisk
 from broker.store.errors import StoreError
 from broker.store.helper import HelperSyncer
@@ -52,8 +55,10 @@ from broker.store.log import Log
 from broker.store.reading import RecoveryReport
 from broker.store.restore import Recovered, close
 from config.settings import Settings
+from config.values import Endpoint
 
 if TYPE_CHECKING:
+    from broker.admin.http import HttpConnection
     from broker.admin.server import AdminServer
 
 GRACE_SECONDS: Final = 5.0
@@ -132,13 +137,15 @@ class Daemon:
         broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
         broker.left.append(self.server.connections.vhost_left)
         self.pump = Pump(loop.call_soon, time.monotonic)
-        strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
-        self.listener = Listener(self.server, self.pump, loop, strangers, tls_of(settings))
+        self.strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
+        self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
+        self.listener = Listener(self.server, self.pump, loop, self.strangers, self.tls)
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
         self.started, self.failure = False, ""
         self.admin: AdminServer | None = None
+        self.admin_handshakes: TlsListener | None = None
 
     def _new_broker(self, schedule: Schedule) -> Broker:
         return Broker(
@@ -151,15 +158,15 @@ class Daemon:
         """Start, wait for a signal, stop."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self.loop.add_signal_handler(number, self.stopping.set)
-        self.loop.add_signal_handler(signal.SIGHUP, self.listener.reload)
+        self.loop.add_signal_handler(signal.SIGHUP, self._reload)
         gc.set_threshold(*GC_THRESHOLDS)
         self._recover()
         try:
             await self._first_start()
             await self.listener.open_all(self.settings)
-            admin_port = await self._start_admin()
+            admin = await self._start_admin()
             gc.freeze()  # what the start made is here to stay; do not look at it again
-            self._tell_ready(admin_port)
+            self._tell_ready(admin)
             self.started = True
             self._measure_lag(time.monotonic())
             self._tick_store()
@@ -167,6 +174,8 @@ class Daemon:
             _log.info("stopping")
             self.started = False
             await self.listener.close(GRACE_SECONDS)
+            if self.admin_handshakes is not None:
+                await self.admin_handshakes.close()
             if self.admin is not None:
                 await self.admin.stop()
         finally:
@@ -213,21 +222,66 @@ class Daemon:
 
     # -- admin
 
-    async def _start_admin(self) -> int:
-        """Serve admin HTTP; returns the port, -1 if it is off. Imported late: that takes long."""
-        where = self.settings.admin
-        if where is None:
-            return -1
-        from broker.admin.start import serve_admin
+    async def _start_admin(self) -> str:
+        """Serve admin HTTP where it was set; returns the addresses, as the ready line has them.
+
+        Imported late: that takes long.
+        """
+        settings = self.settings
+        plain = [] if settings.admin is None else [settings.admin]
+        if not (plain or settings.admin_tls_listen):
+            return "admin=off"
+        from broker.admin.start import admin_server
         from broker.admin.state import AdminState, Measured
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
-        at, bound = (where.host, where.port), self.listener.bound
-        self.admin, port = await serve_admin(
-            at, state, self.server, self.users, self.gate, self._make_password, self.journal.served(), bound
-        )
-        return port
+        listeners: list[tuple[str, str, int]] = [*self.listener.bound]
+        callers = Callers(self.strangers)
+        served = (state, self.server, self.users, self.gate, self._make_password, self.journal.served())
+        self.admin = admin_server(*served, listeners, callers)
+        at = [await self._listen_plain(self.admin, place) for place in plain]
+        secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]
+        listeners += [("http", *where) for where in at]
+        listeners += [("https", *where) for where in secure]
+        shown = f"admin={logs.endpoints(at)}"
+        return f"{shown} admin-tls={logs.endpoints(secure)}" if secure else shown
+
+    async def _listen_plain(self, admin: AdminServer, place: Endpoint) -> tuple[str, int]:
+        """Serve admin HTTP at `place`; returns the address. Raises AdminError."""
+        host, port = await admin.listen(place.host, place.port)
+        if not is_loopback(host):
+            _log.warning(
+                "admin HTTP is not encrypted: passwords and messages cross the network in clear; "
+                "set admin_tls_listen, or let admin listen on loopback only",
+                admin=str(place),
+            )
+        return place.host, port
+
+    async def _listen_secure(self, admin: AdminServer, place: Endpoint) -> tuple[str, int]:
+        """Serve admin HTTP over TLS at `place`; returns the address. Raises ListenError."""
+        if self.admin_handshakes is None:
+            assert self.admin_tls is not None  # an address is refused without a certificate
+            self.admin_handshakes = TlsListener(
+                self.admin_tls, self.loop, self.strangers, self.settings.handshake_timeout_s
+            )
+
+        def make() -> tuple[HttpConnection, HttpConnection]:
+            connection = admin.protocol()
+            return connection, connection
+
+        try:
+            _, port = await self.admin_handshakes.open(place.host, place.port, make)
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {place} for admin HTTP over TLS: {why(error)}; "
+                "set --admin-tls-listen HOST:PORT or --admin-tls-listen off"
+            ) from error
+        return place.host, port
+
+    def _reload(self) -> None:
+        """Read certificates again, for the connections to come."""
+        reload_all(tls for tls in (self.tls, self.admin_tls) if tls is not None)
 
     async def _make_password(self, password: str) -> Password:
         """Hash a password in a thread: that takes long."""
@@ -289,12 +343,9 @@ class Daemon:
         for objection in [*self.broker.objections(), *self.users.objections()]:
             _log.warning("an expression matches nothing", reason=objection)
 
-    def _tell_ready(self, admin_port: int) -> None:
-        where = self.settings.admin
-        admin = [] if where is None else [(where.host, admin_port)]
+    def _tell_ready(self, admin: str) -> None:
         data = os.path.abspath(self.settings.data_dir)
         print(  # noqa: T201
-            f"amqpd {__version__} ready: {self.listener.where()} admin={logs.endpoints(admin)} "
-            f"data={data} ({FLAVOUR})",
+            f"amqpd {__version__} ready: {self.listener.where()} {admin} data={data} ({FLAVOUR})",
             flush=True,
         )

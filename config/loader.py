@@ -137,22 +137,30 @@ def _check_first_user(given: Mapping[str, Given], problems: list[str]) -> None:
 
 def _check_tls(given: Mapping[str, Given], problems: list[str]) -> None:
     """Refuse what TLS cannot do without another setting, and what would be without effect."""
-    where = "websocket_tls_listen" if _is_set(given, "websocket_tls_listen") else "tls_listen"
+    served = ["tls_listen", "websocket_tls_listen"]
+    by_certificate = served + ([] if _is_set(given, "admin_tls_certificate") else ["admin_tls_listen"])
+    by_ca = ["tls_verify"] + ([] if _is_set(given, "admin_tls_ca") else ["admin_tls_verify"])
     needs = (
-        ("tls_listen", "tls_certificate"),
-        ("websocket_tls_listen", "tls_certificate"),
-        ("tls_verify", "tls_ca"),
-        ("tls_ca", "tls_verify"),
-        ("tls_key", "tls_certificate"),
-        ("tls_certificate", where),
-        ("tls_verify", where),
+        ("tls_listen", ["tls_certificate"]),
+        ("websocket_tls_listen", ["tls_certificate"]),
+        ("admin_tls_listen", ["admin_tls_certificate", "tls_certificate"]),
+        ("tls_verify", ["tls_ca"]),
+        ("admin_tls_verify", ["admin_tls_ca", "tls_ca"]),
+        ("tls_ca", by_ca),
+        ("admin_tls_ca", ["admin_tls_verify"]),
+        ("tls_key", ["tls_certificate"]),
+        ("admin_tls_key", ["admin_tls_certificate"]),
+        ("tls_certificate", by_certificate),
+        ("admin_tls_certificate", ["admin_tls_listen"]),
+        ("tls_verify", served),
+        ("admin_tls_verify", ["admin_tls_listen"]),
     )
     for name, needed in needs:
-        if _is_set(given, name) and not _is_set(given, needed):
-            item = given[name]
+        if _is_set(given, name) and not any(_is_set(given, other) for other in needed):
+            item, other = given[name], needed[0]
             problems.append(
-                f"{name} = {_shown(item.value)} ({item.source}): {needed} is missing; "
-                f"set it by {flag(needed)}, {variable(needed)} or in the file"
+                f"{name} = {_shown(item.value)} ({item.source}): {other} is missing; "
+                f"set it by {flag(other)}, {variable(other)} or in the file"
             )
 
 

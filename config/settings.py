@@ -101,6 +101,33 @@ class Settings(BaseModel):
         description="Where to listen for admin HTTP (API, metrics, health), or off.",
         json_schema_extra={"allowed": f"{ADDRESS}, or off"},
     )
+    admin_tls_listen: Annotated[tuple[Endpoint, ...], BeforeValidator(values.endpoints_or_off)] = Field(
+        default=(),
+        description="Where to listen for admin HTTP over TLS; none or more addresses. Needs a certificate.",
+        json_schema_extra={"allowed": f"any number of {ADDRESS}, or off"},
+    )
+    admin_tls_certificate: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="The admin port's certificate with its chain, PEM; none: tls_certificate and tls_key.",
+        json_schema_extra={"allowed": "the path of a file, or none"},
+    )
+    admin_tls_key: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="The private key of admin_tls_certificate, PEM; none: it stands in that file.",
+        json_schema_extra={"allowed": "the path of a file, or none"},
+    )
+    admin_tls_ca: Annotated[Path | None, BeforeValidator(values.file_or_none)] = Field(
+        default=None,
+        description="Authorities that may have signed the certificate of an admin client; none: tls_ca.",
+        json_schema_extra={"allowed": "the path of a file, or none"},
+    )
+    admin_tls_verify: Annotated[Literal["off", "optional", "required"], BeforeValidator(values.lower)] = (
+        Field(
+            default="off",
+            description="Whether admin clients are asked for a certificate, and must have one.",
+            json_schema_extra={"allowed": "off, optional or required"},
+        )
+    )
     default_user: Annotated[str, Field(min_length=1, max_length=255)] = Field(
         default="guest",
         description="First user, made when there are none; guest may log in from loopback only.",

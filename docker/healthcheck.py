@@ -1,13 +1,14 @@
 """Exit 0 if the broker in this container is ready to take publishes and consumers, 1 if not.
 
-Where the admin server is off, a broker that listens for AMQP counts as ready.
+Where the admin server is off, or asks for a certificate, a broker that listens for AMQP counts as ready.
 """
 
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Sequence
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  the address to ask where the broker listens on all
@@ -24,10 +25,17 @@ def listening(address: str) -> bool:
         return False
 
 
-def ready(address: str) -> bool:
-    """Whether the broker, whose admin server listens on `address` (HOST:PORT), says that it is ready."""
+def ready(address: str, secure: bool = False) -> bool:
+    """Whether the broker, whose admin server listens on `address` (HOST:PORT), says that it is ready.
+
+    `secure`: over TLS. Whose certificate it is does not matter: the broker is on the same machine.
+    """
     try:
-        connection = HTTPConnection(*_place(address), timeout=PATIENCE_S)
+        connection = (
+            HTTPSConnection(*_place(address), timeout=PATIENCE_S, context=_trusting_all())
+            if secure
+            else HTTPConnection(*_place(address), timeout=PATIENCE_S)
+        )
     except (ValueError, HTTPException):
         return False
     try:
@@ -41,7 +49,7 @@ def ready(address: str) -> bool:
 
 def setting(name: str, arguments: Sequence[str]) -> str:
     """What the broker was told by a flag among its `arguments`, or else by the container's environment."""
-    flag = f"--{name}"
+    flag = f"--{name.replace('_', '-')}"
     found = os.environ.get(f"AMQPD_{name.upper()}", "")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         if argument == flag:
@@ -62,9 +70,19 @@ def broker_arguments() -> list[str]:
 def healthy(arguments: Sequence[str]) -> bool:
     """Whether the broker that was started with `arguments` is ready."""
     admin = setting("admin", arguments)
-    if admin.lower() == "off":
-        return listening(setting("listen", arguments).split(",")[0])
-    return ready(admin)
+    if admin.lower() != "off":
+        return ready(admin)
+    secure = setting("admin_tls_listen", arguments).split(",")[0]
+    if secure.lower() not in ("", "off") and setting("admin_tls_verify", arguments).lower() != "required":
+        return ready(secure, secure=True)
+    return listening(setting("listen", arguments).split(",")[0])
+
+
+def _trusting_all() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _place(address: str) -> tuple[str, int]:

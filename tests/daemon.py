@@ -20,7 +20,7 @@ PATIENCE_S = float(
 
 READY = re.compile(
     r"amqp=(?P<amqp_host>\S+):(?P<amqp_port>\d+)\s.*"
-    r"admin=(?P<admin_host>\S+):(?P<admin_port>\d+)\s.*"
+    r"admin=(?:off|(?P<admin_host>\S+):(?P<admin_port>\d+))\s.*"
     r"data=(?P<data>\S+)"
 )
 """The one line on standard output that says that the broker takes connections."""
@@ -145,6 +145,13 @@ class Daemon:
         """The base URL of the admin HTTP server."""
         assert self.ready is not None
         return f"http://{self.ready['admin_host']}:{self.ready['admin_port']}"
+
+    @property
+    def admin_tls(self) -> Address:
+        """Where admin HTTP is served over TLS."""
+        found = re.search(r"admin-tls=(\S+):(\d+)", self.stdout.text())
+        assert found is not None, self.stdout.text()
+        return Address(found[1], int(found[2]))
 
     def load_api(self) -> "Daemon":
         """Load the HTTP API: the first request does so, and waits for a second or several."""

@@ -54,6 +54,11 @@ class Origin:
         self.websocket = websocket
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address is this machine's own."""
+    return address.startswith(("127.", "::ffff:127.")) or address == "::1"
+
+
 def _endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 

@@ -1,16 +1,17 @@
 """The HTTP server of the admin surface, inside the daemon's event loop."""
 
 import asyncio
-import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from email.utils import formatdate
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.server import ServerState
 
-from broker.admin.zero_copy import ZeroCopyProtocol
+from broker.admin.http import HttpConnection, Watcher
 
+BACKLOG: Final = 1024
 GRACE_S: Final = 1
 """Seconds that a request in flight may still take when the server stops."""
 
@@ -22,62 +23,66 @@ class AdminError(OSError):
     """The admin address cannot be listened on; the text names it and says why."""
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals are the daemon's."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell who waits for it."""
-        await super().startup(sockets=sockets)
-        self.up.set()
-
-
 class AdminServer:
-    """Serves one ASGI application on one address."""
+    """Serves one ASGI application on any number of addresses.
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
-        self._host = host
-        self._port = port
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                http=ZeroCopyProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                timeout_graceful_shutdown=GRACE_S,
-            )
+    `watcher` knows the connections. `protocol` serves a connection that another accepted, as over TLS.
+    """
+
+    def __init__(self, app: Any, watcher: Watcher | None = None) -> None:
+        self._config = uvicorn.Config(
+            app,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
         )
-        self._task: asyncio.Task[None] | None = None
+        self._config.load()
+        self._state = ServerState()
+        self._watcher = watcher
+        self._listening: list[asyncio.Server] = []
+        self._clock: asyncio.TimerHandle | None = None
 
-    async def start(self) -> int:
-        """Listen and serve; returns the port. Raises AdminError if the address cannot be listened on."""
-        sockets = await _bind(self._host, self._port)
-        self._task = asyncio.create_task(self._server.serve(sockets=sockets), name="admin")
-        up = asyncio.create_task(self._server.up.wait())
-        await asyncio.wait((self._task, up), return_when=asyncio.FIRST_COMPLETED)
-        if not up.done():
-            up.cancel()
-            await self._task  # raises what ended it
-        return int(sockets[0].getsockname()[1])
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Listen on every address of `host` and serve. Returns the first address. Raises AdminError."""
+        loop = asyncio.get_running_loop()
+        sockets = await _bind(host, port)
+        for bound in sockets:
+            self._listening.append(await loop.create_server(self.protocol, sock=bound, backlog=BACKLOG))
+        first = sockets[0].getsockname()
+        return str(first[0]), int(first[1])
+
+    def protocol(self) -> HttpConnection:
+        """Make the protocol of one connection, for the event loop."""
+        if self._clock is None:
+            self._tell_date()
+        return HttpConnection(self._config, self._state, self._watcher)
 
     async def stop(self) -> None:
-        """Stop listening, give requests in flight a moment, then close. Harmless if not started."""
-        if self._task is not None:
-            self._server.should_exit = True
-            await self._task
-            self._task = None
+        """Stop listening, give requests in flight a moment, then close. Harmless if nothing was served."""
+        for listening in self._listening:
+            listening.close()
+        self._listening.clear()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        tasks = list(self._state.tasks)
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+    def _tell_date(self) -> None:
+        """Set the date of the answers, each second anew. [RFC 9110 6.6.1]"""
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._clock = asyncio.get_running_loop().call_later(1, self._tell_date)
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
@@ -120,7 +125,7 @@ def _listener(family: int, address: tuple[Any, ...]) -> socket.socket:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        listener.listen(128)  # bound is not taken: two sockets may be bound to a port until one listens
+        listener.listen(BACKLOG)  # bound is not taken: two sockets may be bound to a port until one listens
         listener.setblocking(False)
     except OSError:
         listener.close()

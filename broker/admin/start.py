@@ -2,10 +2,11 @@
 
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from broker.adapters.server import Server
 from broker.admin.app import AdminApp, Application
+from broker.admin.http import Watcher
 from broker.admin.server import AdminServer
 from broker.admin.state import AdminState
 from broker.auth.gate import Gate
@@ -14,22 +15,20 @@ from broker.auth.users import Users
 from broker.journal.serving import ServedJournal
 
 
-async def serve_admin(
-    address: tuple[str, int],
+def admin_server(
     state: AdminState,
     server: Server,
     users: Users,
     gate: Gate,
     make_password: Callable[[str], Awaitable[Password]],
     journal: ServedJournal,
-    bound: Sequence[tuple[str, str, int]],
-) -> tuple[AdminServer, int]:
-    """Serve metrics, health and the API at `address`; return the server and its port.
+    listeners: list[tuple[str, str, int]],
+    watcher: Watcher,
+) -> AdminServer:
+    """Make the server of metrics, health and the API, which listens nowhere yet.
 
-    `bound` are the addresses on which AMQP listens, each with its protocol. Raises AdminError if the server
-    cannot listen on `address`.
+    `listeners` are all addresses that the daemon listens on, each with its protocol; more may come later.
     """
-    listeners = list(bound)
     started = time.monotonic()
 
     def load_api() -> Application:
@@ -43,7 +42,4 @@ async def serve_admin(
             Management(state, server, users, gate, make_password, node, journal, listeners, started=started),
         )
 
-    admin = AdminServer(AdminApp(state, load_api), *address)
-    port = await admin.start()
-    listeners.append(("http", address[0], port))
-    return admin, port
+    return AdminServer(AdminApp(state, load_api), watcher)

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 EXTENSION: Final = "http.response.zerocopysend"
 PIECE_BYTES: Final = 512 * 1024  # that are sent before others have their turn
+COPIED_BYTES: Final = 64 * 1024  # that are read at once where the kernel does not send them itself
 STALLED_SECONDS: Final = 300  # for which a peer may take nothing: it keeps a file that may have been deleted
 GONE: Final = frozenset(
     {
@@ -43,7 +44,7 @@ class ZeroCopyProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 for applications that send parts of files, by their descriptors.
 
     A part has `file`, `offset`, `count` and `more_body`. If the peer goes the application hears of it, as of
-    any disconnection, and what it sends after that goes nowhere.
+    any disconnection, and what it sends after that goes nowhere. Over TLS parts are read and encrypted.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -60,7 +61,8 @@ class ZeroCopyProtocol(H11Protocol):
                 await send(message)
                 return
             part = _Part(message["file"], message["offset"], message["count"])
-            if scope["method"] != "HEAD" and not await self._sent(part, send):
+            deliver = self._copied if scope["scheme"] == "https" else self._sent
+            if scope["method"] != "HEAD" and not await deliver(part, send):
                 cycle.disconnected = True
                 cycle.message_event.set()
             await asyncio.sleep(0)  # or an application that is to stop would not hear of it before its end
@@ -81,8 +83,7 @@ class ZeroCopyProtocol(H11Protocol):
         except OSError as error:
             if error.errno not in NO_DESCRIPTORS:
                 raise
-            await _copied(part, send)
-            return True
+            return await self._copied(part, send)
         try:
             connection.setblocking(False)
             return await self._framed(part, connection)
@@ -93,6 +94,19 @@ class ZeroCopyProtocol(H11Protocol):
             return False
         finally:
             connection.close()
+
+    async def _copied(self, part: _Part, send: Any) -> bool:
+        """Send a part as any other body; returns as `_sent`. Raises EOFError: the file is shorter."""
+        offset, left = part.offset, part.count
+        while left and not self.transport.is_closing():
+            data = os.pread(part.fd, min(left, COPIED_BYTES), offset)
+            if not data:
+                raise _cut(offset, left)
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await asyncio.sleep(0)
+            offset += len(data)
+            left -= len(data)
+        return not left
 
     async def _framed(self, part: _Part, connection: socket.socket) -> bool:
         """Raises OSError: TimeoutError, the peer has stalled; EOFError: the file is shorter."""
@@ -133,18 +147,6 @@ class ZeroCopyProtocol(H11Protocol):
                 await ready.wait()
         finally:
             self.loop.remove_writer(connection)
-
-
-async def _copied(part: _Part, send: Any) -> None:
-    """Send a part as any other body. Raises EOFError: the file is shorter."""
-    offset, left = part.offset, part.count
-    while left:
-        data = os.pread(part.fd, min(left, PIECE_BYTES), offset)
-        if not data:
-            raise _cut(offset, left)
-        await send({"type": "http.response.body", "body": data, "more_body": True})
-        offset += len(data)
-        left -= len(data)
 
 
 def _cut(offset: int, left: int) -> EOFError:

@@ -3,6 +3,7 @@
 import base64
 import http.client
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -34,15 +35,22 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class Client:
     """One broker, asked as one user, directly: settings of a proxy are not for it.
 
+    `ca` is a file of authorities that may have signed the broker's certificate, by default those of the
+    system; `certificate` is a file with the certificate and key of the client.
+
     Paths are given in segments: a slash in a name is no separator. Raises UnreachableError at once for an
-    address that is not one of HTTP, MeaninglessError for a user or password that is no text.
+    address that is not one of HTTP, MeaninglessError for a user or password that is no text, and for files
+    that cannot be used.
     """
 
-    def __init__(self, url: str, user: str, password: str) -> None:
+    def __init__(self, url: str, user: str, password: str, ca: str = "", certificate: str = "") -> None:
         if not _is_http(url):
             raise UnreachableError(f"{url!r} is not an address like http://127.0.0.1:15672")
         self._base = url.rstrip("/") + "/api/"
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+        handlers: list[Any] = [urllib.request.ProxyHandler({}), _NoRedirect]
+        if url.startswith("https:"):
+            handlers.append(urllib.request.HTTPSHandler(context=_trusting(ca, certificate)))
+        self._opener = urllib.request.build_opener(*handlers)
         for part in (user, password):
             _require_text(part)
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -112,6 +120,19 @@ def _is_http(url: str) -> bool:
     except ValueError:  # brackets that do not belong together
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc) and url.isascii()
+
+
+def _trusting(ca: str, certificate: str) -> ssl.SSLContext:
+    """Make a context that trusts `ca` and shows `certificate`. Raises MeaninglessError."""
+    file = ca
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        file = certificate
+        if certificate:
+            context.load_cert_chain(certificate)
+    except OSError as error:
+        raise MeaninglessError(f"{file}: {error.strerror or error}") from error
+    return context
 
 
 def _require_text(text: str) -> None:

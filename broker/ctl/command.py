@@ -37,6 +37,18 @@ def _options(
     user: Annotated[
         str, typer.Option("--user", "-u", envvar="AMQPCTL_USER", metavar="NAME", help="Who asks.")
     ] = "guest",
+    ca: Annotated[
+        str,
+        typer.Option(
+            envvar="AMQPCTL_CA", metavar="FILE", help="Authorities (PEM) that the broker's certificate is of."
+        ),
+    ] = "",
+    certificate: Annotated[
+        str,
+        typer.Option(
+            envvar="AMQPCTL_CERTIFICATE", metavar="FILE", help="Certificate and key (PEM) to show the broker."
+        ),
+    ] = "",
     form: Annotated[Form, typer.Option("--format", help="How lists are shown.")] = Form.TABLE,
 ) -> None:
     """Administer a running amqpd.
@@ -44,4 +56,10 @@ def _options(
     The password is taken from AMQPCTL_PASSWORD, else asked for. Exit status: 1 if the broker refuses, 2 for
     wrong usage, 3 if it cannot be reached.
     """
-    context.obj = {"url": url, "user": user, "format": form.value}
+    context.obj = {
+        "url": url,
+        "user": user,
+        "ca": ca,
+        "certificate": certificate,
+        "format": form.value,
+    }

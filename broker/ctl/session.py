@@ -32,7 +32,14 @@ def session(context: typer.Context) -> Iterator[Session]:
     """The session of a command; what goes wrong ends it with one line and its status."""
     options = context.obj
     try:
-        yield Session(Client(options["url"], options["user"], _own_password(options)), options["format"])
+        client = Client(
+            options["url"],
+            options["user"],
+            _own_password(options),
+            ca=options["ca"],
+            certificate=options["certificate"],
+        )
+        yield Session(client, options["format"])
     except MeaninglessError as error:
         raise _ended(str(error), MEANINGLESS) from error
     except RefusedError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from functools import partial
+from collections.abc import Callable
 from typing import Final, NamedTuple, final
 
 import structlog
@@ -13,8 +13,8 @@ from broker.adapters.server import Server
 from broker.logs import endpoints
 from broker.net.pump import Pump
 from broker.net.strangers import Stranger, Strangers
-from broker.net.tls import NameIn, Tls, TlsError
-from broker.net.tls_listener import Layer, TlsListener
+from broker.net.tls import NameIn, Tls
+from broker.net.tls_listener import TlsListener
 from broker.net.transport import TICKS_PER_SECOND, Transport
 from config.settings import Settings
 
@@ -28,6 +28,9 @@ SPOKEN: Final = {
     "https/web-amqp": "AMQP over WebSocket and TLS",
 }
 """What people call them."""
+
+Layer = Callable[[Transport], object]
+"""Gives what the event loop talks to: the transport itself, or what stands in front of it."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -60,8 +63,7 @@ class Listener:
         self._strangers = strangers
         self._tls: TlsListener | None = None
         if tls is not None:
-            make = partial(self._accept, tls.name_in)
-            self._tls = TlsListener(tls, loop, make, strangers, server.handshake_seconds)
+            self._tls = TlsListener(tls, loop, strangers, server.handshake_seconds)
         self.bound: list[Bound] = []
         self._pump = pump
         self._loop = loop
@@ -95,18 +97,6 @@ class Listener:
             found.setdefault(SCHEMES[protocol], []).append((host, port))
         return " ".join(f"{scheme}={endpoints(places)}" for scheme, places in found.items())
 
-    def reload(self) -> None:
-        """Read again what stands in files of its own: the certificates."""
-        if self._tls is None:
-            _log.info("nothing to read again: TLS is off")
-            return
-        try:
-            self._tls.tls.reload()
-        except TlsError as error:
-            _log.error("TLS stays as it was", reason=str(error))
-        else:
-            _log.info("TLS certificates read again")
-
     async def _open(self, protocol: str, host: str, port: int, layer: Layer) -> None:
         """Accept connections on an address; port 0 takes a free one. Raises ListenError."""
         try:
@@ -118,7 +108,7 @@ class Listener:
                 reuse_address=True,
             )
         except OSError as e:
-            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {_why(e)}") from e
+            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(e)}") from e
         self._sockets.append(listening)
         self._start_ticking()
         name = listening.sockets[0].getsockname()
@@ -127,10 +117,16 @@ class Listener:
     async def _open_tls(self, protocol: str, host: str, port: int, layer: Layer) -> None:
         """Accept connections over TLS on an address; as `_open` otherwise. Raises ListenError."""
         assert self._tls is not None  # where it is listened for, there is a certificate
+        name_in = self._tls.tls.name_in
+
+        def make() -> tuple[Transport, object]:
+            transport = self._accept(name_in)
+            return transport, layer(transport)
+
         try:
-            where = await self._tls.open(host, port, layer)
+            where = await self._tls.open(host, port, make)
         except OSError as e:
-            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {_why(e)}") from e
+            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(e)}") from e
         self._start_ticking()
         self.bound.append(Bound(protocol, *where))
 
@@ -189,5 +185,6 @@ def _directly(transport: Transport) -> Transport:
     return transport
 
 
-def _why(error: OSError) -> str:
+def why(error: OSError) -> str:
+    """Why an address cannot be listened on, in words."""
     return "address already in use" if error.errno == errno.EADDRINUSE else str(error)

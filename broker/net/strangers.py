@@ -7,8 +7,6 @@ from typing import final
 
 import structlog
 
-from broker.net.transport import Transport
-
 _log = structlog.get_logger("amqpd.net")
 
 
@@ -34,36 +32,36 @@ class Strangers:
     def __init__(self, strangers_max: int, descriptors_max: int) -> None:
         self._strangers_max = strangers_max
         self._descriptors_max = descriptors_max
-        self._strangers: dict[Transport, Stranger] = {}  # in the order in which they came
-        self._known: set[Transport] = set()
+        self._strangers: dict[object, Stranger] = {}  # in the order in which they came
+        self._known: set[object] = set()
         self._descriptors = 0
 
-    def arrived(self, transport: Transport, stranger: Stranger) -> None:
+    def arrived(self, connection: object, stranger: Stranger) -> None:
         """Somebody has connected; over TLS once when it is accepted, and once more after the handshake."""
-        before = self._strangers.get(transport)
+        before = self._strangers.get(connection)
         self._descriptors += stranger.descriptors - (0 if before is None else before.descriptors)
-        self._strangers[transport] = stranger
+        self._strangers[connection] = stranger
         while len(self._strangers) > self._strangers_max:
             self._turn_away("too many connections that have not logged in", self._strangers_max)
         while self._strangers and self._descriptors > self._descriptors_max:
             self._turn_away("too many connections for the file descriptors there are", self._descriptors_max)
 
-    def logged_in(self, transport: Transport) -> None:
+    def logged_in(self, connection: object) -> None:
         """It is no stranger any more."""
-        if self._forget(transport):
-            self._known.add(transport)
+        if self._forget(connection):
+            self._known.add(connection)
             self._descriptors += 1
 
-    def gone(self, transport: Transport) -> None:
+    def gone(self, connection: object) -> None:
         """It has disconnected, known or not; harmless if it was turned away."""
-        if transport in self._known:
-            self._known.remove(transport)
+        if connection in self._known:
+            self._known.remove(connection)
             self._descriptors -= 1
         else:
-            self._forget(transport)
+            self._forget(connection)
 
-    def _forget(self, transport: Transport) -> Stranger | None:
-        stranger = self._strangers.pop(transport, None)
+    def _forget(self, connection: object) -> Stranger | None:
+        stranger = self._strangers.pop(connection, None)
         if stranger is not None:
             self._descriptors -= stranger.descriptors
         return stranger

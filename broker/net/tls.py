@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
-from broker.adapters.access import Origin
+import structlog
+
+from broker.adapters.access import Origin, is_loopback
 from broker.auth.certificates import name_in
 from config.settings import Settings
 
@@ -18,6 +20,8 @@ VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 WEBSOCKET: Final = "websocket"  # whether it is one, as transports tell: there is no such word of asyncio's
 
 NameIn = Callable[[dict[str, object]], str | None]
+
+_log = structlog.get_logger("amqpd.net")
 
 
 class TlsError(Exception):
@@ -71,24 +75,32 @@ class TlsContext(ssl.SSLContext):
         return made
 
 
+class Source(NamedTuple):
+    """A file of certificates or a key, and the setting that names the file."""
+
+    setting: str
+    path: Path
+
+
 @final
 class Tls:
     """What connections over TLS begin with: `context` is that of the next one.
 
-    `name_in` gives the user that a verified certificate names. Raises TlsError.
+    Without a `key` the certificate's file has the key. `name_in` gives the user that a verified certificate
+    names. Raises TlsError.
     """
 
     def __init__(
         self,
-        certificate: Path,
-        key: Path | None,
-        authorities: Path | None,
+        certificate: Source,
+        key: Source | None,
+        authorities: Source | None,
         verify: str,
         min_version: str,
-        name_in: NameIn,
+        name_in: NameIn | None,
     ) -> None:
-        self._certificate = certificate
-        self._key = key
+        self.certificate = certificate
+        self._key = key or Source(certificate.setting.replace("certificate", "key"), certificate.path)
         self._authorities = authorities
         self._verify = VERIFY[verify]
         self._min_version = VERSIONS[min_version]
@@ -103,36 +115,71 @@ class Tls:
         context = TlsContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = self._min_version
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-        key = self._key or self._certificate
-        for what, path in (("certificate", self._certificate), ("key", key), ("ca", self._authorities)):
-            _check_readable(what, path)
+        certificate, key, authorities = self.certificate, self._key, self._authorities
+        for source in (certificate, key, authorities):
+            _check_readable(source)
         try:
-            context.load_cert_chain(self._certificate, key, _no_password)
+            context.load_cert_chain(certificate.path, key.path, _no_password)
         except (OSError, ValueError) as error:
             raise TlsError(
-                f"tls_certificate = {self._certificate}, tls_key = {key}: {_reason(error)}"
+                f"{certificate.setting} = {certificate.path}, {key.setting} = {key.path}: {_reason(error)}"
             ) from error
-        if self._authorities is not None:
+        if authorities is not None:
             try:
-                context.load_verify_locations(self._authorities)
+                context.load_verify_locations(authorities.path)
             except (OSError, ValueError) as error:
-                raise TlsError(f"tls_ca = {self._authorities}: {_reason(error)}") from error
+                raise TlsError(f"{authorities.setting} = {authorities.path}: {_reason(error)}") from error
         context.verify_mode = self._verify
         return context
 
 
 def tls_of(settings: Settings) -> Tls | None:
-    """TLS as it was set; None without an address for it. Raises TlsError."""
+    """TLS of the AMQP ports as it was set; None without an address for it. Raises TlsError."""
     if settings.tls_certificate is None or not (settings.tls_listen or settings.websocket_tls_listen):
         return None
     return Tls(
-        settings.tls_certificate,
-        settings.tls_key,
-        settings.tls_ca,
+        Source("tls_certificate", settings.tls_certificate),
+        _source("tls_key", settings.tls_key),
+        _source("tls_ca", settings.tls_ca) if settings.tls_verify != "off" else None,
         settings.tls_verify,
         settings.tls_min_version,
         lambda shown: name_in(shown, settings.tls_login_from, settings.tls_login_san_type),
     )
+
+
+def admin_tls_of(settings: Settings) -> Tls | None:
+    """TLS of the admin port: its own files, else those of AMQP; None without an address. Raises TlsError."""
+    if not settings.admin_tls_listen:
+        return None
+    certificate = _source("admin_tls_certificate", settings.admin_tls_certificate)
+    key = _source("admin_tls_key", settings.admin_tls_key)
+    if certificate is None:
+        certificate = _source("tls_certificate", settings.tls_certificate)
+        key = _source("tls_key", settings.tls_key)
+    assert certificate is not None  # the settings without one are refused
+    authorities = _source("admin_tls_ca", settings.admin_tls_ca) or _source("tls_ca", settings.tls_ca)
+    verify = settings.admin_tls_verify
+    asked = authorities if verify != "off" else None
+    return Tls(certificate, key, asked, verify, settings.tls_min_version, None)
+
+
+def reload_all(served: Iterable[Tls]) -> None:
+    """Read the files of all again; where that fails, log why and change nothing."""
+    reloaded = False
+    for tls in served:
+        reloaded = True
+        try:
+            tls.reload()
+        except TlsError as error:
+            _log.error("TLS stays as it was", reason=str(error))
+        else:
+            _log.info("TLS certificates read again", certificate=str(tls.certificate.path))
+    if not reloaded:
+        _log.info("nothing to read again: TLS is off")
+
+
+def _source(setting: str, path: Path | None) -> Source | None:
+    return None if path is None else Source(setting, path)
 
 
 def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) -> Origin:
@@ -141,7 +188,6 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
     if not isinstance(peer, tuple) or not isinstance(own, tuple):
         return Origin("", 0, False, since=since)  # gone already
     host = str(peer[0])
-    loopback = host.startswith(("127.", "::ffff:127.")) or host == "::1"
     identity, version, cipher = None, "", ""
     websocket = bool(transport.get_extra_info(WEBSOCKET, False))
     tls = transport.get_extra_info("ssl_object")
@@ -152,7 +198,7 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
     return Origin(
         host,
         int(peer[1]),
-        loopback,
+        is_loopback(host),
         identity,
         version,
         cipher,
@@ -163,12 +209,12 @@ def origin_of(transport: asyncio.Transport, name_in: NameIn | None, since: int) 
     )
 
 
-def _check_readable(what: str, path: Path | None) -> None:
-    if path is not None:
+def _check_readable(source: Source | None) -> None:
+    if source is not None:
         try:
-            path.open("rb").close()
+            source.path.open("rb").close()
         except OSError as error:
-            raise TlsError(f"tls_{what} = {path}: cannot be read: {error.strerror}") from error
+            raise TlsError(f"{source.setting} = {source.path}: cannot be read: {error.strerror}") from error
 
 
 def _no_password() -> str:

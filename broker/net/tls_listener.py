@@ -19,7 +19,6 @@ import structlog
 from broker.adapters.access import Origin
 from broker.net.strangers import Stranger, Strangers
 from broker.net.tls import HandshakeFailed, Tls
-from broker.net.transport import Transport
 
 BACKLOG: Final = 1024
 PAUSE_SECONDS: Final = 1.0  # when there are no descriptors left; it is the listener that must not spin
@@ -28,8 +27,8 @@ SHUTDOWN_SECONDS: Final = 5.0  # for a peer to say goodbye in TLS too
 UNREAD_BYTES: Final = 4096  # read at once of what nobody wants
 
 Address = tuple[str, int]
-Layer = Callable[[Transport], object]
-"""Gives what the event loop talks to: the transport itself, or what stands in front of it."""
+Make = Callable[[], tuple[object, object]]
+"""Makes a connection, as the strangers know the connection, and its protocol, which the event loop calls."""
 
 _log = structlog.get_logger("amqpd.net")
 
@@ -38,28 +37,26 @@ _log = structlog.get_logger("amqpd.net")
 class TlsListener:
     """Listening sockets, and the handshakes that are under way on them.
 
-    `make` gives the transport that a connection will have when its handshake is done; until then it stands
-    for the peer among the `strangers`. No handshake takes longer than `seconds`.
+    A connection is made before its handshake, and is counted among the `strangers` from then on. No handshake
+    takes longer than `seconds`.
     """
 
     def __init__(
         self,
         tls: Tls,
         loop: asyncio.AbstractEventLoop,
-        make: Callable[[], Transport],
         strangers: Strangers,
         seconds: float,
     ) -> None:
         self.tls = tls
         self._loop = loop
-        self._make = make
         self._strangers = strangers
         self._seconds = seconds
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[bool]] = set()
 
-    async def open(self, host: str, port: int, layer: Layer) -> Address:
+    async def open(self, host: str, port: int, make: Make) -> Address:
         """Accept connections on every address of `host`. Returns what was bound first. Raises OSError."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         bound: list[Address] = []
@@ -72,7 +69,7 @@ class TlsListener:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(address)
             listening.listen(BACKLOG)
-            self._accepting.append(self._loop.create_task(self._accept(listening, layer)))
+            self._accepting.append(self._loop.create_task(self._accept(listening, make)))
             name = listening.getsockname()
             bound.append((str(name[0]), int(name[1])))
         return bound[0]
@@ -86,7 +83,7 @@ class TlsListener:
         for listening in self._sockets:
             listening.close()
 
-    async def _accept(self, listening: socket.socket, layer: Layer) -> None:
+    async def _accept(self, listening: socket.socket, make: Make) -> None:
         while True:
             try:
                 client, address = await self._loop.sock_accept(listening)
@@ -96,11 +93,11 @@ class TlsListener:
                     await asyncio.sleep(PAUSE_SECONDS)
                 continue  # or the client left before it was accepted
             peer = Origin(str(address[0]), int(address[1]), False).peer
-            transport = self._make()
-            task = self._loop.create_task(self._shake_hands(client, peer, layer(transport)))
+            connection, protocol = make()
+            task = self._loop.create_task(self._shake_hands(client, peer, protocol))
             self._handshakes.add(task)
-            task.add_done_callback(partial(self._done, client, transport))
-            self._strangers.arrived(transport, Stranger(peer, DESCRIPTORS, task.cancel))
+            task.add_done_callback(partial(self._done, client, connection))
+            self._strangers.arrived(connection, Stranger(peer, DESCRIPTORS, task.cancel))
 
     async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
         """Returns whether the protocol, which the event loop is to talk to, has the connection now."""
@@ -111,7 +108,7 @@ class TlsListener:
             client.close()
             return False
         try:
-            await self._loop.connect_accepted_socket(  # type: ignore[type-var]  # duck-typed, see Transport
+            await self._loop.connect_accepted_socket(  # type: ignore[type-var]  # some are duck-typed, see Transport
                 lambda: protocol,
                 client,
                 ssl=self.tls.context,
@@ -143,7 +140,7 @@ class TlsListener:
                 while await self._loop.sock_recv(client, UNREAD_BYTES):
                     pass
 
-    def _done(self, client: socket.socket, transport: Transport, task: asyncio.Task[bool]) -> None:
+    def _done(self, client: socket.socket, connection: object, task: asyncio.Task[bool]) -> None:
         self._handshakes.discard(task)
         if task.cancelled():
             client.close()  # here, as it may not even have begun
@@ -151,4 +148,4 @@ class TlsListener:
             _log.error("TLS handshake failed", reason=repr(task.exception()))
         elif task.result():
             return
-        self._strangers.gone(transport)
+        self._strangers.gone(connection)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.admin.api.visitor import is_loopback
+from broker.adapters.access import is_loopback
 from broker.auth.backoff import DELAY_MIN, FREE_FAILURES
 from tests.api import Api
 from tests.daemon import Address, DaemonStarter

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.daemon import ROOT, Daemon
+from tests.certificates import Certificates
+from tests.daemon import ROOT, Daemon, DaemonStarter
 
 CHECK: dict[str, Any] = runpy.run_path(str(ROOT / "docker" / "healthcheck.py"))
 healthy: Callable[[list[str]], bool] = CHECK["healthy"]
@@ -49,3 +50,16 @@ def test_the_flag_is_stronger_than_the_environment(monkeypatch: pytest.MonkeyPat
     assert setting("admin", ["amqpd", "serve", "--admin=b:2"]) == "b:2"
     assert setting("admin", ["amqpd", "--admin", "c:3", "--listen", "d:4"]) == "c:3"
     assert setting("admin", ["amqpd", "serve", "--admin"]) == ""
+
+
+def test_an_admin_server_over_tls_alone_is_asked(
+    start_daemon: DaemonStarter, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--admin", "off", "--admin-tls-listen", "127.0.0.1:0")
+    daemon = start_daemon(*options, "--admin-tls-certificate", str(certificates.server))
+    monkeypatch.setenv("AMQPD_LISTEN", "127.0.0.1:1")
+    monkeypatch.setenv("AMQPD_ADMIN", "off")
+    port = daemon.admin_tls.port
+    assert healthy(["amqpd", "serve", "--admin-tls-listen", f"0.0.0.0:{port}"])
+    daemon.stop()
+    assert not healthy(["amqpd", "serve", "--admin-tls-listen", f"0.0.0.0:{port}"])

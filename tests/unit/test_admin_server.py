@@ -39,8 +39,8 @@ def has_ipv6() -> bool:
 
 
 async def test_serves_on_a_port_that_the_system_chose_and_stops() -> None:
-    server = AdminServer(hello, "127.0.0.1", 0)
-    port = await server.start()
+    server = AdminServer(hello)
+    port = (await server.listen("127.0.0.1", 0))[1]
     assert port > 0
     assert await get("127.0.0.1", port) == "hello"
     await server.stop()
@@ -50,7 +50,7 @@ async def test_serves_on_a_port_that_the_system_chose_and_stops() -> None:
 
 
 async def test_stop_without_start() -> None:
-    await AdminServer(hello, "127.0.0.1", 0).stop()
+    await AdminServer(hello).stop()
 
 
 async def test_a_port_that_is_taken() -> None:
@@ -59,7 +59,7 @@ async def test_a_port_that_is_taken() -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(AdminError) as caught:
-            await AdminServer(hello, "127.0.0.1", port).start()
+            await AdminServer(hello).listen("127.0.0.1", port)
     assert str(caught.value) == (
         f"cannot listen on 127.0.0.1:{port} for admin HTTP: Address already in use; "
         "set --admin HOST:PORT or --admin off"
@@ -68,7 +68,7 @@ async def test_a_port_that_is_taken() -> None:
 
 async def test_an_address_that_is_not_here() -> None:
     with pytest.raises(AdminError, match=r"cannot listen on 192\.0\.2\.1:1 for admin HTTP: Cannot assign"):
-        await AdminServer(hello, "192.0.2.1", 1).start()
+        await AdminServer(hello).listen("192.0.2.1", 1)
 
 
 async def test_a_host_that_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ async def test_a_host_that_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", unknown)
     with pytest.raises(AdminError, match=r"cannot listen on no\.such\.host:1 .*: Name or service not known"):
-        await AdminServer(hello, "no.such.host", 1).start()
+        await AdminServer(hello).listen("no.such.host", 1)
 
 
 async def test_every_address_of_a_name_gets_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,26 +89,26 @@ async def test_every_address_of_a_name_gets_the_same_port(monkeypatch: pytest.Mo
         ]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", two)
-    server = AdminServer(hello, "a.name", 0)
-    port = await server.start()
+    server = AdminServer(hello)
+    port = (await server.listen("a.name", 0))[1]
     assert await get("127.0.0.1", port) == await get("127.0.0.2", port) == "hello"
     await server.stop()
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
 async def test_ipv6() -> None:
-    server = AdminServer(hello, "::1", 0)
-    port = await server.start()
+    server = AdminServer(hello)
+    port = (await server.listen("::1", 0))[1]
     assert await get("[::1]", port) == "hello"
     with pytest.raises(AdminError, match=rf"cannot listen on \[::1\]:{port} "):
-        await AdminServer(hello, "::1", port).start()
+        await AdminServer(hello).listen("::1", port)
     await server.stop()
 
 
 async def test_signals_stay_with_the_daemon() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    server = AdminServer(hello, "127.0.0.1", 0)
-    await server.start()
+    server = AdminServer(hello)
+    await server.listen("127.0.0.1", 0)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     await server.stop()
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
@@ -124,8 +124,8 @@ async def test_a_request_in_flight_does_not_hold_up_the_stop() -> None:
         finally:
             ended.set()
 
-    server = AdminServer(stuck, "127.0.0.1", 0)
-    _reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+    server = AdminServer(stuck)
+    _reader, writer = await asyncio.open_connection("127.0.0.1", (await server.listen("127.0.0.1", 0))[1])
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     await entered.wait()
     await asyncio.wait_for(server.stop(), 30)
@@ -135,7 +135,7 @@ async def test_a_request_in_flight_does_not_hold_up_the_stop() -> None:
 
 async def test_requests_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    server = AdminServer(hello, "127.0.0.1", 0)
-    await get("127.0.0.1", await server.start())
+    server = AdminServer(hello)
+    await get("127.0.0.1", (await server.listen("127.0.0.1", 0))[1])
     await server.stop()
     assert not [record for record in caplog.records if record.name == "uvicorn.access"]

@@ -76,9 +76,9 @@ def files(tmp_path: Path) -> Files:
 
 @asynccontextmanager
 async def served(application: Any) -> AsyncIterator[int]:
-    server = AdminServer(application, "127.0.0.1", 0)
+    server = AdminServer(application)
     try:
-        yield await server.start()
+        yield (await server.listen("127.0.0.1", 0))[1]
     finally:
         await server.stop()
 
@@ -271,8 +271,8 @@ async def test_an_answer_breaks_off_where_its_file_ends_too_soon(files: Files, s
 
 
 async def test_a_server_that_stops_does_not_wait_for_who_does_not_read(files: Files) -> None:
-    server = AdminServer(files, "127.0.0.1", 0)
-    port = await server.start()
+    server = AdminServer(files)
+    port = (await server.listen("127.0.0.1", 0))[1]
     async with connected(port, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n") as (reader, _):
         await reader.readuntil(b"<<<")
         assert files.open == 1

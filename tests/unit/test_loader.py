@@ -45,6 +45,19 @@ NEEDED: dict[str, dict[str, object]] = {
     "tls_key": {"tls_certificate": "/c", "tls_listen": ["h:1"]},
     "tls_ca": {"tls_verify": "optional", "tls_certificate": "/c", "tls_listen": ["h:1"]},
     "tls_verify": {"tls_ca": "/a", "tls_certificate": "/c", "tls_listen": ["h:1"]},
+    "admin_tls_listen": {"tls_certificate": "/c"},
+    "admin_tls_certificate": {"admin_tls_listen": ["h:1"]},
+    "admin_tls_key": {"admin_tls_certificate": "/c", "admin_tls_listen": ["h:1"]},
+    "admin_tls_ca": {
+        "admin_tls_verify": "optional",
+        "admin_tls_certificate": "/c",
+        "admin_tls_listen": ["h:1"],
+    },
+    "admin_tls_verify": {
+        "admin_tls_ca": "/a",
+        "admin_tls_certificate": "/c",
+        "admin_tls_listen": ["h:1"],
+    },
 }
 """Settings that make no sense without another one."""
 
@@ -66,6 +79,11 @@ NEEDED: dict[str, dict[str, object]] = {
         ("tls_login_from", "common_name", '"common_name"'),
         ("tls_login_san_type", "uri", '"uri"'),
         ("admin", "off", '"off"'),
+        ("admin_tls_listen", "127.0.0.1:1,[::1]:2", '["127.0.0.1:1", "[::1]:2"]'),
+        ("admin_tls_certificate", "/x", '"/x"'),
+        ("admin_tls_key", "/x", '"/x"'),
+        ("admin_tls_ca", "/x", '"/x"'),
+        ("admin_tls_verify", "required", '"required"'),
         ("default_user", "guest", '"guest"'),
         ("default_pass", "secret", '"secret"'),
         ("load_definitions", "/x.json", '"/x.json"'),
@@ -152,7 +170,7 @@ def test_an_unknown_key_in_the_file(file: Path) -> None:
     first, second = refusal({"config": str(file)}).splitlines()
     assert first == f"lisen (file {file}:lisen): no such setting; did you mean listen or tls_listen?"
     assert second.startswith(
-        f"zzz (file {file}:zzz): no such setting; allowed: admin, amqp_value_as_text, anonymous_user, "
+        f"zzz (file {file}:zzz): no such setting; allowed: admin, admin_tls_ca, admin_tls_certificate, "
     )
 
 
@@ -223,17 +241,35 @@ def test_a_first_user_from_anywhere_needs_a_password_of_its_own(file: Path) -> N
         ("tls_key", "/k", "tls_certificate"),
         ("tls_certificate", "/c", "tls_listen"),
         ("tls_verify", "required", "tls_listen"),
+        ("admin_tls_listen", "127.0.0.1:15671", "admin_tls_certificate"),
+        ("admin_tls_verify", "optional", "admin_tls_ca"),
+        ("admin_tls_ca", "/a", "admin_tls_verify"),
+        ("admin_tls_key", "/k", "admin_tls_certificate"),
+        ("admin_tls_certificate", "/c", "admin_tls_listen"),
+        ("admin_tls_verify", "required", "admin_tls_listen"),
     ],
 )
 def test_settings_of_tls_that_would_be_without_effect(name: str, value: str, needed: str) -> None:
-    nothing = "off" if needed in ("tls_listen", "tls_verify") else "none"
+    nothing = "off" if needed.endswith(("tls_listen", "tls_verify")) else "none"
     given: list[dict[str, object]] = [{name: value}, {name: value, needed: nothing}]
     for flags in given:
         lines = refusal(flags).splitlines()
         wrong = f"{name} = '{value}' (flag --{name.replace('_', '-')}): {needed} is missing; "
         assert any(line.startswith(wrong) for line in lines)
-    word = "off" if name.endswith("tls_listen") or name == "tls_verify" else "none"
+    word = "off" if name.endswith(("tls_listen", "tls_verify")) else "none"
     assert load({name: word}, {}).settings == Settings()
+
+
+def test_the_certificate_of_amqp_may_be_for_the_admin_port_alone() -> None:
+    secure = {"admin_tls_listen": "h:1", "tls_certificate": "/c", "tls_key": "/k", "admin": "off"}
+    assert load(secure, {}).settings.tls_certificate == Path("/c")
+    verified = {**secure, "admin_tls_verify": "required", "tls_ca": "/a"}
+    assert load(verified, {}).settings.tls_ca == Path("/a")
+    files = {"admin_tls_certificate": "/c", "tls_certificate": "/d"}
+    own: dict[str, object] = {"admin_tls_listen": "h:1", **files}
+    assert "tls_certificate = '/d' (flag --tls-certificate): tls_listen is missing" in refusal(own)
+    unused = own | {"tls_listen": "h:2", "admin_tls_verify": "required", "admin_tls_ca": "/a", "tls_ca": "/b"}
+    assert "tls_ca = '/b' (flag --tls-ca): tls_verify is missing" in refusal(unused)
 
 
 def test_a_certificate_may_be_for_websockets_alone() -> None:

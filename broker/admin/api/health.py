@@ -142,7 +142,7 @@ async def port_listener(management: Managed, visitor: Asker, port: Name) -> JSON
 
 @router.get("/protocol-listener/{protocol}")
 async def protocol_listener(management: Managed, visitor: Asker, protocol: Name) -> JSONResponse:
-    """Whether a protocol is listened for: amqp, amqps, web-amqp or http."""
+    """Whether a protocol is listened for: amqp, amqps, web-amqp, http or https."""
     protocols = sorted({listener[0] for listener in management.listeners})
     wanted = SHORT.get(protocol.lower(), protocol)
     if wanted in protocols:

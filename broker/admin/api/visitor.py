@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from fastapi import Depends, Request
 
-from broker.adapters.access import Origin, Rights
+from broker.adapters.access import Origin, Rights, is_loopback
 from broker.admin.api.errors import ApiError, not_authorised, not_found
 from broker.admin.api.management import Management, managed
 from broker.core.vhost import VirtualHost
@@ -133,11 +133,6 @@ def _administrator(visitor: Asker) -> Visitor:
 
 Administrator = Annotated[Visitor, Depends(_administrator)]
 """The user who sent the request, an administrator."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own."""
-    return host.startswith(("127.", "::ffff:127.")) or host == "::1"
 
 
 def _credentials(header: str) -> tuple[str, str]:
