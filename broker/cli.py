@@ -139,6 +139,7 @@ def check(
     Exit status: 0 if nothing is damaged or all is repaired, 1 if there is damage, 2 if the log cannot be
     read.
     """
+    from broker.offline import unusable_expressions
     from broker.store import check as log_check
     from broker.store.disk import RealDisk
     from broker.store.errors import StoreError
@@ -154,6 +155,8 @@ def check(
         raise typer.Exit(2) from error
     for line in report.lines():
         typer.echo(line)
+    for reason in unusable_expressions(report.changes):
+        typer.echo(f"matches nothing: {reason}")
     if not (report.healthy or report.repaired):
         raise typer.Exit(1)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from broker import __version__
 from broker.adapters.views import view_of
@@ -15,7 +16,10 @@ from broker.auth.users import Users
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.definitions import Change
+from broker.core.policy import OPERATOR_POLICY, POLICY
+from broker.core.ports import MessageStore
 from broker.core.schedule import Schedule
+from broker.core.vhost_changes import VHOST
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.reading import Reading
@@ -23,12 +27,15 @@ from broker.store.restore import Recovered, close
 from broker.store.segment import SUFFIX
 from broker.store.syncer import DiskSyncer
 
+WITH_EXPRESSIONS: Final = (POLICY, OPERATOR_POLICY, VHOST, "user")
+"""The kinds of changes that bring regular expressions, or take them away."""
+
 
 class OfflineError(Exception):
     """The command cannot do what it was asked for; the text says why."""
 
 
-class _Closed:
+class Closed:
     """A broker that nobody is connected to, on a log."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +61,7 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
 
     if not any(folder.glob(f"*{SUFFIX}")):
         raise OfflineError(f"no log in {folder}")  # before anything is created there
-    closed = _Closed(folder)
+    closed = Closed(folder)
     closed.log.files.lock()
     try:
         reading = Reading(closed.log)
@@ -71,6 +78,21 @@ def export_definitions(folder: Path, vhost: str | None) -> Iterator[str]:
     return export_vhost_pieces(found, __version__)
 
 
+def unusable_expressions(changes: Iterable[Change]) -> list[str]:
+    """The regular expressions of policies and permissions that match nothing, each with the reason.
+
+    `changes`: the definitions of a log, in order, which may be damaged.
+    """
+    broker = Broker(MessageStore(), Counters(), str, Schedule(int, int, _never), view_of)
+    users = Users(MessageStore())
+    broker.appliers["user"] = users.apply
+    for change in changes:
+        if str(change.get("kind", "")).split(".")[0] in WITH_EXPRESSIONS:
+            with suppress(ValueError):  # it does not read back: the damage is another line of the report
+                broker.apply(change)
+    return [*broker.objections(), *users.objections()]
+
+
 def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
     """Import definitions into the log of a folder, which is made if it is not there; all or nothing.
 
@@ -83,7 +105,7 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
         document = read_json(text)
     except JsonError as error:
         raise OfflineError(str(error)) from error
-    with _opened(folder) as closed:
+    with opened(folder) as closed:
         if vhost is not None and vhost not in closed.broker.vhosts:
             raise OfflineError(f"there is no vhost '{vhost}'")
         passwords = {user: make_password(password) for user, password in clear_passwords(document).items()}
@@ -95,10 +117,10 @@ def import_definitions(folder: Path, text: str, vhost: str | None) -> None:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[_Closed]:
+def opened(folder: Path) -> Iterator[Closed]:
     """Recover a log for changes, and close it cleanly whatever happens."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    closed = _Closed(folder)
+    closed = Closed(folder)
     closed.log.recover(Recovered(closed.broker))
     try:
         yield closed

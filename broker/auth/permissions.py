@@ -13,6 +13,9 @@ NOTHING: Final = "(?!)"
 ANSWERS_MAX: Final = 4096
 """Answers remembered per permission; an open set of names (reply queues) must not grow without bound."""
 
+PATTERNS_MAX: Final = 64
+"""Expressions with values remembered per topic permission: one each for writing and reading is usual."""
+
 
 @final
 class Permission:
@@ -56,24 +59,35 @@ class TopicPermission:
     otherwise) as far as no value matters.
     """
 
-    __slots__ = ("_patterns", "objection", "read", "write")
+    __slots__ = ("_answers", "_patterns", "objection", "read", "write")
 
     def __init__(self, write: str, read: str) -> None:
         self.objection = _objection((NamePattern(write), NamePattern(read)))
         self.write = write
         self.read = read
         self._patterns: dict[tuple[object, ...], NamePattern] = {}
+        self._answers: dict[tuple[object, ...], bool] = {}
 
     def allows(self, what: str, routing_key: str, variables: Mapping[str, str]) -> bool:
         """Whether `what` (write: publish, read: bind) is allowed with `routing_key`."""
-        question = (what, *variables.items())
-        pattern = self._patterns.get(question)
+        question = (what, routing_key, *variables.items())
+        answer = self._answers.get(question)
+        if answer is None:
+            answer = self._pattern(what, variables).matches(routing_key)
+            if len(self._answers) >= ANSWERS_MAX:
+                self._answers.clear()
+            self._answers[question] = answer
+        return answer
+
+    def _pattern(self, what: str, variables: Mapping[str, str]) -> NamePattern:
+        key = (what, *variables.items())
+        pattern = self._patterns.get(key)
         if pattern is None:
             pattern = NamePattern(_expand(self.write if what == WRITE else self.read, variables))
-            if len(self._patterns) >= ANSWERS_MAX:
+            if len(self._patterns) >= PATTERNS_MAX:
                 self._patterns.clear()
-            self._patterns[question] = pattern
-        return pattern.matches(routing_key)
+            self._patterns[key] = pattern
+        return pattern
 
 
 def _expand(expression: str, variables: Mapping[str, str]) -> str:
@@ -82,9 +96,14 @@ def _expand(expression: str, variables: Mapping[str, str]) -> str:
         return "^$"
     return re.sub(
         r"\{(username|vhost)\}",
-        lambda match: re.escape(variables[match[1]]),
+        lambda match: _literal(variables[match[1]]),
         expression,
     )
+
+
+def _literal(value: str) -> str:
+    """The expression that matches exactly a value."""
+    return re.sub(r"[^\w]", lambda match: f"\\x{{{ord(match[0]):x}}}", value)
 
 
 def _objection(patterns: Iterable[NamePattern]) -> str:

@@ -37,6 +37,7 @@ class _Counter(RecoverySink):
 
     def apply(self, change: dict[str, object]) -> None:
         """A definition: queues have names that tell an operator more than their numbers."""
+        self.report.changes.append(change)
         number = change.get("number")
         name = change.get("name")
         where = f"{name!r} in vhost {change.get('vhost', '/')!r}"

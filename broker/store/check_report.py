@@ -16,6 +16,7 @@ class CheckReport:
     by_queue: dict[int, int] = field(default_factory=dict)
     queue_names: dict[int, str] = field(default_factory=dict)
     definitions: int = 0
+    changes: list[dict[str, object]] = field(default_factory=list)  # the definitions themselves, in order
     torn: str = ""  # "" or where an unsynced end is, which the next start cuts off
     damages: list[Damage] = field(default_factory=list)
     loss: Loss = field(default_factory=Loss)

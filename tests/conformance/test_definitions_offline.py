@@ -11,6 +11,8 @@ from typing import Any
 import pika
 import pytest
 
+from broker.core.policy import Policy
+from broker.offline import opened
 from tests.api import Api, amqp, fetch
 from tests.daemon import ROOT, Daemon, DaemonStarter, clean_environment
 from tests.definitions import RABBITMQ, of_rabbitmq
@@ -194,3 +196,48 @@ def test_definitions_that_cannot_be_loaded_end_the_start(
     daemon.expect_exit(1)
     assert f"amqpd: load_definitions: {file}" in daemon.log.text()
     assert words in daemon.log.text()
+
+
+def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    """A policy holds for nothing, a permission allows nothing; the start and `check` name each."""
+    folder = tmp_path / "data"
+    daemon = start_daemon()
+    api = Api(daemon.admin)
+    api.put("queues", "/", "a-a", durable=True)
+    api.put("users", "ann", password="ann", tags="management")
+    daemon.stop()
+    api.close()
+    back = r"^(\w)-\1$"
+    permission = {"name": "ann", "vhost": "/", "configure": ".*", "write": back, "read": ""}
+    topic = {"name": "ann", "vhost": "/", "exchange": "t", "write": ".*", "read": "(?<=a)b"}
+    with opened(folder) as closed:
+        closed.log.append_definition(Policy("p", back, {"max-length": 1}).change("/"))
+        closed.log.append_definition(Policy("gone", back, {"max-length": 1}).change("/"))
+        closed.log.append_definition({"kind": "policy.delete", "vhost": "/", "name": "gone"})
+        closed.log.append_definition({"kind": "user.permission", **permission})
+        closed.log.append_definition({"kind": "user.topic", **topic})
+    reasons = [
+        rf"the pattern '{back}' of policy 'p' in vhost '/' has a back reference, '\1' at character 7, "
+        "which RE2 cannot match",
+        rf"a permission of user 'ann' in vhost '/': '{back}' has a back reference, '\1' at character 7, "
+        "which RE2 cannot match",
+        "the topic permission of user 'ann' for exchange 't' in vhost '/': '(?<=a)b' has a look-behind, "
+        "'(?<=' at character 1, which RE2 cannot match",
+    ]
+    checked = amqpd("check", "--data-dir", str(folder)).stdout.splitlines()
+    assert [line for line in checked if "matches nothing" in line] == [
+        f"matches nothing: {reason}" for reason in reasons
+    ]
+    daemon = start_daemon("--log-format", "json")
+    logged = [json.loads(line) for line in daemon.log.lines if "expression matches nothing" in line]
+    assert [(line["level"], line["reason"]) for line in logged] == [("warning", each) for each in reasons]
+    api = Api(daemon.admin)
+    assert api.get("queues", "/", "a-a")["policy"] is None
+    assert api.get("policies", "/", "p")["pattern"] == back
+    ann = Api(daemon.admin, "ann", "ann")
+    ann.put("queues", "/", "b", durable=True)
+    body = {"properties": {}, "routing_key": "a-a", "payload": "", "payload_encoding": "string"}
+    refusal = ann.refused(401, "POST", "exchanges", "/", "amq.default", "publish", body=body)
+    assert "ann" in refusal["reason"]
+    api.close()
+    ann.close()

@@ -64,11 +64,15 @@ def test_no_filter_goes_on_for_ever(api: Api, vhost: str) -> None:
     assert page["items"] == []
     page = api.get("queues", vhost, page="1", name="^(A|aa)+$", use_regex="true", columns="name")
     assert page["items"] == [{"name": "a" * 200}]
-    for expression in ("((a?){60000}){60000}", "(?!(a+)+b)a"):
+    page = api.get("queues", vhost, page="1", name="(?!(a+)+b)a", use_regex="true", columns="name")
+    assert page["items"] == [{"name": "a" * 200}]
+    for expression, reason in (
+        ("((a?){600}){600}", "is not a regular expression of RE2: invalid repetition size"),
+        ("[ -\U0010ffff]{700}", "could take too long to match: it comes to 4904 instructions"),
+        ("a(?<!b)c", "has a look-behind, '(?<!' at character 2"),
+    ):
         refusal = api.refused(400, "GET", "queues", vhost, page="1", name=expression, use_regex="true")
-        assert refusal["reason"].startswith(f"'{expression}' could take too long to match")
-    page = api.get("queues", vhost, page="1", name="(a{60000}){60000}", use_regex="true")
-    assert page["items"] == []
+        assert refusal["reason"].startswith(f"'{expression}' {reason}")
     refusal = api.refused(400, "GET", "queues", vhost, page="1", name="a" * 1025, use_regex="true")
     assert refusal["error"] == "invalid_pagination_parameters"
 

@@ -30,7 +30,10 @@ def test_a_policy_is_set_shown_and_deleted(api: Api, vhost: str, kind: str) -> N
         ({"definition": {"max-length": 1}}, "'pattern' is missing"),
         ({"pattern": ""}, "'definition' is missing"),
         ({"pattern": "(", "definition": {"max-length": 1}}, "is not a regular expression"),
-        ({"pattern": "((a?){99}){99}", "definition": {"max-length": 1}}, "could take too long to match"),
+        ({"pattern": "((a?){99}){99}", "definition": {"max-length": 1}}, "invalid repetition size: {99}"),
+        ({"pattern": "[ -\U0010ffff]{700}", "definition": {"max-length": 1}}, "could take too long to match"),
+        ({"pattern": r"^(\w)\1", "definition": {"max-length": 1}}, "a back reference, '\\1' at character 6"),
+        ({"pattern": "^a(?!b)c", "definition": {"max-length": 1}}, "a look-ahead in the middle of a branch"),
         ({"pattern": "", "definition": {"max-length": "1"}}, "'max-length' = '1' in policy 'p' in vhost"),
         ({"pattern": "", "definition": {"mystery": 1}}, "is not a key of policies"),
         ({"pattern": "", "definition": {"expires": 0}}, "is not an integer from 1 to"),
@@ -191,3 +194,23 @@ def test_a_pattern_that_could_go_on_for_ever_holds_no_one_up(start_daemon: Daemo
     api = Api(start_daemon().admin)
     assert [api.get("queues", "/", each)["policy"] for each in (name, "a" * 255)] == [None, "p"]
     api.close()
+
+
+def test_look_aheads_at_the_ends_of_branches_decide_which_queues_a_policy_holds_for(
+    api: Api, vhost: str
+) -> None:
+    names = ["orders", "orders.dlq", "orders.eu", "tmp.orders", "x"]
+    for name in names:
+        api.put("queues", vhost, name)
+    for pattern, expected in (
+        (r"^(?!tmp\.).*", ["orders", "orders.dlq", "orders.eu", "x"]),
+        (r"^(?!.*dlq$)(?=.*orders)", ["orders", "orders.eu", "tmp.orders"]),
+        (r"^orders(?!\.)|^(?!orders|tmp)", ["orders", "x"]),
+        ("(?!x$)", names),  # it matches at the end of x, too
+        ("(?!)", []),
+        ("^(?!x$)", names[:-1]),
+    ):
+        api.put("policies", vhost, "p", pattern=pattern, definition={"max-length": 1})
+        found = [queue["name"] for queue in api.get("queues", vhost) if queue["policy"] == "p"]
+        assert found == expected, pattern
+        api.delete("policies", vhost, "p")
