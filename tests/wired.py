@@ -132,6 +132,7 @@ class Wall:
         self.written = bytearray()
         self.holds = 0
         self.closed = False
+        self.hanging_up = False  # the peer is to close first
         self.room = 1 << 40  # bytes after which a socket is full
         self.connection: Connection091 | None = None
 
@@ -144,6 +145,10 @@ class Wall:
         self.closed = True
 
     end_output = close
+
+    def await_hangup(self, seconds: int) -> None:
+        assert seconds > 0
+        self.hanging_up = True
 
     def is_closing(self) -> bool:
         return self.closed

@@ -66,6 +66,7 @@ class Connection091(ServedConnection):
         self._turns = Turns(self)
         self._holds: i64 = 0  # reasons for which frames are kept back
         self._unread: i64 = 0  # bytes of answers since the peer stopped reading
+        self.closes: i64 = 0  # of the peer that have been answered
         self._close_watch = CloseWatch()
         self._dead = False
 
@@ -85,6 +86,9 @@ class Connection091(ServedConnection):
         """Take the next bytes from the socket; ends the turn with one write."""
         if self.state == CLOSING:
             ending.await_close_ok(self, self._close_watch.feed(data))
+            return
+        if self.state == CLOSED:
+            ending.answer_closes(self, self._close_watch.feed(data))
             return
         self._take(data)
         if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
@@ -106,6 +110,9 @@ class Connection091(ServedConnection):
         except Exception:
             self.internal_error()
         allowance.end(before)
+        if self.wire.rest and self.state == CLOSED:
+            ending.answer_closes(self, self._close_watch.feed(self.wire.rest))
+            self.wire.rest = b""
         self.end_turn()
         if self.held is not None:
             self.held.listen()

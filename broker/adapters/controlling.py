@@ -23,7 +23,7 @@ def control(connection: Connection091, method: int, payload: bytes) -> None:
     frame = methods.decode_method(method, payload)
     state = advance(connection.state, method)
     if state == CLOSED:
-        ending.closed_by_peer(connection, method)
+        ending.closed_by_peer(connection)
     elif method == c.CONNECTION_UPDATE_SECRET:
         renew_secret(connection)
     elif connection.handshake is not None:

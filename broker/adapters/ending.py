@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from mypy_extensions import i64
@@ -18,6 +18,8 @@ from protocol.errors import CHANNEL_ERROR, REPLY_NAMES, ProtocolError
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
 
+HANGUP_SECONDS: Final = 3  # for a client that has closed to hang up
+CLOSES_MAX: Final = 1024  # answers to one client: more would pile up if the client reads none
 
 _log = structlog.get_logger("amqpd.connection")
 
@@ -46,32 +48,43 @@ def not_open(connection: Connection091, channel: i64, method: int) -> ProtocolEr
     return ProtocolError(CHANNEL_ERROR, text, method)
 
 
-def await_close_ok(connection: Connection091, method: int) -> None:
-    """Take what a CloseWatch has found after this end has sent close; 0 for nothing."""
-    if method:
-        connection.state = advance(connection.state, method)
-    if method == c.CONNECTION_CLOSE:
-        connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
-        connection.flush()
-        connection.edge.end_output()
-    elif method:
+def await_close_ok(connection: Connection091, found: list[int]) -> None:
+    """Take what a CloseWatch has found after this end has sent close.
+
+    A close that has crossed this end's own comes first: its sender may wait for the answer instead of giving
+    one.
+    """
+    if c.CONNECTION_CLOSE in found:
+        connection.state = advance(connection.state, c.CONNECTION_CLOSE)
+        answer_closes(connection, found)
+        connection.edge.await_hangup(HANGUP_SECONDS)
+    elif found:
+        connection.state = advance(connection.state, c.CONNECTION_CLOSE_OK)
         connection.edge.close()  # close-ok was the last thing that the peer had to say
 
 
-def closed_by_peer(connection: Connection091, method: int) -> None:
-    """The peer has sent close or close-ok.
+def closed_by_peer(connection: Connection091) -> None:
+    """Answer the peer's close, and let the peer hang up.
 
-    Frames of other channels may be on their way behind its close. Closing the socket with them unread would
-    reset the connection, and the peer might never see the close-ok: so the output ends, and the peer closes.
+    A client that finds the end of the stream behind close-ok may take it for a failure. Frames of other
+    channels may be on their way behind the close: closing the socket with them unread would reset the
+    connection, and the peer might never see the close-ok.
     """
     connection.state = CLOSED
     connection.wire.stop()
     let_go(connection)
-    if method == c.CONNECTION_CLOSE:
-        connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK))
-    connection.flush()
+    answer_closes(connection, [c.CONNECTION_CLOSE])
     connection.edge.release(HELD)  # its end has to be read
-    connection.edge.end_output()
+    connection.edge.await_hangup(HANGUP_SECONDS)
+
+
+def answer_closes(connection: Connection091, found: list[int]) -> None:
+    """Answer each close among `found`: several threads of a client may close one connection."""
+    closes = min(found.count(c.CONNECTION_CLOSE), CLOSES_MAX - connection.closes)
+    if closes > 0:
+        connection.closes += closes
+        connection.out.write(methods.method_frame(0, c.CONNECTION_CLOSE_OK) * closes)
+        connection.flush()
 
 
 def channels_of(connection: Connection091) -> list[Channel]:

@@ -42,6 +42,9 @@ class Edge(Protocol):
     def end_output(self) -> None:
         """Send no more, and close when the peer does; what it still sends is read and ignored."""
 
+    def await_hangup(self, seconds: int) -> None:
+        """Let the peer close first; end the output if it has not done so after `seconds`."""
+
     def is_closing(self) -> bool:
         """Whether writing is pointless."""
 

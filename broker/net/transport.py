@@ -83,6 +83,7 @@ class Transport:
         self._handshake_ticks: i64 = int(server.handshake_seconds * TICKS_PER_SECOND)
         self._closing_ticks: i64 = -1  # -1: not closing
         self._ended = False
+        self._peer_closes = False  # the peer is given time to close first
         self._unsent: i64 = 0  # bytes that a peer who is held for not reading has yet to take
 
     # -- called by the event loop
@@ -150,7 +151,8 @@ class Transport:
 
     def close(self) -> None:
         """Close after what was written has been sent."""
-        if self._closing_ticks < 0:
+        if self._closing_ticks < 0 or self._peer_closes:
+            self._peer_closes = False
             self._closing_ticks = LINGER_SECONDS * TICKS_PER_SECOND
         if self._socket is not None:
             self._socket.close()
@@ -162,8 +164,15 @@ class Transport:
             self.close()
         elif not self._ended:
             self._ended = True
+            self._peer_closes = False
             self._closing_ticks = LINGER_SECONDS * TICKS_PER_SECOND
             socket.write_eof()
+
+    def await_hangup(self, seconds: int) -> None:
+        """Let the peer close first; end the output if it has not done so after `seconds`."""
+        if not self.is_closing():
+            self._peer_closes = True
+            self._closing_ticks = seconds * TICKS_PER_SECOND
 
     def abort(self) -> None:
         """Close at once."""
@@ -204,7 +213,11 @@ class Transport:
         if self._closing_ticks >= 0:
             self._closing_ticks -= 1
             if self._closing_ticks < 0:
-                self.abort()
+                if self._peer_closes:
+                    self._peer_closes = False
+                    self.end_output()
+                else:
+                    self.abort()
                 return
         if connection is None or not connection.is_open():
             if self._closing_ticks < 0 and self._age_ticks > self._handshake_ticks:

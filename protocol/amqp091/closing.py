@@ -7,26 +7,29 @@ from typing import Final
 from protocol.amqp091.constants import CONNECTION_CLOSE, CONNECTION_CLOSE_OK, FRAME_METHOD
 
 _HEAD: Final = struct.Struct(">BHI")
-_CLOSE_OK: Final = b"\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce"
-_CLOSE_START: Final = re.compile(rb"\x01\x00\x00....\x00\x0a\x00\x32", re.DOTALL)
+_END_BYTES: Final = 12  # of a close-ok, and more than the beginning of a close
+_END: Final = re.compile(
+    rb"\x01\x00\x00....\x00\x0a\x00\x32|\x01\x00\x00\x00\x00\x00\x04\x00\x0a\x00\x33\xce", re.DOTALL
+)
+_CLOSE_OK_END: Final = b"\x33\xce"
 
 
 class CloseWatch:
-    """After this end has sent connection.close: the peer's mistake may have been its framing."""
+    """Finds close and close-ok after one end has sent close: the peer's mistake may have been its framing."""
 
     def __init__(self) -> None:
         self._tail = b""
 
-    def feed(self, data: bytes) -> int:
-        """Take the next bytes: CONNECTION_CLOSE when the peer closes too, CONNECTION_CLOSE_OK, or 0.
-
-        A close that has crossed ours comes first: its sender may wait for the answer instead of giving one.
-        """
+    def feed(self, data: bytes) -> list[int]:
+        """Take the next bytes: CONNECTION_CLOSE and CONNECTION_CLOSE_OK, in the order in which they came."""
         data = self._tail + data
-        self._tail = data[1 - len(_CLOSE_OK) :]
-        if _CLOSE_START.search(data):
-            return CONNECTION_CLOSE
-        return CONNECTION_CLOSE_OK if _CLOSE_OK in data else 0
+        found: list[int] = []
+        at = 0
+        for end in _END.finditer(data):
+            found.append(CONNECTION_CLOSE_OK if end[0].endswith(_CLOSE_OK_END) else CONNECTION_CLOSE)
+            at = end.end()
+        self._tail = data[max(at, len(data) + 1 - _END_BYTES) :]
+        return found
 
 
 def asks_to_close(frames: bytes) -> bool:

@@ -65,6 +65,7 @@ class Wire:
         self.channels: list[IncomingChannel | None] = []
         self.suspended = False
         self.stopped = False  # closed or broken: the rest of the stream is ignored
+        self.rest = b""  # of the bytes in which it was closed
         self._halted = False  # either of the two
         self._chunks: list[bytes] = []  # what has arrived of an incomplete frame
         self._have: i64 = 0
@@ -134,9 +135,16 @@ class Wire:
                 p += kept
         p = self._parse(data, p)
         left: i64 = len(data) - p
-        if left > 0 and not self.stopped:
-            self._chunks.append(data[p:] if p > 0 else data)
-            self._have = left
+        if left > 0:
+            self._keep(data[p:] if p > 0 else data)
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep bytes that are not used yet, or will never be."""
+        if self.stopped:
+            self.rest = rest
+        else:
+            self._chunks.append(rest)
+            self._have = len(rest)
 
     def _bridge(self, chunks: list[bytes], data: bytes, kept: i64) -> i64:
         """Parse the `kept` bytes with the first ones of `data`, so that not all of it has to be joined.

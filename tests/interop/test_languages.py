@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.daemon import DaemonStarter
+from tests.daemon import Daemon, DaemonStarter
 from tests.interop.program import PROGRAM_SECONDS, Program
 
 CLIENTS = Path(__file__).with_name("clients")
@@ -68,27 +68,33 @@ LANGUAGES = {
 }
 
 
+CLOSING = LANGUAGES["Go"]._replace(build=(*GO, "build", "-o", "client", CLIENTS / "closing.go"))
+"""Closes connections, also from two threads at once, and must never see a failure."""
+
+
 def is_there(probe: Sequence[str]) -> bool:
     """Whether this machine has what a program needs."""
     probing = ["env", *probe]  # whose exit says so if there is no such command
     return subprocess.run(probing, capture_output=True, timeout=PROGRAM_SECONDS, check=False).returncode == 0
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", LANGUAGES)
-def test_language(name: str, start_daemon: DaemonStarter, tmp_path: Path) -> None:
-    language = LANGUAGES[name]
+def program_of(name: str, language: Language, daemon: Daemon, folder: Path) -> Program:
+    """Build a program in `folder` and start it; skips the test if the language is not installed."""
     if not is_there(language.probe):
         assert os.environ.get("CI") != "true", f"{name} or its client is not installed"
         pytest.skip(f"{name} or its client is not installed")
-    folder = tmp_path / "program"
     folder.mkdir()
     if language.build:
         building = ["env", f"XDG_CACHE_HOME={folder}", *language.build]
         subprocess.run(building, cwd=folder, check=True, timeout=PROGRAM_SECONDS)
+    return Program(language.command, daemon, folder)
 
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_language(name: str, start_daemon: DaemonStarter, tmp_path: Path) -> None:
     daemon = start_daemon()
-    program = Program(language.command, daemon, folder)
+    program = program_of(name, LANGUAGES[name], daemon, tmp_path / "program")
     program.wait_for("restart the broker")
     daemon.stop()
     start_daemon(port=daemon.address.port)
@@ -96,3 +102,10 @@ def test_language(name: str, start_daemon: DaemonStarter, tmp_path: Path) -> Non
     program.expect_success()
 
     assert tuple(program.steps.lines) == STEPS, program.told()
+
+
+@pytest.mark.nightly
+def test_clean_closes_report_no_failure(start_daemon: DaemonStarter, tmp_path: Path) -> None:
+    program = program_of("Go", CLOSING, start_daemon(), tmp_path / "program")
+    program.expect_success()
+    assert tuple(program.steps.lines) == ("closed by one", "closed by two"), program.told()

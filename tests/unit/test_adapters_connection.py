@@ -4,6 +4,7 @@ import pytest
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.connection091 import UNREAD_BYTES_MAX
+from broker.adapters.ending import CLOSES_MAX
 from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_REPLY
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from tests.frames import frame_bytes, header_bytes, method_bytes, publish_bytes
@@ -209,7 +210,29 @@ def test_both_ends_close_at_the_same_time(house: House) -> None:
     client.connection.force_close("broker shutting down")
     client.send(Connection.Close(200, "", 0, 0))
     assert [type(frame) for frame in client.frames()] == [Connection.Close, Connection.CloseOk]
-    assert client.edge.closed
+    assert client.edge.hanging_up
+    assert not client.edge.closed
+
+
+CLOSE = method_bytes(Connection.Close(200, "", 0, 0))
+
+
+@pytest.mark.parametrize("cut", range(0, 2 * len(CLOSE), 3))
+def test_each_close_is_answered_wherever_the_stream_is_cut(house: House, cut: int) -> None:
+    client = house.open()
+    stream = CLOSE * 3 + method_bytes(Connection.CloseOk())
+    client.connection.receive(stream[:cut])
+    client.connection.receive(stream[cut:])
+    assert [type(frame) for frame in client.frames()] == [Connection.CloseOk] * 3
+    assert client.edge.hanging_up
+    assert not client.edge.closed
+
+
+def test_a_flood_of_closes_is_not_answered_for_ever(house: House) -> None:
+    client = house.open()
+    for _ in range(3):
+        client.connection.receive(CLOSE * CLOSES_MAX)
+    assert len(client.frames()) == CLOSES_MAX
 
 
 def test_a_closed_channel_may_answer_a_close_that_crossed_its_own(house: House) -> None:

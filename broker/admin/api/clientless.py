@@ -20,6 +20,9 @@ class _NoSocket:
     def end_output(self) -> None:
         """Ignored."""
 
+    def await_hangup(self, seconds: int) -> None:
+        """Ignored."""
+
     def abort(self) -> None:
         """Ignored."""
 
