@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("amqpd.connection")
 
 
+class LimitError(ProtocolError):
+    """The user may open the virtual host, which has, or who has, all connections that are allowed."""
+
+
 def vhost_for(server: Server, user: str, name: str) -> VirtualHost:
     """The virtual host that a user wants to work in.
 
-    Raises ProtocolError(NOT_ALLOWED), in RabbitMQ's words: there is none of this name, the user may not
-    open it, or there are as many connections as it, or the user, may have.
+    Raises ProtocolError(NOT_ALLOWED), in RabbitMQ's words: there is none of this name, or the user may not
+    open it; LimitError: there are as many connections as it, or the user, may have.
     """
     virtual_host = server.broker.vhosts.get(name)
     if virtual_host is None:
@@ -33,13 +37,13 @@ def vhost_for(server: Server, user: str, name: str) -> VirtualHost:
     refused = f"access to vhost '{name}' refused for user '{user}'"
     limit: int | None = virtual_host.connections_max
     if limit is not None and server.connections.count_in_vhost(name) >= limit:
-        raise ProtocolError(
+        raise LimitError(
             NOT_ALLOWED, f"{refused}: connection limit ({limit}) is reached", c.CONNECTION_OPEN
         )
     limit = server.access.limit(user, MAX_CONNECTIONS)
     if limit is not None and server.connections.count_of_user(user) >= limit:
         text = f"connection refused for user '{user}': user connection limit ({limit}) is reached"
-        raise ProtocolError(NOT_ALLOWED, text, c.CONNECTION_OPEN)
+        raise LimitError(NOT_ALLOWED, text, c.CONNECTION_OPEN)
     if not server.access.may_access(user, name):
         raise ProtocolError(NOT_ALLOWED, refused, c.CONNECTION_OPEN)
     return virtual_host

@@ -55,7 +55,7 @@ def test_the_smallest_frames_of_the_peer(meet: Meet) -> None:
         (amqp(Close()), "amqp:illegal-state"),
         (amqp(Open(container_id="c"), 1), "amqp:connection:framing-error"),
         (amqp(Open(container_id="c" * 256)), "amqp:invalid-field"),
-        (amqp(Open(container_id="c", hostname="vhost:nowhere")), "amqp:not-found"),
+        (amqp(Open(container_id="c", hostname="vhost:nowhere")), "amqp:unauthorized-access"),
         (amqp(Open(container_id="c", idle_time_out=99)), "amqp:not-allowed"),
         (bytes.fromhex("0000000c02000000 00539945"), "amqp:decode-error"),  # nobody knows it
     ],

@@ -232,3 +232,25 @@ def test_nothing_is_left_of_links_in_a_virtual_host_that_is_deleted(
     guest.api.put("permissions", guest.vhost, guest.name, configure=".*", write=".*", read=".*")
     again = Guest(meet, guest.api, guest.vhost, guest.name)
     assert not told(attach(again.session, {b"once": None}))
+
+
+@pytest.mark.spec("amqp-1.0", "2.4.1")
+def test_clients_are_told_whether_it_makes_sense_to_try_again(
+    meet: Meet, api: Api, vhost: str, user: Callable[..., Api]
+) -> None:
+    user("")
+    user("", permitted=False)
+    for name, hostname, condition, words in (
+        ("0", "nowhere", REFUSED, "vhost nowhere not found"),
+        ("1", vhost, REFUSED, "access to vhost"),
+        ("0", vhost, "amqp:resource-limit-exceeded", "connection limit (0) is reached"),
+    ):
+        if condition != REFUSED:
+            api.put("vhost-limits", vhost, "max-connections", status=204, value=0)
+        peer = meet()
+        peer.log_in(f"{vhost}.{name}", "secret")
+        peer.write(Open(container_id="test", hostname=f"vhost:{hostname}"))
+        opened = peer.expect(Open)
+        assert opened.properties is not None
+        assert opened.properties["amqp:connection-establishment-failed"] is True
+        peer.expect_close(condition, words)

@@ -10,10 +10,17 @@ import structlog
 from broker.adapters.access import Rights
 from broker.adapters.amqp10.idle import LEAST_MS
 from broker.adapters.amqp10.sole_connection import CAPABILITY, enforce
-from broker.adapters.opening import vhost_for
+from broker.adapters.opening import LimitError, vhost_for
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Error
-from protocol.amqp10.conditions import FRAMING_ERROR, INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, PeerError
+from protocol.amqp10.conditions import (
+    FRAMING_ERROR,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+    PeerError,
+)
 from protocol.amqp10.frames import FRAME_HEADER_BYTES, FRAME_MAX_MIN
 from protocol.amqp10.performatives import Close, Open
 from protocol.amqp10.types import Symbol
@@ -105,7 +112,10 @@ def shortened(text: str) -> str:
 
 
 def _vhost(connection: Connection10, hostname: str | None) -> VirtualHost:
-    """The virtual host that `vhost:NAME` names, or a name that is one's, else the default one.
+    """Return the virtual host that `vhost:NAME` names, or a name that is a virtual host's, else the default.
+
+    An unknown virtual host is refused as an access that the user lacks: clients stop trying on
+    `amqp:unauthorized-access`, and try again later after other conditions. [RabbitMQ rabbit_amqp_reader]
 
     Raises PeerError.
     """
@@ -117,6 +127,7 @@ def _vhost(connection: Connection10, hostname: str | None) -> VirtualHost:
         name = DEFAULT_VHOST
     try:
         return vhost_for(server, connection.user, name)
+    except LimitError as error:
+        raise PeerError(RESOURCE_LIMIT_EXCEEDED, error.text) from None
     except ProtocolError as error:
-        condition = NOT_ALLOWED if name in server.broker.vhosts else NOT_FOUND
-        raise PeerError(condition, error.text) from None
+        raise PeerError(UNAUTHORIZED_ACCESS, error.text) from None
