@@ -37,9 +37,7 @@ def vhost_for(server: Server, user: str, name: str) -> VirtualHost:
     refused = f"access to vhost '{name}' refused for user '{user}'"
     limit: int | None = virtual_host.connections_max
     if limit is not None and server.connections.count_in_vhost(name) >= limit:
-        raise LimitError(
-            NOT_ALLOWED, f"{refused}: connection limit ({limit}) is reached", c.CONNECTION_OPEN
-        )
+        raise LimitError(NOT_ALLOWED, f"{refused}: connection limit ({limit}) is reached", c.CONNECTION_OPEN)
     limit = server.access.limit(user, MAX_CONNECTIONS)
     if limit is not None and server.connections.count_of_user(user) >= limit:
         text = f"connection refused for user '{user}': user connection limit ({limit}) is reached"

@@ -13,6 +13,7 @@ from broker.core.definitions import queue_change
 from broker.core.errors import PreconditionFailed
 from broker.core.names import check_name
 from broker.core.policy_keys import ARGUMENT_PREFIX, QUEUE_KEYS, WITHOUT_EFFECT
+from broker.core.queue_kinds import kind_of
 from broker.core.stopping import set_stopped, stopped
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ def altered_arguments(queue: Queue, changes: Arguments) -> Arguments:
             )
     altered = {name: value for name, value in (queue.arguments | changes).items() if value is not None}
     check_queue_arguments(altered, where)
+    kind, changed = kind_of(queue.arguments), kind_of(altered)
+    if changed != kind:
+        names = ", ".join(f"'{name}'" for name in sorted(changes))
+        raise PreconditionFailed(
+            f"arg {names} of {where} cannot be altered so: the queue would be of the kind '{changed}' "
+            f"and is of the kind '{kind}'"
+        )
     return altered
 
 

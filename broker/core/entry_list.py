@@ -48,6 +48,9 @@ class QueueEntryList:
         self.annotations: dict[QueueEntry, bytes] | None = None
         self.reads: i64 = 0
 
+    def apply(self, arguments: dict[str, object]) -> None:
+        """Apply the arguments that hold for the queue (`Queue.effective`) to messages to come."""
+
     def append(self, message: Message) -> QueueEntry:
         """Make `message`'s entry and link it at its place."""
         raise NotImplementedError

@@ -42,6 +42,13 @@ class Headers:
         except Exception:
             return None
 
+    def has_priority(self, message: Message) -> bool:
+        """Whether the message says what its priority is; false if that cannot be read."""
+        try:
+            return self._views(message, self._store).property("priority") is not None
+        except Exception:
+            return False
+
 
 def sort_key(value: object | None) -> SortKey:
     """What values of a header are ordered by, whatever their types.

@@ -117,6 +117,7 @@ class Policies:
             if queue.stream is not None:
                 queue.stream.apply(queue.effective)
             return
+        queue.entries.apply(queue.effective)
         set_limit(queue)
         apply_retry(queue, self._topology)
         apply_rules(queue, self._topology)

@@ -62,6 +62,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "max-length-bytes",
     "message-ttl",
     OVERFLOW,
+    "priority-mapping",
     "retry-jitter",
     "retry-max",
     "retry-min",

@@ -13,10 +13,17 @@ from broker.core.header_value import Headers
 from broker.core.message import Message
 
 MAX_PRIORITY: Final = "x-max-priority"
-ARGUMENTS: Final = {MAX_PRIORITY: ArgumentRule("int", 1, 255)}
+PRIORITY_MAPPING: Final = "x-priority-mapping"
+AMQP: Final = "amqp"
+MAPPINGS: Final[tuple[str, ...]] = ("rabbitmq", AMQP)
+ARGUMENTS: Final = {
+    MAX_PRIORITY: ArgumentRule("int", 1, 255),
+    PRIORITY_MAPPING: ArgumentRule("str", choices=MAPPINGS),
+}
 
 LEVELS_MAX: Final = 256
 HIGHEST: Final = 9  # priority of a queue that says no other: those of AMQP 0-9-1 are 0 to 9
+NORMAL: Final[i64] = 4  # of a message without a priority, where priorities are mapped [amqp-1.0 3.2.1]
 
 
 @final
@@ -26,31 +33,42 @@ class PriorityEntryList(QueueEntryList):
     [Qpid: PriorityQueueList, a list for each priority]
 
     `levels` is the number of distinct priorities, 1..256: x-max-priority + 1. A message's level is its
-    priority, capped at the highest one. Rank 0 is the highest level.
+    priority, capped at the highest one, or what `mapped_level` says where the queue's argument or policy asks
+    for that. Rank 0 is the highest level. An entry keeps its level when that changes.
 
     All ranks are one list, of which each rank that has entries is a stretch: to walk over them is to follow
     links. The last entry of each is known, and `filled` has a bit for each, so that the place for an entry is
     found without asking ranks that are empty. They cost nothing.
     """
 
-    def __init__(self, levels: i64) -> None:
+    def __init__(self, levels: i64, headers: Headers | None = None) -> None:
         if levels < 1 or levels > LEVELS_MAX:
             raise ValueError("a priority queue has 1 to 256 levels")
         super().__init__(False, levels)
         self._filled: int = 0  # has more bits than an i64
         self._last: dict[int, QueueEntry] = {}  # by rank
+        self._mapped = False
+        self._headers = headers
 
     @staticmethod
     def of(arguments: Arguments, headers: Headers) -> QueueEntryList:
         """The list for a queue with these arguments."""
         highest = arguments.get(MAX_PRIORITY, HIGHEST)
         assert isinstance(highest, int), "arguments are checked before a queue is made"
-        return PriorityEntryList(highest + 1)
+        return PriorityEntryList(highest + 1, headers)
+
+    def apply(self, arguments: Arguments) -> None:
+        """Map the priorities of messages to come, or cap them (QueueEntryList)."""
+        self._mapped = arguments.get(PRIORITY_MAPPING) == AMQP
 
     def append(self, message: Message) -> QueueEntry:
         """Link a new last entry of the message's level."""
         level = message.priority
-        if level >= self.ranks:
+        if self._mapped:
+            if level == 0 and (self._headers is None or not self._headers.has_priority(message)):
+                level = NORMAL
+            level = mapped_level(level, self.ranks)
+        elif level >= self.ranks:
             level = self.ranks - 1
         rank = self.ranks - 1 - level
         self.sequence += 1
@@ -88,6 +106,20 @@ class PriorityEntryList(QueueEntryList):
         """The last entry of the ranks before this one; `head` if they have none."""
         filled = self.rank_before(rank)
         return self.head if filled < 0 else self._last[filled]
+
+
+def mapped_level(priority: i64, levels: i64) -> i64:
+    """The level of a priority where the ten of JMS and AMQP 1.0 are mapped onto `levels` levels.
+
+    Of fewer than ten levels the middle ones stand for one priority each, the lowest and the highest for the
+    priorities that are left on either side. More than ten levels are capped. [amqp-1.0 3.2.1, AMQP 0-10]
+    """
+    lowest: i64 = 0
+    highest = levels - 1
+    if levels < HIGHEST + 1:
+        lowest = 5 - (levels + 1) // 2
+        highest = 4 + levels // 2
+    return min(max(priority, lowest), highest) - lowest
 
 
 def _bit(rank: int) -> int:

@@ -68,6 +68,7 @@ def test_a_lower_limit_makes_room_and_a_time_to_live_counts_from_now_on() -> Non
         ({"x-queue-type": None}, "arg 'x-queue-type' of queue 'q' in vhost '/' cannot be altered"),
         ({"x-max-length": -1}, "invalid arg 'x-max-length' for queue 'q' in vhost '/': '-1'"),
         ({"x-dead-letter-routing-key": "k"}, "needs x-dead-letter-exchange"),
+        ({"x-priority-mapping": "amqp"}, "would be of the kind 'priority' and is of the kind 'standard'"),
     ],
 )
 def test_what_cannot_be_altered_is_named(changes: dict[str, object], why: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from broker.core.entry import ACQUIRED, AVAILABLE, RANK_SHIFT, QueueEntry
 from broker.core.entry_list import QueueEntryList
 from broker.core.fifo_list import FifoEntryList
-from broker.core.priority_list import PriorityEntryList
+from broker.core.priority_list import PriorityEntryList, mapped_level
 from tests.dispatch import message, number_of
 
 
@@ -88,6 +88,25 @@ def test_priority_above_the_highest_level_counts_as_the_highest() -> None:
     for number, priority in enumerate([1, 2, 9, 255, 2], start=1):
         entries.append(message(number, priority=priority))
     assert numbers(entries) == [2, 3, 4, 5, 1]
+
+
+@pytest.mark.parametrize(
+    ("levels", "mapped"),
+    [
+        (1, [0] * 12),
+        (2, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]),
+        (3, [0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 2]),
+        (4, [0, 0, 0, 0, 1, 2, 3, 3, 3, 3, 3, 3]),
+        (5, [0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 4, 4]),
+        (9, [0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 8]),
+        (10, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9]),
+        (11, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10]),
+    ],
+)
+@pytest.mark.spec("amqp-1.0", "3.2.1")
+def test_ten_priorities_are_mapped_onto_fewer_levels(levels: int, mapped: list[int]) -> None:
+    assert [mapped_level(priority, levels) for priority in range(12)] == mapped
+    assert mapped_level(255, levels) == levels - 1
 
 
 def test_next_crosses_empty_levels_and_ends() -> None:

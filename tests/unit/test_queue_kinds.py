@@ -22,6 +22,7 @@ QUEUE = "queue 'q' in vhost '/'"
         ({"x-queue-kind": "standard"}, FifoEntryList, 1),
         ({"x-max-priority": 3}, PriorityEntryList, 4),
         ({"x-queue-kind": "priority"}, PriorityEntryList, 10),
+        ({"x-priority-mapping": "amqp"}, PriorityEntryList, 10),
         ({"x-queue-kind": "priority", "x-max-priority": 255}, PriorityEntryList, 256),
         ({"x-queue-kind": "sorted", "x-sort-key": "due"}, SortedEntryList, 1),
         ({"x-sort-key": "due"}, SortedEntryList, 1),
@@ -42,6 +43,7 @@ def test_the_list_follows_the_arguments(arguments: dict[str, object], kind: type
     ("arguments", "text"),
     [
         ({"x-queue-kind": "stack"}, f"'stack' of type 'longstr' is not one of {', '.join(KINDS)}"),
+        ({"x-priority-mapping": "jms"}, "'jms' of type 'longstr' is not one of rabbitmq, amqp"),
         ({"x-queue-kind": 1}, "'1' of type 'signedint' is not a string"),
         ({"x-queue-kind": "sorted"}, "arg 'x-queue-kind' for .*'sorted' of type 'longstr' needs x-sort-key"),
         ({"x-queue-kind": "sorted", "x-sort-key": ""}, "'' of type 'longstr' is not a string of 1 to 255"),
