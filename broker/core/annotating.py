@@ -29,6 +29,10 @@ class Addition:
         """Annotate those of `entries` that `consumer`, which acquires, has."""
         raise NotImplementedError
 
+    def added_to(self, before: bytes) -> bytes:
+        """Return encoded annotations with what is added; `before` if that would be too much."""
+        raise NotImplementedError
+
 
 def annotate(queue: Queue, entry: QueueEntry, annotations: bytes) -> None:
     """Have all who are given `entry` from now on be given these with it; the log is told."""

@@ -13,6 +13,7 @@ from broker.core.dead_letter import REJECTED, Death, past_of
 from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
 from broker.core.leaving import drop
+from broker.core.letter import Past
 from broker.core.passage import Passage
 from broker.core.ports import MessageStore
 from broker.core.settling import seen
@@ -67,6 +68,9 @@ class HeldSettlement:
                 continue
             own = Death(consumer.queue, rules, entry.message, REJECTED, None, consumer.queue)
             own.past = past_of(consumer.queue, entry, REJECTED)
+            if self.addition is not None:
+                own.past = own.past or Past()
+                own.past.annotations = self.addition.added_to(own.past.annotations)
             own.order = entry.order
             try:
                 self._bury(own, store)

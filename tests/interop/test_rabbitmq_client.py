@@ -25,6 +25,7 @@ from tests.interop.rabbitmq_connection import (
     queue_address,
     requeue,
     run,
+    settling,
     take,
 )
 
@@ -154,6 +155,21 @@ def test_each_outcome_does_what_the_client_says(connection: Any, management: Any
     assert management.queue_info(queue).message_count == 0
     (letter,) = take(connection, queue_address(f"{queue}.dead"), accept)
     assert bodies([letter]) == [b"bad"]
+
+
+def test_what_is_discarded_with_annotations_is_dead_lettered_with_them(
+    connection: Any, management: Any, queue: str
+) -> None:
+    publish(connection, queue_address(queue), b"bad")
+
+    def discard_for_a_reason(context: Any, event: Any) -> None:
+        settling.discard_with_annotations(context, event, {client.symbol("x-opt-why"): "spoilt"})
+
+    take(connection, queue_address(queue), discard_for_a_reason)
+    (letter,) = take(connection, queue_address(f"{queue}.dead"), accept)
+    assert bodies([letter]) == [b"bad"]
+    assert letter.annotations["x-opt-why"] == "spoilt"
+    assert management.queue_info(queue).message_count == 0
 
 
 def test_what_is_settled_when_it_is_sent_is_gone(connection: Any, management: Any, queue: str) -> None:

@@ -63,7 +63,7 @@ class Modification(Addition):
             before = queue.entries.annotations_of(entry)
             after = made.get(before)
             if after is None:
-                after = made[before] = self._added_to(before)
+                after = made[before] = self._combined(before)
             if after:
                 annotate(queue, entry, after)
             else:
@@ -72,7 +72,11 @@ class Modification(Addition):
         if refused and isinstance(target, Target10) and not target.closed:
             TooMuch(target, queue)
 
-    def _added_to(self, before: bytes) -> bytes:
+    def added_to(self, before: bytes) -> bytes:
+        """Return the encoded map with these, or `before` if that is too much for a message (Addition)."""
+        return self._combined(before) or before
+
+    def _combined(self, before: bytes) -> bytes:
         """An encoded map, or none, with these; nothing if that is too much for a message."""
         if self._is_too_much:
             return b""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.modifying import modification
-from broker.adapters.amqp10.reach import exclude
 from broker.adapters.amqp10.target import Target10
+from broker.adapters.amqp10.undeliverable import Others, may_die, send_away
 from broker.core import returning
 from broker.core.allowance import ENTRIES, MODIFICATION
 from broker.core.consumer import QueueConsumer
@@ -96,15 +96,14 @@ def apply(
     elif code == d.RELEASED:
         returning.give_back(runs, RELEASED, session, virtual_host)
     elif code == d.MODIFIED and state is not None:
-        if state.undeliverable_here:
-            for consumer, entries in runs:
-                if consumer.acquires and isinstance(consumer.target, Target10):
-                    exclude(consumer, entries, consumer.target.link.full_name())
         outcome = NACK if state.delivery_failed else RELEASED
         addition = modification(state)
         if addition is not None:
             count = sum([len(entries) for _, entries in runs])
             virtual_host.schedule.allowance.use(count * (MODIFICATION + addition.cost // ENTRIES))
+        if state.undeliverable_here:
+            send_away(session, runs, outcome, addition)
+            return
         returning.give_back(runs, outcome, session, virtual_host, addition)
     else:
         for run in runs:
@@ -132,9 +131,13 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
             continue
         failed = outcome is not None and outcome.delivery_failed
         returned = _returned(code, failed, consumer)
-        transaction.retire(number, entry, consumer, _HELD.get(code, RELEASE), returned, addition)
+        held: i64 = _HELD.get(code, RELEASE)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
-            transaction.exclude(entry, consumer)
+            if may_die(consumer) and not Others(consumer).could_take(entry):
+                held = DISCARD
+            else:
+                transaction.exclude(entry, consumer)
+        transaction.retire(number, entry, consumer, held, returned, addition)
         if said.settled:
             transaction.settled_by_receiver(session, number)
         else:

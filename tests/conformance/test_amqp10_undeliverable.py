@@ -1,0 +1,176 @@
+"""AMQP 1.0: what a receiver sends away and nobody else could take is dead-lettered. [amqp-1.0 3.4.5]"""
+
+from collections.abc import Iterator
+
+import pytest
+from pamqp.commands import Queue
+from pamqp.common import FieldTable, FieldValue
+
+from protocol.amqp10.annotations import entries_of
+from protocol.amqp10.composites import Modified, Source
+from protocol.amqp10.decoding import decode
+from protocol.amqp10.performatives import Disposition
+from protocol.amqp10.sections import scan_front
+from protocol.amqp10.types import Described, Symbol
+from tests.contents10 import bare10, history_in
+from tests.controller10 import Controller, within
+from tests.peer import Connector
+from tests.peer_channel import PeerChannel
+from tests.peer_session10 import PeerSession10
+
+pytestmark = [
+    pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin"),
+    pytest.mark.spec("amqp-1.0", "3.4.5"),
+]
+
+LETTERS = 8  # the handle of the link that receives dead letters
+AWAY = Modified(
+    delivery_failed=True, undeliverable_here=True, message_annotations={Symbol("x-opt-why"): "bad"}
+)
+
+
+def declare(channel: PeerChannel, queue: str, **arguments: FieldValue) -> str:
+    """Declare a queue whose dead letters go to another one, called after it."""
+    letters: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"{queue}.dead"}
+    letters.update(arguments)
+    channel.declare(f"{queue}.dead")
+    channel.declare(queue, arguments=letters)
+    return queue
+
+
+@pytest.fixture
+def source(connect: Connector, channel: PeerChannel, name: str) -> Iterator[str]:
+    """A queue with dead letters."""
+    yield declare(channel, name)
+    deleting = connect().channel()
+    for queue in (name, f"{name}.dead"):
+        deleting.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def selecting(address: str, selector: str) -> Source:
+    """A source with a selector."""
+    described = Described(Symbol("apache.org:selector-filter:string"), selector)
+    return Source(address=address, filter={Symbol("selector"): described})
+
+
+def expect_letter(session: PeerSession10, queue: str, count: int = 1) -> None:
+    """So many dead letters, which say why, with what was added; and none in the queue itself."""
+    session.receives(f"/queues/{queue}.dead", LETTERS, count)
+    for _ in range(count):
+        letter = session.delivery(LETTERS)
+        (death,) = history_in(letter.payload)
+        assert (death.queue, death.reason) == (queue, "rejected")
+        layout = scan_front(letter.payload)
+        keys, values = entries_of(letter.payload[layout.annotations : layout.annotations_end])
+        assert decode(dict(zip(keys, values, strict=True))[b"x-opt-why"])[0] == "bad"
+        session.settle(letter.id)
+    session.detach(LETTERS)
+
+
+@pytest.mark.parametrize("count", [1, 350])
+def test_what_the_only_consumer_sends_away_is_dead_lettered(
+    session: PeerSession10, channel: PeerChannel, source: str, count: int
+) -> None:
+    session.sends(source, 0)
+    session.publish(0, count)
+    session.receives(source, 1, count)
+    taken = [session.delivery(1) for _ in range(count)]
+    session.settle(taken[0].id, taken[-1].id, AWAY)
+    expect_letter(session, source, count)
+    assert channel.counts(source) == (0, 1)
+
+
+def test_a_consumer_of_either_protocol_gets_what_another_one_sends_away(
+    session: PeerSession10, channel: PeerChannel, source: str
+) -> None:
+    session.sends(source, 0)
+    session.publish(0, 1)
+    session.receives(source, 1, 1)
+    first = session.delivery(1)
+    channel.consume(source)
+    session.settle(first.id, state=AWAY)
+    assert channel.delivery().redelivered
+    assert channel.counts(f"{source}.dead") == (0, 0)
+    channel.peer.drop()
+
+
+@pytest.mark.parametrize("matches", [True, False])
+def test_a_consumer_whose_filter_does_not_match_could_not_take_it(
+    session: PeerSession10, source: str, matches: bool
+) -> None:
+    session.sends(source, 0)
+    session.publish(0, 1, bare10({"n": 1}))
+    session.receives(source, 1, 1)
+    first = session.delivery(1)
+    session.receives(None, 2, 1, source=selecting(source, "n = 1" if matches else "n = 2"))
+    session.settle(first.id, state=AWAY)
+    if matches:
+        session.settle(session.delivery(2).id)
+    else:
+        expect_letter(session, source)
+
+
+def test_what_all_consumers_have_sent_away_is_dead_lettered(session: PeerSession10, source: str) -> None:
+    session.sends(source, 0)
+    session.publish(0, 1)
+    for handle in (1, 2, 3):
+        session.receives(source, handle)
+    for handle in (1, 2, 3):
+        session.allow(handle, 1)
+        session.settle(session.delivery(handle).id, state=AWAY)
+    expect_letter(session, source)
+
+
+def test_a_queue_that_does_not_dead_letter_what_is_rejected_keeps_it(
+    session: PeerSession10, channel: PeerChannel, name: str
+) -> None:
+    queue = declare(channel, name, **{"x-dead-letter-reasons": "expired"})
+    session.sends(queue, 0)
+    session.publish(0, 1)
+    session.receives(queue, 1, 2)
+    session.settle(session.delivery(1).id, state=AWAY)
+    session.expect_silence()
+    assert channel.counts(queue) == (1, 1)
+    session.receives(queue, 2, 1)
+    session.settle(session.delivery(2).id)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("others", [True, False])
+def test_a_transaction_sends_away_with_its_commit(
+    session: PeerSession10, channel: PeerChannel, source: str, settled: bool, others: bool
+) -> None:
+    controller = Controller(session)
+    session.sends(source, 0)
+    session.publish(0, 1)
+    session.receives(source, 1, 1)
+    first = session.delivery(1)
+    if others:
+        session.receives(source, 2, 1)
+    txn_id = controller.declare()
+    session.settle(first.id, state=within(txn_id, AWAY), settled=settled)
+    assert channel.counts(f"{source}.dead") == (0, 0)
+    controller.commit(txn_id)
+    if not settled:
+        assert isinstance(session.expect(Disposition).state, Modified)
+    if others:
+        session.settle(session.delivery(2).id)
+    else:
+        expect_letter(session, source)
+
+
+def test_a_transaction_that_is_rolled_back_sends_nothing_away(
+    session: PeerSession10, channel: PeerChannel, source: str
+) -> None:
+    controller = Controller(session)
+    session.sends(source, 0)
+    session.publish(0, 1)
+    session.receives(source, 1, 2)
+    txn_id = controller.declare()
+    session.settle(session.delivery(1).id, state=within(txn_id, AWAY))
+    controller.roll_back(txn_id)
+    again = session.delivery(1)
+    layout = scan_front(again.payload)
+    assert b"x-opt-why" not in entries_of(again.payload[layout.annotations : layout.annotations_end])[0]
+    assert channel.counts(f"{source}.dead") == (0, 0)
+    session.settle(again.id)
