@@ -4,6 +4,9 @@ A channel that consumes from the pseudo-queue `amq.rabbitmq.reply-to` gets a nam
 requests that it publishes with `amq.rabbitmq.reply-to` as their reply-to go out with that name instead. What
 is published to the default exchange with the name as routing key is written to the channel at once: there is
 no queue and nothing in the log. A name lives as long as its consumer, and is good in its virtual host only.
+
+A requester of AMQP 1.0 gets such a name too. It is that of a queue of the requester's link, which keeps
+replies until the requester has credit for them (`amqp10/sources.py`). Either may answer the other.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from protocol.amqp091.content import DIRECT_REPLY_TO, header_frame_bytes, with_r
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
+    from broker.adapters.server import Server
+    from broker.core.vhost import VirtualHost
 
 PREFIX: Final = DIRECT_REPLY_TO + "."
 DELIVER_TAG_AT: Final = 11  # where in basic.deliver the consumer tag is; the delivery tag is behind it
@@ -147,22 +152,34 @@ def addressed(channel: Channel, content: bytes) -> bytes:
 
 
 def answered(channel: Channel, address: Address) -> ReplyConsumer | None:
-    """Who gets what is sent to this address, if it is that of a reply consumer, living or dead."""
-    if address.exchange or not address.routing_key.startswith(PREFIX):
+    """Who gets what is sent to this address, if it is that of a reply consumer, living or dead.
+
+    None also for the queue of a requester of AMQP 1.0, to which the address leads as to any queue.
+    """
+    name = address.routing_key
+    if address.exchange or not name.startswith(PREFIX) or name in channel.virtual_host.queues:
         return None
-    return find(channel, address.routing_key)
+    return find(channel.server, channel.virtual_host, name) or NOBODY
 
 
-def find(channel: Channel, name: str) -> ReplyConsumer:
-    """The consumer of this name, NOBODY if there is none."""
-    key = (channel.virtual_host, methods.short_string(name))
-    return channel.server.replies.get(key, NOBODY)
+def answers(server: Server, virtual_host: VirtualHost, address: Address) -> ReplyConsumer | None:
+    """Return the reply consumer that an address of no queue leads to, None if it leads to none."""
+    return None if address.exchange else find(server, virtual_host, address.routing_key)
+
+
+def find(server: Server, virtual_host: VirtualHost, name: str) -> ReplyConsumer | None:
+    """Return the reply consumer of AMQP 0-9-1 with this name, None if there is none."""
+    if not name.startswith(PREFIX):
+        return None
+    return server.replies.get((virtual_host, methods.short_string(name)))
 
 
 def declare(channel: Channel, frame: commands.Queue.Declare) -> None:
     """queue.declare of such a name: whether somebody still waits for the reply. Raises NotFound."""
     name = frame.queue
-    if name != DIRECT_REPLY_TO and find(channel, name) is NOBODY:
+    virtual_host = channel.virtual_host
+    known = name == DIRECT_REPLY_TO or name in virtual_host.queues
+    if not known and find(channel.server, virtual_host, name) is None:
         raise NotFound(f"no queue '{name}' in vhost '{channel.virtual_host.name}'")
     if not frame.nowait:
         channel.reply(methods.queue_declare_ok(channel.number, name, 0, 1))

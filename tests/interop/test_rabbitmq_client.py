@@ -203,6 +203,7 @@ def test_requests_are_answered_directly(environment: Any, connection: Any, queue
     asking.dial()
     handler = Taking((lambda context, event: None,))
     consumer = asking.consumer(message_handler=handler, consumer_options=direct)
+    assert consumer.address.startswith("/queues/amq.rabbitmq.reply-to.")
     request = client.Message(body=b"question", reply_to=consumer.address, correlation_id="7")
     publisher = connection.publisher(queue_address(queue))
     publisher.publish(request)

@@ -37,12 +37,13 @@ class Destination(Dependent):
 
 
 def destination_of(link: IncomingLink) -> Destination | None:
-    """What a new link depends on; None: each of its messages says where it goes."""
+    """Return what a new link depends on; None if each message says where it goes, or is a direct reply."""
     exchange, key, vhost = link.exchange, link.key, link.session.vhost
     if exchange is None:
         return None
     if exchange == DEFAULT_EXCHANGE and key is not None:
-        return Destination(link, vhost.queues[key])
+        queue = vhost.queues.get(key)
+        return None if queue is None else Destination(link, queue)
     return Destination(link, vhost.exchanges[exchange])
 
 

@@ -30,7 +30,7 @@ from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.resuming import check_states
 from broker.adapters.amqp10.routes import place
-from broker.adapters.amqp10.sources import SHARED, Supply, dynamic_target, supply_of
+from broker.adapters.amqp10.sources import SHARED, VOLATILE_QUEUE, Supply, dynamic_target, supply_of
 from broker.adapters.amqp10.suspended import Expiry, expiry_of
 from broker.adapters.amqp10.taking_up import TakenUpLater, is_ahead, take_up_received
 from broker.core.consumer import QueueConsumer
@@ -58,6 +58,7 @@ CAPABILITIES: Final = (
     "global",
     "temporary-queue",
     "temporary-topic",
+    VOLATILE_QUEUE,
     *FILTERS,
 )
 OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
@@ -117,7 +118,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
         requests.top_up()
         return
     if node.kind != addresses.ANONYMOUS:
-        exchange, key = place(session.vhost, node, () if target is None else target.capabilities)
+        exchange, key = place(session, node, () if target is None else target.capabilities)
         session.peer.routes.check(exchange, key)
     link = IncomingLink(
         session,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from broker.adapters import direct_reply
 from broker.adapters.amqp10.destination import is_gone
 from broker.adapters.amqp10.ingest import Arrival
 from broker.adapters.amqp10.refusing import condition_of
@@ -34,6 +35,7 @@ from protocol.conversion.names import X_CC
 if TYPE_CHECKING:
     from broker.adapters.amqp10.incoming import IncomingLink
     from broker.adapters.amqp10.transactions import Transaction10
+    from broker.adapters.direct_reply import ReplyConsumer
 
 _RELEASED: Final = "amqp:released:list"
 
@@ -89,7 +91,7 @@ def _route(link: IncomingLink, arrived: Arrival) -> Route:
         node = node_of(to)
         if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
             raise AddressError(f"a message to '{to or ''}', which is no place for one")
-        exchange, key = place(link.session.vhost, node, ())
+        exchange, key = place(link.session, node, ())
     if key is None:
         key = ""
         if layout.properties != NONE:
@@ -107,6 +109,10 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
         user = read_user_id(arrived.data, layout.properties, layout.properties_end)
         if user is not None:
             _check_user(link, user)
+    if not route.queues:
+        replies = direct_reply.answers(link.session.peer.server, virtual_host, route.address)
+        if replies is not None:
+            return _reply(link, replies, route, message)
     if not arrived.heeded and arrived.ttl == NONE and not route.by_message and transaction is None:
         return virtual_host.publish(route, message)
     virtual_host.schedule.allowance.use(PROPERTIES)
@@ -144,6 +150,14 @@ def _post(
         return 0
     transaction.post(route, message, keys)
     return 1
+
+
+def _reply(link: IncomingLink, replies: ReplyConsumer, route: Route, message: Message) -> i64:
+    """Send a direct reply to a requester of AMQP 0-9-1, in a transaction with its commit; counts as taken."""
+    if link.transaction is not None:
+        link.transaction.post(route, message, [], replies)
+        return 1
+    return replies.deliver(message, link.session.peer.server.counters)
 
 
 def _check_user(link: IncomingLink, name: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from broker.adapters import direct_reply
 from broker.adapters.access import EXCHANGE
 from broker.auth.terms import WRITE
 from broker.core.names import DEFAULT_EXCHANGE
@@ -13,6 +14,7 @@ from protocol.amqp10.addresses import Node
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
+    from broker.adapters.amqp10.session import Session10
     from broker.core.vhost import VirtualHost
 
 REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up each
@@ -70,12 +72,14 @@ def lasting_name(connection: Connection10) -> str:
     return f"{connection.user}/{connection.client_name}"
 
 
-def place(virtual_host: VirtualHost, node: Node, capabilities: tuple[str, ...]) -> tuple[str, str | None]:
+def place(session: Session10, node: Node, capabilities: tuple[str, ...]) -> tuple[str, str | None]:
     """The exchange and routing key that a target's node stands for; a key that is None is each subject.
 
     A bare name is a queue if there is one, else an exchange, or the other way round if `topic` is asked for.
+    A requester of AMQP 0-9-1 that waits for direct replies is as good as a queue.
     Raises NotFound.
     """
+    virtual_host = session.vhost
     name = node.name
     if node.kind == addresses.EXCHANGE:
         virtual_host.existing_exchange(name)
@@ -84,6 +88,6 @@ def place(virtual_host: VirtualHost, node: Node, capabilities: tuple[str, ...]) 
     prefers_exchange = TOPIC_CAPABILITY in capabilities or not is_queue
     if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.exchanges:
         return name, None
-    if not is_queue:
+    if not is_queue and direct_reply.find(session.peer.server, virtual_host, name) is None:
         virtual_host.queue(name)  # which says so; whose it is does not matter to who sends
     return DEFAULT_EXCHANGE, name

@@ -12,6 +12,7 @@ from broker.adapters.amqp10.filters import SourceFilters
 from broker.adapters.amqp10.lifetimes import (
     CONNECTION_CLOSE,
     LIFETIME_POLICY,
+    LINK_DETACH,
     NEVER,
     SESSION_END,
     Lifetime,
@@ -20,6 +21,7 @@ from broker.adapters.amqp10.lifetimes import (
     lifespan_of,
 )
 from broker.adapters.amqp10.routes import lasting_name
+from broker.adapters.direct_reply import PREFIX as REPLY_PREFIX
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.errors import ResourceLocked
 from broker.core.exchange import TOPIC
@@ -42,6 +44,7 @@ TEMPORARY: Final = (
     "temporary-queue",
     "temporary-topic",
 )  # which are their connection's own [JMS mapping 5.3]
+VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # of a source: for direct replies
 ALL_KEYS: Final = "#"
 
 
@@ -104,9 +107,18 @@ def dynamic_target(session: Session10, link: str, target: Target) -> Supply:
 
 
 def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply:
-    """A new queue; the connection's own if it goes with the link, or asks for that. [amqp-1.0 3.5.2]"""
+    """A new queue; the connection's own if it goes with the link, or asks for that. [amqp-1.0 3.5.2]
+
+    One for direct replies is called as a requester of AMQP 0-9-1 is, and needs no permission either. It goes
+    with its link, however that ends. [RabbitMQ direct reply-to]
+    """
     policy = dynamic_policy(terminus)
     vhost = session.vhost
+    if VOLATILE_QUEUE in terminus.capabilities:
+        name = session.peer.server.generate(REPLY_PREFIX)
+        queue = vhost.declare_queue(name, False, session.peer, False, {}, generated=True)
+        lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, LINK_DETACH)
+        return Supply(queue, queue_address(name), lifetime, policy=DeleteOnClose())
     name = vhost.generate_name()
     session.peer.rights.require(CONFIGURE, QUEUE, name)
     own = isinstance(policy, DeleteOnClose) or any(each in TEMPORARY for each in terminus.capabilities)

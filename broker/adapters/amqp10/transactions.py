@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from broker.adapters.amqp10.connection import Connection10
     from broker.adapters.amqp10.coordinator import CoordinatorLink
     from broker.adapters.amqp10.session import Session10
+    from broker.adapters.direct_reply import ReplyConsumer
     from broker.core.vhost import VirtualHost
 
 PUBLISH_OVERHEAD: Final = 512  # bytes of memory that a held publish takes beside its content, roughly
@@ -38,7 +39,24 @@ _log = structlog.get_logger("amqpd.transaction")
 
 @final
 class HeldPublish10(HeldPublish):
-    """A message that waits for the discharge of its transaction."""
+    """A message that waits for the discharge of its transaction. `replies`: who gets it as a direct reply."""
+
+    def __init__(
+        self, route: Route, message: Message, keys: list[str], replies: ReplyConsumer | None
+    ) -> None:
+        super().__init__(route, message, keys, False)
+        self.replies = replies
+
+    def resolve(self, virtual_host: VirtualHost) -> str:
+        """Find out where it goes (HeldPublish): a direct reply needs no queue."""
+        return super().resolve(virtual_host) if self.replies is None else ""
+
+    def put(self, virtual_host: VirtualHost) -> i64:
+        """Put it there (HeldPublish)."""
+        replies = self.replies
+        if replies is None:
+            return super().put(virtual_host)
+        return replies.deliver(self.message, virtual_host.counters)
 
     def taken(self, count: i64) -> None:
         """Its sender was told that it would be so (HeldPublish)."""
@@ -67,7 +85,9 @@ class Transaction10(Transaction):
 
     # ---- what takes part
 
-    def post(self, route: Route, message: Message, keys: list[str]) -> None:
+    def post(
+        self, route: Route, message: Message, keys: list[str], replies: ReplyConsumer | None = None
+    ) -> None:
         """Hold a message. Raises PreconditionFailed when the transaction holds too much."""
         self._bytes += held_bytes(message) + PUBLISH_OVERHEAD
         limit = self.link.session.peer.server.transaction_bytes_max
@@ -75,7 +95,7 @@ class Transaction10(Transaction):
             raise PreconditionFailed(
                 f"transaction of {self._bytes} bytes is larger than configured max size {limit}"
             )
-        self.publishes.append(HeldPublish10(route, message, keys, False))
+        self.publishes.append(HeldPublish10(route, message, keys, replies))
 
     def retire(
         self,

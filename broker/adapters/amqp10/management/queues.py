@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from broker.adapters import topology
+from broker.adapters import direct_reply, topology
 from broker.adapters.access import QUEUE
 from broker.adapters.amqp10.management.asking import Answer, Asking
 from broker.adapters.amqp10.management.bodies import arguments, fields_of, flag, shown_arguments
@@ -53,6 +53,8 @@ def show(asking: Asking) -> Answer:
     asking.client.rights.require_any(QUEUE, name)
     queue = asking.virtual_host.queues.get(name)
     if queue is None:
+        if direct_reply.find(asking.client.server, asking.virtual_host, name) is not None:
+            return Answer(OK, [encode(_requester(asking, name))])
         raise NotFound(f"queue '{name}' in vhost '{asking.virtual_host.name}' not found")
     touch(queue)
     return Answer(OK, [encode(_shown(asking, queue))])
@@ -91,6 +93,24 @@ def _purged(purge: Purge) -> Answer:
 
 def _counted(messages: int) -> list[bytes]:
     return [encode({"message_count": Ulong(messages)})]
+
+
+def _requester(asking: Asking, name: str) -> dict[object, object]:
+    """A requester of AMQP 0-9-1 that waits for direct replies, shown as RabbitMQ shows its pseudo-queue."""
+    node = str(asking.client.server.properties["product"])
+    return {
+        "message_count": Ulong(0),
+        "consumer_count": Uint(1),
+        "name": name,
+        "vhost": asking.virtual_host.name,
+        "durable": False,
+        "auto_delete": True,
+        "exclusive": True,
+        "type": "rabbit_volatile_queue",
+        "arguments": {},
+        "leader": node,
+        "replicas": Array(STRING8, [node]),
+    }
 
 
 def _shown(asking: Asking, queue: Queue) -> dict[object, object]:
