@@ -28,6 +28,7 @@ LISTS: Final = (
     "websocket_origins",
     "admin_tls_listen",
     "sasl_mechanisms",
+    "auto_create",
 )
 METAVARS: Final = {
     "listen": "HOST:PORT",
@@ -36,6 +37,7 @@ METAVARS: Final = {
     "websocket_tls_listen": "HOST:PORT",
     "websocket_origins": "ORIGIN",
     "admin": "HOST:PORT",
+    "auto_create": "PATTERN",
     "tls_certificate": "FILE",
     "tls_key": "FILE",
     "tls_ca": "FILE",

@@ -31,6 +31,7 @@ from broker.adapters.views import view_of
 from broker.auth.gate import Gate
 from broker.auth.passwords import Password, make_password
 from broker.auth.users import Users
+from broker.core.auto_creation import AutoCreateError
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.errors import StoreFailed
@@ -76,7 +77,7 @@ def run(settings: Settings) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(Daemon(settings, runner.get_loop()).main())
-        except (StoreError, ListenError, TlsError, OSError) as error:
+        except (StoreError, ListenError, TlsError, AutoCreateError, OSError) as error:
             print(f"amqpd: {error}", file=sys.stderr)  # noqa: T201  the one line that says why it ends
             return 1
 
@@ -130,6 +131,7 @@ class Daemon:
             transaction_bytes_max=settings.transaction_size_max,
             transaction_timeout=settings.transaction_timeout_ms,
             value_as_text=settings.amqp_value_as_text,
+            auto_create=settings.auto_create,
         )
         self.server.pass_for(settings.compat_product, settings.compat_version)
         self.users.changed = self.server.connections.rights_changed

@@ -212,6 +212,11 @@ class Settings(BaseModel):
         description="Clients of AMQP 0-9-1 get a body that is a string or binary value without its encoding.",
         json_schema_extra={"allowed": "true or false"},
     )
+    auto_create: Annotated[tuple[str, ...], BeforeValidator(values.patterns)] = Field(
+        default=(),
+        description="Which queues links of AMQP 1.0 make by naming them, beside /queue/NAME and queue://NAME.",
+        json_schema_extra={"allowed": "any number of regular expressions over names of queues, or off"},
+    )
     handshake_timeout_s: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=3600)] = Field(
         default=10,
         description="Seconds that a new connection may take until it is open.",

@@ -115,6 +115,16 @@ def origins(value: object) -> tuple[str, ...]:
     return found
 
 
+def patterns(value: object) -> tuple[str, ...]:
+    """Read regular expressions: a list, or one text; none: an empty list, or `off`. Raises ValueError."""
+    if value in ([], ()) or is_off(value):
+        return ()
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+        raise ValueError("not a list of regular expressions")
+    return tuple(items)
+
+
 def one_of(allowed: Collection[str]) -> Callable[[object], tuple[str, ...]]:
     """Read one or more of the allowed words: a list, or one text with commas. Raises ValueError."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from mypy_extensions import i64
@@ -13,6 +13,7 @@ from broker.adapters.amqp10.stealing import LinkNames
 from broker.adapters.connections import Connections
 from broker.adapters.converting import Conversions
 from broker.adapters.shortage import Shortage
+from broker.core.auto_creation import AutoCreation
 from broker.core.broker import Broker
 from broker.core.counters import Counters
 from broker.core.ports import MessageStore
@@ -81,6 +82,7 @@ class Server:
         transaction_bytes_max: int = 134217728,
         transaction_timeout: int = 0,
         value_as_text: bool = False,
+        auto_create: Sequence[str] = (),
     ) -> None:
         self.broker = broker
         self.counters: Counters = broker.counters
@@ -92,6 +94,7 @@ class Server:
         self.replies: dict[tuple[VirtualHost, bytes], ReplyConsumer] = {}  # by their encoded names
         self.conversions = Conversions(value_as_text)
         self.link_names = LinkNames()
+        self.auto_creation = AutoCreation(auto_create)
         self.generate = generate  # a unique name that begins with the given prefix
         self.frame_max: i64 = frame_max
         self.channel_max: i64 = channel_max

@@ -14,7 +14,7 @@ from broker.core.exchange import Exchange
 from broker.core.memory import apply_memory
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.policy import OPERATOR_POLICY, POLICY, Policy
-from broker.core.policy_keys import type_of
+from broker.core.policy_keys import AUTO_CREATE, type_of
 from broker.core.queue import Queue
 from broker.core.queue_kinds import is_stream
 from broker.core.retry import apply_retry
@@ -124,6 +124,14 @@ class Policies:
         apply_memory(queue, self._topology)
         apply_serving(queue, self._topology.schedule)
         queue.journal = self._topology.journal.of(queue)
+
+    def allow_creation(self, name: str, queue_type: str) -> bool | None:
+        """Return whether clients may make a queue by naming it; None if no policy says so."""
+        for policy in self._ranked:
+            allowed = policy.definition.get(AUTO_CREATE)
+            if isinstance(allowed, bool) and policy.for_queue(name, queue_type):
+                return allowed
+        return None
 
     def cover_exchange(self, exchange: Exchange) -> None:
         """Have the policies that match hold for an exchange that is new, or that other ones matched before.

@@ -20,6 +20,9 @@ ARGUMENT_PREFIX: Final = "x-"
 DELIVERY_LIMIT: Final = "delivery-limit"
 OVERFLOW: Final = "overflow"
 
+AUTO_CREATE: Final = "auto-create"
+"""Whether a client of AMQP 1.0 makes a queue by naming it; so it is for queues that are not there yet."""
+
 WITHOUT_EFFECT: Final = frozenset(
     {
         "dead-letter-strategy",
@@ -144,10 +147,13 @@ def objection(key: str, value: object, operator: bool) -> str:
             return "is not a key of operator policies; they have " + ", ".join(sorted(OPERATOR_KEYS))
     elif key == ALTERNATE_EXCHANGE:
         return "" if isinstance(value, str) else "is not a string"
+    elif key == AUTO_CREATE:
+        return "" if isinstance(value, bool) else "is not a boolean"
     elif key in MIRRORING_KEYS:
         return ""
     elif key not in QUEUE_KEYS:
-        return "is not a key of policies; they have " + ", ".join(sorted(QUEUE_KEYS | {ALTERNATE_EXCHANGE}))
+        keys = QUEUE_KEYS | {ALTERNATE_EXCHANGE, AUTO_CREATE}
+        return "is not a key of policies; they have " + ", ".join(sorted(keys))
     allowed = queue_argument_objection(ARGUMENT_PREFIX + key, value)
     return f"is not {allowed}" if allowed else ""
 

@@ -11,6 +11,11 @@ NAME: Final = "name"  # a queue, or else an exchange
 ANONYMOUS: Final = "anonymous"  # each message says where it goes
 MANAGEMENT: Final = "management"
 
+# whether a link makes the queue that it names and that is not there
+CREATED_NEVER: Final = "never"
+CREATED_IF_ALLOWED: Final = "if allowed"
+CREATED_ALWAYS: Final = "always"
+
 _MANAGEMENT: Final = ("/management", "$management")
 _QUEUES: Final = "/queues/"
 _EXCHANGES: Final = "/exchanges/"
@@ -27,16 +32,21 @@ class AddressError(ValueError):
 class Node:
     """What an address names: `kind`, one of the constants above, with the names that go with it.
 
-    `key`: the routing key; None: the subject of each message. `declared`: it may be declared if it is absent.
+    `key`: the routing key; None: the subject of each message. `creation`: one of the constants CREATED_...
     """
 
     def __init__(
-        self, kind: str, name: str = "", key: str | None = "", declared: bool = False, version: int = 2
+        self,
+        kind: str,
+        name: str = "",
+        key: str | None = "",
+        creation: str = CREATED_NEVER,
+        version: int = 2,
     ) -> None:
         self.kind = kind
         self.name = name
         self.key = key
-        self.declared = declared
+        self.creation = creation
         self.version = version
 
 
@@ -48,7 +58,7 @@ def node_of(address: str | None) -> Node:
     if path in _MANAGEMENT:
         return Node(MANAGEMENT)
     if path.startswith(_QUEUES):
-        return Node(QUEUE, _queue(address, path[len(_QUEUES) :]))
+        return Node(QUEUE, _queue(address, path[len(_QUEUES) :]), creation=CREATED_IF_ALLOWED)
     if path.startswith(_EXCHANGES):
         return _exchange(address, path[len(_EXCHANGES) :])
     if path.startswith("/"):
@@ -59,12 +69,12 @@ def node_of(address: str | None) -> Node:
             if not name:
                 raise AddressError(f"address '{address}' has no name")
             return (
-                Node(QUEUE, name, version=1)
+                Node(QUEUE, name, creation=CREATED_ALWAYS, version=1)
                 if kind == QUEUE
                 else Node(EXCHANGE, "amq.topic", name, version=1)
             )
     name, slash, key = path.partition("/")
-    return Node(EXCHANGE, name, key, version=1) if slash else Node(NAME, path, None, True, 1)
+    return Node(EXCHANGE, name, key, version=1) if slash else Node(NAME, path, None, CREATED_IF_ALLOWED, 1)
 
 
 def _path(address: str) -> str:
@@ -106,7 +116,9 @@ def _first_version(address: str, path: str) -> Node:
     if kind == "topic" and rest:
         return Node(EXCHANGE, "amq.topic", rest, version=1)
     if kind == "queue":
-        return Node(QUEUE, rest, declared=True, version=1) if rest else Node(EXCHANGE, "", None, version=1)
+        if not rest:
+            return Node(EXCHANGE, "", None, version=1)
+        return Node(QUEUE, rest, creation=CREATED_ALWAYS, version=1)
     if kind == "amq" and rest.startswith("queue/") and len(rest) > len("queue/"):
         return Node(QUEUE, rest[len("queue/") :], version=1)
     raise AddressError(f"address '{address}' is of no kind that is known")

@@ -19,13 +19,16 @@ FULL: FieldTable = {"x-max-length": 2, "x-overflow": "reject-publish"}
 
 
 class Scenario(NamedTuple):
-    """What each of `clients` is to see; `left` messages are then in the queue, `dead` are dead letters."""
+    """What each of `clients` is to see; `left` messages are then in the queue, `dead` are dead letters.
+
+    `arguments`: those of the queue, which is declared beforehand; None: the links of the clients make it.
+    """
 
     clients: tuple[str, ...]
     seen: object
     left: int
     dead: int = 0
-    arguments: FieldTable = LETTERS
+    arguments: FieldTable | None = None
 
 
 def play(
@@ -40,10 +43,11 @@ def play(
 
     `filling` is a program whose scenario `sends` comes first. In `reconnects` the broker is killed meanwhile.
     """
-    daemon = start_daemon()
+    daemon = start_daemon("--auto-create", "^queue$")
     channel = channel_of(daemon)
-    channel.declare("queue", durable=True, arguments=scenario.arguments)
     channel.declare("dead", durable=True)
+    if scenario.arguments is not None:
+        channel.declare("queue", durable=True, arguments=scenario.arguments)
     if filling:
         started(filling, "sends", daemon, folder / "filling").expect_success()
     program = started(command, name, daemon, folder / "program")

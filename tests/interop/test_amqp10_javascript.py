@@ -6,7 +6,7 @@ import pytest
 
 from tests.daemon import DaemonStarter
 from tests.interop import suite_sources
-from tests.interop.scenario import PROGRAMS, Scenario, play
+from tests.interop.scenario import LETTERS, PROGRAMS, Scenario, play
 
 pytestmark = pytest.mark.nightly
 
@@ -19,7 +19,7 @@ SCENARIOS = {
     "sends": Scenario(ALL, {"accepted": 3000}, 3000),
     "sends_settled": Scenario(("rhea",), {"sent": 100}, 100),
     "receives": Scenario(ALL, {"inOrder": True}, 0),
-    "says_outcomes": Scenario(ALL, [[1, 0], [2, 1], [4, 0]], 1, 1),
+    "says_outcomes": Scenario(ALL, [[1, 0], [2, 1], [4, 0]], 1, 1, LETTERS),
     "settles_second": Scenario(("rhea",), {"settled": 5}, 0),
     "drains": Scenario(RHEA, [0, 3, 2, 0], 0),
     "browses": Scenario(ALL, {"mode": "copy", "seen": [NUMBERS, NUMBERS]}, 5),
@@ -36,7 +36,7 @@ SCENARIOS = {
         },
         1,
     ),
-    "is_refused": Scenario(RHEA, [*NOT_THERE, "amqp:unauthorized-access"], 0),
+    "is_refused": Scenario(RHEA, [*NOT_THERE, "amqp:unauthorized-access"], 0, arguments=LETTERS),
     "reconnects": Scenario(ALL, {"accepted": 500, "inOrder": True}, 501),
 }
 CASES = [(client, name) for name, scenario in SCENARIOS.items() for client in scenario.clients]

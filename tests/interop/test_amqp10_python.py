@@ -6,7 +6,7 @@ import pytest
 
 from tests.daemon import DaemonStarter
 from tests.interop import suite_sources
-from tests.interop.scenario import FULL, PROGRAMS, Scenario, play
+from tests.interop.scenario import FULL, LETTERS, PROGRAMS, Scenario, play
 
 pytestmark = pytest.mark.nightly
 
@@ -38,15 +38,15 @@ SCENARIOS = {
     "receives": [Scenario(ALL, {"inOrder": True}, 0)],
     "receives_settled": [Scenario(ALL, {"inOrder": True}, 0)],
     "says_outcomes": [
-        Scenario(RABBITMQ, [[1, 0], [2, 1]], 1, 1),
-        Scenario(AZURE, [[2, 0], [3, 1], [5, 0]], 1, 1),
+        Scenario(RABBITMQ, [[1, 0], [2, 1]], 1, 1, LETTERS),
+        Scenario(AZURE, [[2, 0], [3, 1], [5, 0]], 1, 1, LETTERS),
     ],
     "settles_ranges": [Scenario(AZURE, {"settled": 7}, 3)],
-    "settles_second": [Scenario(("servicebus",), {"settled": 4}, 2, 1)],
+    "settles_second": [Scenario(("servicebus",), {"settled": 4}, 2, 1, LETTERS)],
     "carries": [Scenario(RABBITMQ, carried(7), 0), Scenario(AZURE, carried("one"), 0)],
     "is_rejected": [Scenario(AZURE, "amqp:resource-limit-exceeded", 2, arguments=FULL)],
     "is_refused": [
-        Scenario(AZURE, [*NOT_THERE, "SASL negotiation failed."], 0),
+        Scenario(AZURE, [*NOT_THERE, "SASL negotiation failed."], 0, arguments=LETTERS),
         Scenario(
             RABBITMQ,
             {
@@ -57,6 +57,7 @@ SCENARIOS = {
                 "stranger": "AuthenticationError",
             },
             1,
+            arguments=LETTERS,
         ),
     ],
     "manages": [
@@ -72,6 +73,7 @@ SCENARIOS = {
                 "gone": 404,
             },
             0,
+            arguments=LETTERS,
         )
     ],
     "answers_directly": [Scenario(RABBITMQ, ["accepted", "answer", "7"], 0)],

@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from protocol.amqp10.addresses import (
     ANONYMOUS,
+    CREATED_ALWAYS,
+    CREATED_IF_ALLOWED,
+    CREATED_NEVER,
     EXCHANGE,
     MANAGEMENT,
     NAME,
@@ -19,38 +22,38 @@ from protocol.amqp10.addresses import (
     unquote,
 )
 
-CASES: list[tuple[str | None, str, str, str | None, bool]] = [
-    (None, ANONYMOUS, "", "", False),
-    ("", ANONYMOUS, "", "", False),
-    ("/queues/q", QUEUE, "q", "", False),
-    ("/queues/a%2Fb%20c", QUEUE, "a/b c", "", False),
-    ("/queues/%C3%A9", QUEUE, "\u00e9", "", False),
-    ("/exchanges/x", EXCHANGE, "x", "", False),
-    ("/exchanges/x/k", EXCHANGE, "x", "k", False),
-    ("/exchanges/x/a%2Fb", EXCHANGE, "x", "a/b", False),
-    ("/exchange/x", EXCHANGE, "x", None, False),
-    ("/exchange/x/a/b", EXCHANGE, "x", "a/b", False),
-    ("/exchange/amq.default/q", EXCHANGE, "", "q", False),
-    ("/topic/a.b", EXCHANGE, "amq.topic", "a.b", False),
-    ("/queue/q", QUEUE, "q", "", True),
-    ("/queue/50%", QUEUE, "50%", "", True),
-    ("/queue", EXCHANGE, "", None, False),
-    ("/amq/queue/q", QUEUE, "q", "", False),
-    ("q", NAME, "q", None, True),
-    ("x/k", EXCHANGE, "x", "k", False),
-    ("queue://q", QUEUE, "q", "", False),
-    ("topic://a.b", EXCHANGE, "amq.topic", "a.b", False),
-    ("amqps://host:5671/entity", NAME, "entity", None, True),
-    ("amqp://host/queues/q", QUEUE, "q", "", False),
-    ("/management", MANAGEMENT, "", "", False),
-    ("$management", MANAGEMENT, "", "", False),
+CASES: list[tuple[str | None, str, str, str | None, str]] = [
+    (None, ANONYMOUS, "", "", CREATED_NEVER),
+    ("", ANONYMOUS, "", "", CREATED_NEVER),
+    ("/queues/q", QUEUE, "q", "", CREATED_IF_ALLOWED),
+    ("/queues/a%2Fb%20c", QUEUE, "a/b c", "", CREATED_IF_ALLOWED),
+    ("/queues/%C3%A9", QUEUE, "\u00e9", "", CREATED_IF_ALLOWED),
+    ("/exchanges/x", EXCHANGE, "x", "", CREATED_NEVER),
+    ("/exchanges/x/k", EXCHANGE, "x", "k", CREATED_NEVER),
+    ("/exchanges/x/a%2Fb", EXCHANGE, "x", "a/b", CREATED_NEVER),
+    ("/exchange/x", EXCHANGE, "x", None, CREATED_NEVER),
+    ("/exchange/x/a/b", EXCHANGE, "x", "a/b", CREATED_NEVER),
+    ("/exchange/amq.default/q", EXCHANGE, "", "q", CREATED_NEVER),
+    ("/topic/a.b", EXCHANGE, "amq.topic", "a.b", CREATED_NEVER),
+    ("/queue/q", QUEUE, "q", "", CREATED_ALWAYS),
+    ("/queue/50%", QUEUE, "50%", "", CREATED_ALWAYS),
+    ("/queue", EXCHANGE, "", None, CREATED_NEVER),
+    ("/amq/queue/q", QUEUE, "q", "", CREATED_NEVER),
+    ("q", NAME, "q", None, CREATED_IF_ALLOWED),
+    ("x/k", EXCHANGE, "x", "k", CREATED_NEVER),
+    ("queue://q", QUEUE, "q", "", CREATED_ALWAYS),
+    ("topic://a.b", EXCHANGE, "amq.topic", "a.b", CREATED_NEVER),
+    ("amqps://host:5671/entity", NAME, "entity", None, CREATED_IF_ALLOWED),
+    ("amqp://host/queues/q", QUEUE, "q", "", CREATED_IF_ALLOWED),
+    ("/management", MANAGEMENT, "", "", CREATED_NEVER),
+    ("$management", MANAGEMENT, "", "", CREATED_NEVER),
 ]
 
 
-@pytest.mark.parametrize(("address", "kind", "name", "key", "declared"), CASES)
-def test_an_address_names(address: str | None, kind: str, name: str, key: str | None, declared: bool) -> None:
+@pytest.mark.parametrize(("address", "kind", "name", "key", "creation"), CASES)
+def test_an_address_names(address: str | None, kind: str, name: str, key: str | None, creation: str) -> None:
     node = node_of(address)
-    assert (node.kind, node.name, node.key, node.declared) == (kind, name, key, declared)
+    assert (node.kind, node.name, node.key, node.creation) == (kind, name, key, creation)
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("compat_product", "RabbitMQ", '"RabbitMQ"'),
         ("compat_version", "4.2.0", '"4.2.0"'),
         ("amqp_value_as_text", "true", "true"),
+        ("auto_create", "^a,b{2,3}$", '["^a,b{2,3}$"]'),
         ("handshake_timeout_s", "2", "2"),
         ("consumer_timeout_ms", "60000", "60000"),
         ("message_size_max", "1MiB", "1048576"),

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.amqp10.destination import destination_of
+from broker.adapters.amqp10.incoming import IncomingLink
 from broker.adapters.amqp10.link import Link10
 from broker.adapters.amqp10.opening import shortened
 from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.refusing import condition_of
-from broker.adapters.amqp10.taking_up import hear_again, take_up_sent
+from broker.adapters.amqp10.taking_up import hear_again, take_up_received, take_up_sent
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError
 from broker.core.ports import DurableWaiter
+from broker.core.queue import Queue
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import INTERNAL_ERROR, PeerError
 from protocol.amqp10.performatives import Attach, Detach
@@ -39,36 +42,27 @@ def answer_to(attach: Attach) -> Attach:
     )
 
 
-@final
 class Waiting(DurableWaiter):
-    """A link to a queue that may have to be on disk before the peer hears of it."""
+    """A link to a queue that may have to be on disk before the peer hears of it. A subclass attaches it."""
 
-    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, attach: Attach, answer: Attach) -> None:
-        self._link = link
-        self._consumer = consumer
+    def __init__(self, session: Session10, attach: Attach, answer: Attach) -> None:
+        self._session = session
         self._attach = attach
         self._answer = answer
 
+    def attach(self) -> None:
+        """Attach the link. Raises BrokerError."""
+        raise NotImplementedError
+
     def wait(self) -> None:
         """Establish the link when all that was appended is on disk, and take no frames before."""
-        connection = self._link.session.peer
+        connection = self._session.peer
         connection.hold(HELD_FOR_REPLY)
         connection.server.store.wait(self)
 
-    def attach(self) -> None:
-        """Attach it. Raises BrokerError."""
-        link = self._link
-        try:
-            self._consumer.queue.add_consumer(self._consumer)
-        except BrokerError:
-            link.target.close()
-            raise
-        take_up_sent(link, self._consumer, self._attach, self._answer)
-        establish(link.session, link, self._answer)
-
     def on_durable(self, batch: i64) -> None:
         """It is on disk (DurableWaiter)."""
-        session = self._link.session
+        session = self._session
         if not session.gone:
             try:
                 self.attach()
@@ -79,10 +73,52 @@ class Waiting(DurableWaiter):
 
     def on_store_failed(self, reason: str) -> None:
         """It may not be (DurableWaiter)."""
-        session = self._link.session
+        session = self._session
         if not session.gone:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
         hear_again(session)
+
+
+@final
+class WaitingSender(Waiting):
+    """A link on which the peer sends, perhaps to a queue that has been made for it."""
+
+    def __init__(self, link: IncomingLink, attach: Attach, answer: Attach, made: Queue | None) -> None:
+        super().__init__(link.session, attach, answer)
+        self._link = link
+        self._made = made
+
+    def attach(self) -> None:
+        """Attach the link (Waiting)."""
+        link = self._link
+        session = link.session
+        if self._made is not None and self._made.deleted:
+            session.vhost.queue(self._made.name)  # which says so, unless there is another one by now
+        take_up_received(link, self._attach, self._answer)
+        establish(session, link, self._answer)
+        link.destination = destination_of(link)
+        link.top_up()  # at once: deliveries may be right behind the attach
+
+
+@final
+class WaitingReceiver(Waiting):
+    """A link on which the peer receives."""
+
+    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, attach: Attach, answer: Attach) -> None:
+        super().__init__(link.session, attach, answer)
+        self._link = link
+        self._consumer = consumer
+
+    def attach(self) -> None:
+        """Attach the link (Waiting)."""
+        link = self._link
+        try:
+            self._consumer.queue.add_consumer(self._consumer)
+        except BrokerError:
+            link.target.close()
+            raise
+        take_up_sent(link, self._consumer, self._attach, self._answer)
+        establish(link.session, link, self._answer)
 
 
 def establish(session: Session10, link: Link10, answer: Attach) -> None:

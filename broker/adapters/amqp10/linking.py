@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from broker.adapters.amqp10.coordinator import CoordinatorLink
-from broker.adapters.amqp10.destination import destination_of
 from broker.adapters.amqp10.establishing import (
     NAME_CHARACTERS_MAX,
-    Waiting,
+    WaitingReceiver,
+    WaitingSender,
     answer_to,
     establish,
     refuse,
@@ -32,7 +32,7 @@ from broker.adapters.amqp10.resuming import check_states
 from broker.adapters.amqp10.routes import place
 from broker.adapters.amqp10.sources import SHARED, VOLATILE_QUEUE, Supply, dynamic_target, supply_of
 from broker.adapters.amqp10.suspended import Expiry, expiry_of
-from broker.adapters.amqp10.taking_up import TakenUpLater, is_ahead, take_up_received
+from broker.adapters.amqp10.taking_up import TakenUpLater, is_ahead
 from broker.core.consumer import QueueConsumer
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import BrokerError
@@ -109,7 +109,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
         supply = dynamic_target(session, attach.name, target)
         address = supply.address
     node = node_of(address)
-    exchange, key = None, None
+    exchange, key, made = None, None, None
     if node.kind == addresses.MANAGEMENT:
         requests = RequestLink(
             session, pair_of(session, attach.name), attach.name, attach.handle, attach.initial_delivery_count
@@ -118,7 +118,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
         requests.top_up()
         return
     if node.kind != addresses.ANONYMOUS:
-        exchange, key = place(session, node, () if target is None else target.capabilities)
+        exchange, key, made = place(session, node, () if target is None else target.capabilities)
         session.peer.routes.check(exchange, key)
     link = IncomingLink(
         session,
@@ -146,10 +146,11 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     answer.target.durable = 0
     answer.target.timeout = link.expiry.seconds
     answer.max_message_size = size_max
-    take_up_received(link, attach, answer)
-    establish(session, link, answer)
-    link.destination = destination_of(link)
-    link.top_up()  # at once: deliveries may be right behind the attach
+    waiting = WaitingSender(link, attach, answer, made)
+    if made is not None:
+        waiting.wait()
+    else:
+        waiting.attach()
 
 
 def _manage(link: Link10, attach: Attach) -> None:
@@ -239,7 +240,7 @@ def _send_to(session: Session10, attach: Attach) -> None:
     )
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
-    waiting = Waiting(link, consumer, attach, answer)
+    waiting = WaitingReceiver(link, consumer, attach, answer)
     if supply.is_new and queue.durable:
         waiting.wait()
     else:

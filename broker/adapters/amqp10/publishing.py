@@ -91,7 +91,7 @@ def _route(link: IncomingLink, arrived: Arrival) -> Route:
         node = node_of(to)
         if node.kind in (addresses.ANONYMOUS, addresses.MANAGEMENT):
             raise AddressError(f"a message to '{to or ''}', which is no place for one")
-        exchange, key = place(link.session, node, ())
+        exchange, key, _ = place(link.session, node, ())
     if key is None:
         key = ""
         if layout.properties != NONE:

@@ -11,6 +11,7 @@ from protocol.amqp10.conditions import (
     NOT_FOUND,
     NOT_IMPLEMENTED,
     PRECONDITION_FAILED,
+    RESOURCE_LIMIT_EXCEEDED,
     RESOURCE_LOCKED,
     UNAUTHORIZED_ACCESS,
 )
@@ -18,6 +19,8 @@ from protocol.amqp10.conditions import (
 CONDITIONS: Final[dict[type[errors.BrokerError], str]] = {
     errors.NotFound: NOT_FOUND,
     errors.PreconditionFailed: PRECONDITION_FAILED,
+    errors.Inequivalent: PRECONDITION_FAILED,
+    errors.LimitReached: RESOURCE_LIMIT_EXCEEDED,
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.QueueStopped: PRECONDITION_FAILED,
     errors.AccessRefused: UNAUTHORIZED_ACCESS,

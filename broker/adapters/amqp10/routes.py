@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from broker.adapters import direct_reply
 from broker.adapters.access import EXCHANGE
+from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue
 from broker.auth.terms import WRITE
 from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.queue import Queue
 from broker.core.route import Route
 from protocol.amqp10 import addresses
 from protocol.amqp10.addresses import Node
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from broker.core.vhost import VirtualHost
 
 REMEMBERED_MAX: Final = 4096  # then all are forgotten, which costs one look-up each
-TOPIC_CAPABILITY: Final = "topic"
 
 
 @final
@@ -72,22 +73,38 @@ def lasting_name(connection: Connection10) -> str:
     return f"{connection.user}/{connection.client_name}"
 
 
-def place(session: Session10, node: Node, capabilities: tuple[str, ...]) -> tuple[str, str | None]:
+class Place(NamedTuple):
     """The exchange and routing key that a target's node stands for; a key that is None is each subject.
+
+    `made`: the queue, if it has been made just now.
+    """
+
+    exchange: str
+    key: str | None
+    made: Queue | None = None
+
+
+def place(session: Session10, node: Node, capabilities: tuple[str, ...]) -> Place:
+    """Find where the messages to a target's node go.
 
     A bare name is a queue if there is one, else an exchange, or the other way round if `topic` is asked for.
     A requester of AMQP 0-9-1 that waits for direct replies is as good as a queue.
-    Raises NotFound.
+    A queue that is not there is made if it may be.
+    Raises NotFound, and what `create_queue` raises.
     """
     virtual_host = session.vhost
     name = node.name
     if node.kind == addresses.EXCHANGE:
         virtual_host.existing_exchange(name)
-        return name, node.key
+        return Place(name, node.key)
     is_queue = name in virtual_host.queues
     prefers_exchange = TOPIC_CAPABILITY in capabilities or not is_queue
     if node.kind == addresses.NAME and prefers_exchange and name in virtual_host.exchanges:
-        return name, None
+        return Place(name, None)
+    made = None
     if not is_queue and direct_reply.find(session.peer.server, virtual_host, name) is None:
-        virtual_host.queue(name)  # which says so; whose it is does not matter to who sends
-    return DEFAULT_EXCHANGE, name
+        session.peer.rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
+        made = create_queue(session, node, capabilities)
+        if made is None:
+            virtual_host.queue(name)  # which says so; whose it is does not matter to who sends
+    return Place(DEFAULT_EXCHANGE, name, made)

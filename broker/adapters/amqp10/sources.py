@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from broker.adapters.access import QUEUE
+from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue
 from broker.adapters.amqp10.filters import SourceFilters
 from broker.adapters.amqp10.lifetimes import (
     CONNECTION_CLOSE,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 SHARED: Final = "shared"
 GLOBAL: Final = "global"
-TOPIC_CAPABILITY: Final = "topic"
 TEMPORARY: Final = (
     "temporary-queue",
     "temporary-topic",
@@ -98,6 +98,9 @@ def supply_of(session: Session10, link: str, source: Source | None, filters: Sou
     if is_exchange:
         return _subscription(session, link, source, node, filters)
     session.peer.rights.require(READ, QUEUE, name)
+    made = None if name in vhost.queues else create_queue(session, node, source.capabilities)
+    if made is not None:
+        return Supply(made, address, is_new=True)
     return Supply(vhost.queue(name, session.peer), address)
 
 

@@ -1,0 +1,35 @@
+"""Queues that peers make by attaching links to them, or by sending messages to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.adapters import topology
+from broker.core.allowance import METHOD
+from broker.core.queue import Queue
+from protocol.amqp10.addresses import CREATED_ALWAYS, CREATED_NEVER, Node
+
+if TYPE_CHECKING:
+    from broker.adapters.amqp10.session import Session10
+
+TOPIC_CAPABILITY: Final = "topic"  # of a terminus: it is no queue
+
+
+def create_queue(session: Session10, node: Node, capabilities: tuple[str, ...]) -> Queue | None:
+    """Make the queue that a terminus names, and that is not there, if it may be made; else return None.
+
+    The queue is durable, shared, and of the virtual host's default type. Policies apply to it.
+
+    Raises:
+        AccessRefused: the user may not configure a queue of this name.
+        LimitReached: the virtual host has as many queues as it may have.
+        StoreFailed: the log has stopped.
+    """
+    if node.creation == CREATED_NEVER or TOPIC_CAPABILITY in capabilities:
+        return None
+    virtual_host = session.vhost
+    virtual_host.schedule.allowance.use(METHOD)
+    always = node.creation == CREATED_ALWAYS
+    if not session.peer.server.auto_creation.allows(virtual_host, node.name, always):
+        return None
+    return topology.declare_queue(session.peer, virtual_host, node.name, True, False, False, {})
