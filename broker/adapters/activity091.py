@@ -18,7 +18,7 @@ from broker.core.schedule import Alarm, Schedule
 from protocol.amqp091.composing import compose
 
 if TYPE_CHECKING:
-    from broker.adapters.channel091 import Channel
+    from broker.adapters.access import Rights
     from broker.core.vhost import VirtualHost
 
 SLICE: Final = 200  # messages that are published in one turn
@@ -82,15 +82,14 @@ def _publish(change: _Change) -> None:
         Passage(message, [queue], []).put(virtual_host, OWN)
 
 
-def check_notified(channel: Channel, name: str, consumed: str) -> None:
+def check_notified(rights: Rights, virtual_host: VirtualHost, name: str, consumed: str) -> None:
     """Refuse to tell the queue `name` of a consumer of the queue `consumed`.
 
     Raises:
         AccessRefused: the user may not publish to the default exchange.
         PreconditionFailed: there is no such queue.
     """
-    channel.connection.rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
-    virtual_host = channel.virtual_host
+    rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
     if name not in virtual_host.queues:
         raise PreconditionFailed(
             f"invalid arg 'x-notify-active' for queue '{consumed}' in vhost '{virtual_host.name}': "

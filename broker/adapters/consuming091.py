@@ -67,7 +67,7 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     notified = arguments.get(NOTIFY_ACTIVE, "")
     assert isinstance(notified, str), "arguments have been checked"
     if notified:
-        check_notified(channel, notified, queue.name)
+        check_notified(channel.connection.rights, channel.virtual_host, notified, queue.name)
     target = _target(channel, tag, frame.no_ack)
     target.arguments = arguments
     try:

@@ -21,6 +21,7 @@ REPLY_CODES: Final[dict[type[errors.BrokerError], int]] = {
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.QueueStopped: PRECONDITION_FAILED,
     errors.AccessRefused: ACCESS_REFUSED,
+    errors.InUse: ACCESS_REFUSED,
     errors.NotAllowed: NOT_ALLOWED,
     errors.Unsupported: NOT_IMPLEMENTED,
     errors.ExchangeReplaced: PRECONDITION_FAILED,

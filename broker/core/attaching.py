@@ -26,7 +26,7 @@ from broker.core.consumer import (
 )
 from broker.core.contexts import browsing, join, leave
 from broker.core.entry import QueueEntry
-from broker.core.errors import AccessRefused
+from broker.core.errors import InUse
 from broker.core.exclusive import Election
 from broker.core.notifying import notify_consumer, pass_baton
 from broker.core.stream_extent import stream_context
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def attach(queue: Queue, consumer: QueueConsumer) -> None:
-    """Let `consumer` take part; AccessRefused if it, or one that is there, is exclusive."""
+    """Let `consumer` take part; InUse if it, or one that is there, is exclusive."""
     election = queue.election
     if election is not None:
         election.check_attach(consumer)
     everyone = queue.manager.all
     if everyone and not consumer.getting and (consumer.exclusive or next(iter(everyone)).exclusive):
-        raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
+        raise InUse(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
     if not consumer.acquires:
         if queue.stream is not None:
             consumer.context = stream_context(queue, consumer)

@@ -33,6 +33,10 @@ class AccessRefused(BrokerError):  # noqa: N818
     """The user may not do this, or nobody may."""
 
 
+class InUse(AccessRefused):
+    """A queue has an exclusive consumer, or has consumers and so cannot have one."""
+
+
 class ExchangeReplaced(BrokerError):  # noqa: N818
     """A route was for an exchange whose name another one has now."""
 

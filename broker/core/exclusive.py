@@ -29,7 +29,7 @@ from broker.core.consumer import (
     WAITING,
     QueueConsumer,
 )
-from broker.core.errors import AccessRefused, ResourceLocked
+from broker.core.errors import InUse, ResourceLocked
 from broker.core.policy_keys import type_of
 from broker.core.waiting import clear_blocker, set_blocker, suspend
 
@@ -68,10 +68,10 @@ class Election:
         self._candidates: list[tuple[int, int, QueueConsumer]] = []
 
     def check_attach(self, consumer: QueueConsumer) -> None:
-        """Refuse a consumer that wants to be alone where every one is, in its turn. AccessRefused."""
+        """Refuse a consumer that wants to be alone where every one is, in its turn. InUse."""
         if consumer.exclusive and self.everyone:
             queue = self.queue
-            raise AccessRefused(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
+            raise InUse(f"queue '{queue.name}' in vhost '{queue.vhost}' in exclusive use")
 
     def check_get(self) -> None:
         """Refuse a basic.get, which would take a message past the active consumer. ResourceLocked."""

@@ -19,6 +19,7 @@ CREATED_ALWAYS: Final = "always"
 _MANAGEMENT: Final = ("/management", "$management")
 _QUEUES: Final = "/queues/"
 _EXCHANGES: Final = "/exchanges/"
+_CONSUMER: Final = "?consumer."  # what follows a name are options of ActiveMQ's
 _DEFAULT_EXCHANGES: Final = ("", "amq.default")
 _HEXADECIMAL: Final = frozenset(b"0123456789abcdefABCDEF")
 _UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -33,6 +34,7 @@ class Node:
     """What an address names: `kind`, one of the constants above, with the names that go with it.
 
     `key`: the routing key; None: the subject of each message. `creation`: one of the constants CREATED_...
+    `options`: what ActiveMQ's clients write behind a name, as `?consumer.exclusive=true`.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Node:
         self.key = key
         self.creation = creation
         self.version = version
+        self.options: dict[str, str] = {}
 
 
 def node_of(address: str | None) -> Node:
@@ -65,16 +68,33 @@ def node_of(address: str | None) -> Node:
         return _first_version(address, path)
     for scheme, kind in (("queue://", QUEUE), ("topic://", EXCHANGE)):
         if path.startswith(scheme):
-            name = path[len(scheme) :]
+            name, mark, query = path[len(scheme) :].partition("?")
             if not name:
                 raise AddressError(f"address '{address}' has no name")
-            return (
-                Node(QUEUE, name, creation=CREATED_ALWAYS, version=1)
-                if kind == QUEUE
-                else Node(EXCHANGE, "amq.topic", name, version=1)
-            )
+            if kind == QUEUE:
+                node = Node(QUEUE, name, creation=CREATED_ALWAYS, version=1)
+            else:
+                node = Node(EXCHANGE, "amq.topic", name, version=1)
+            if mark:
+                node.options = _options(address, query)
+            return node
+    if _CONSUMER in path and "/" not in path:
+        name, _, query = path.partition("?")
+        node = Node(NAME, name, None, CREATED_IF_ALLOWED, 1)
+        node.options = _options(address, query)
+        return node
     name, slash, key = path.partition("/")
     return Node(EXCHANGE, name, key, version=1) if slash else Node(NAME, path, None, CREATED_IF_ALLOWED, 1)
+
+
+def _options(address: str, query: str) -> dict[str, str]:
+    """What stands behind the question mark of an address. Raises AddressError."""
+    options: dict[str, str] = {}
+    for option in query.split("&"):
+        name, _, value = option.partition("=")
+        if name:
+            options[unquote(address, name)] = unquote(address, value)
+    return options
 
 
 def _path(address: str) -> str:

@@ -104,20 +104,25 @@ class WaitingSender(Waiting):
 class WaitingReceiver(Waiting):
     """A link on which the peer receives."""
 
-    def __init__(self, link: OutgoingLink, consumer: QueueConsumer, attach: Attach, answer: Attach) -> None:
+    def __init__(
+        self, link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach
+    ) -> None:
         super().__init__(link.session, attach, answer)
         self._link = link
-        self._consumer = consumer
+        self._consumers = consumers
 
     def attach(self) -> None:
         """Attach the link (Waiting)."""
         link = self._link
         try:
-            self._consumer.queue.add_consumer(self._consumer)
+            for consumer in self._consumers:
+                consumer.queue.add_consumer(consumer)
         except BrokerError:
             link.target.close()
+            for consumer in list(link.target.consumers):
+                consumer.queue.remove_consumer(consumer, [])
             raise
-        take_up_sent(link, self._consumer, self._attach, self._answer)
+        take_up_sent(link, self._consumers, self._attach, self._answer)
         establish(link.session, link, self._answer)
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, final
 
 from broker.adapters.amqp10.header_values import NOTHING, simple_value
+from broker.adapters.amqp10.link_arguments import FILTERS as LINK_FILTERS
 from broker.adapters.amqp10.property_filters import ApplicationPropertiesFilter, PropertiesFilter
 from broker.adapters.amqp10.sql import SqlFilter
 from broker.adapters.selecting import SelectorFilter
@@ -39,6 +40,7 @@ _PROPERTIES: Final = "properties"
 _APPLICATION_PROPERTIES: Final = "application-properties"
 _NO_LOCAL: Final = "no-local"
 _STREAM: Final = "stream"
+_LINK: Final = "link"  # an argument of consumers
 _KINDS: Final[dict[int | str, str]] = {
     0x0000468C00000000: DIRECT,
     "apache.org:legacy-amqp-direct-binding:string": DIRECT,
@@ -85,6 +87,7 @@ class SourceFilters:
     `binding`: that of the source if it is an exchange, None if there is none.
     `no_local`: whether the link is not to get what its own connection has published.
     `stream`: what they say to streams, as the arguments of a consumer of AMQP 0-9-1 do.
+    `arguments`: the other arguments of such a consumer that stand among the filters.
     """
 
     def __init__(self) -> None:
@@ -92,6 +95,7 @@ class SourceFilters:
         self.binding: Binding | None = None
         self.no_local = False
         self.stream: dict[str, object] = {}
+        self.arguments: dict[str, object] = {}
         self._given: list[tuple[str, str, object]] | None = None
 
     def entry_filter(
@@ -112,6 +116,17 @@ class SourceFilters:
         followed = {DIRECT: binding, TOPIC: binding, HEADERS: binding, _NO_LOCAL: no_local, _STREAM: stream}
         return {name: value for kind, name, value in self._given if followed.get(kind, True)}
 
+    def _ask(self, name: str, given: object) -> None:
+        """Take an argument of consumers. Raises PeerError if it stands there twice."""
+        value = given
+        if isinstance(given, Described):
+            name = str(given.descriptor)
+            value = given.value
+        name = LINK_FILTERS[name]
+        if name in self.arguments:
+            raise _invalid(name, " is asked for twice")
+        self.arguments[name] = value
+
     def _tell_stream(self, given: Described) -> None:
         """Take a filter of streams: rabbitmq:stream-offset-spec, or one that is called as the argument is."""
         name = str(given.descriptor).removeprefix("rabbitmq:").removeprefix("amqpd:").removesuffix("-spec")
@@ -128,6 +143,9 @@ class SourceFilters:
         self._given = given
         criteria: dict[str, Criterion] = {}
         for kind, name, filter_value in given:
+            if kind == _LINK:
+                self._ask(name, filter_value)
+                continue
             assert isinstance(filter_value, Described), "known filters are described"
             try:
                 if kind in (DIRECT, TOPIC, HEADERS):
@@ -165,7 +183,7 @@ def filters_of(given: Mapping[str, object] | None, date: Callable[[], int]) -> S
     if given is not None:
         known: list[tuple[str, str, object]] = []
         for name, value in given.items():
-            kind = _kind_of(value)
+            kind = _kind_of(name, value)
             if kind is not None:
                 known.append((kind, name, value))
         filters.take(known, date)
@@ -186,11 +204,13 @@ class _All(Criterion):
         return all(criterion.matches(view) for criterion in self._criteria)
 
 
-def _kind_of(value: object) -> str | None:
+def _kind_of(name: str, value: object) -> str | None:
     """The kind of a filter; None: it is not known."""
     if not isinstance(value, Described):
-        return None
+        return _LINK if name in LINK_FILTERS else None
     descriptor = value.descriptor
+    if isinstance(descriptor, str) and descriptor in LINK_FILTERS:
+        return _LINK
     return _KINDS.get(descriptor) if isinstance(descriptor, (int, str)) else None
 
 

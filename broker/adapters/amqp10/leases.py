@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
@@ -13,15 +13,11 @@ from broker.core.entry import QueueEntry
 from broker.core.lease import Lease, lease_milliseconds
 from broker.core.outcome import TIMEOUT
 from broker.core.queue import Queue
-from protocol.amqp10.conditions import INVALID_FIELD, PeerError
 from protocol.amqp10.outcomes import RELEASED_VALUE
 from protocol.amqp10.outgoing import disposition
-from protocol.amqp10.performatives import Attach
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
-
-TIMEOUT_PROPERTY: Final = "rabbitmq:consumer-timeout"
 
 
 @final
@@ -64,11 +60,11 @@ class SessionLeases(Leases):
         return session.peer.peer, session.peer.user, session.channel
 
 
-def lease_of(session: Session10, queue: Queue, attach: Attach) -> Lease | None:
-    """What limits the time of a delivery of `queue` to a new link, None if nothing does. Raises PeerError."""
-    asked = None if attach.properties is None else attach.properties.get(TIMEOUT_PROPERTY)
-    if asked is not None and (not isinstance(asked, int) or isinstance(asked, bool) or asked < 0):
-        raise PeerError(INVALID_FIELD, f"property '{TIMEOUT_PROPERTY}' of the link is no number of ms")
+def lease_of(session: Session10, queue: Queue, asked: object) -> Lease | None:
+    """Return what limits the time of a delivery of `queue` to a new link, None if nothing does.
+
+    `asked`: the milliseconds that the link asks for, which have been checked; None: it does not.
+    """
     milliseconds = lease_milliseconds(queue, asked, session.peer.server.consumer_timeout)
     if milliseconds == 0:
         return None

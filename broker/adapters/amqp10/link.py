@@ -63,6 +63,13 @@ class Link10:
 
     # -- the end
 
+    def finish(self) -> None:
+        """End the link from this side: there is nothing more to come on it. [amqp-1.0 2.6.6]"""
+        self.session.owed.answers.end_turn()
+        if not self.leaving:
+            self.leave(True)
+            self.session.say(Detach(handle=self.handle, closed=True))
+
     def detach(self, condition: str, text: str, info: Mapping[str, object] | None = None) -> None:
         """End the link from this side, and say why. [amqp-1.0 2.6.5]"""
         session = self.session

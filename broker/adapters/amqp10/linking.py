@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from broker.adapters.access import QUEUE
+from broker.adapters.activity091 import check_notified
 from broker.adapters.amqp10.coordinator import CoordinatorLink
 from broker.adapters.amqp10.establishing import (
     NAME_CHARACTERS_MAX,
@@ -19,10 +21,11 @@ from broker.adapters.amqp10.establishing import (
     refuse,
 )
 from broker.adapters.amqp10.filters import CAPABILITIES as FILTERS
-from broker.adapters.amqp10.filters import filters_of
+from broker.adapters.amqp10.filters import SourceFilters, filters_of
 from broker.adapters.amqp10.incoming import SETTLED, UNSETTLED, IncomingLink
 from broker.adapters.amqp10.leases import lease_of
 from broker.adapters.amqp10.link import Link10
+from broker.adapters.amqp10.link_arguments import LinkArguments, link_arguments
 from broker.adapters.amqp10.managing import BYTES_MAX as REQUEST_BYTES_MAX
 from broker.adapters.amqp10.managing import RequestLink, ResponseLink, pair_of
 from broker.adapters.amqp10.outgoing import OutgoingLink
@@ -33,10 +36,21 @@ from broker.adapters.amqp10.routes import place
 from broker.adapters.amqp10.sources import SHARED, VOLATILE_QUEUE, Supply, dynamic_target, supply_of
 from broker.adapters.amqp10.suspended import Expiry, expiry_of
 from broker.adapters.amqp10.taking_up import TakenUpLater, is_ahead
+from broker.auth.terms import READ
+from broker.core.arguments import CONSUMER_TIMEOUT
 from broker.core.consumer import QueueConsumer
+from broker.core.consumer_arguments import (
+    ALSO_CONSUME,
+    BROWSE,
+    EXCLUSIVE_CONSUMER,
+    PRIORITY,
+    browses,
+    extent_argument,
+)
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import BrokerError
 from broker.core.outcome import RELEASED
+from broker.core.queue import Queue
 from broker.core.queue_kinds import is_non_destructive
 from broker.core.stream_arguments import stream_extent
 from protocol.amqp10 import addresses
@@ -65,7 +79,6 @@ OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:li
 UNSETTLED_STATE: Final = 2  # what is to be kept of a terminus [amqp-1.0 3.5.5]
 MOVE: Final = "move"
 COPY: Final = "copy"
-PRIORITY: Final = ("rabbitmq:priority", "priority")
 TXN_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
 
 
@@ -205,11 +218,20 @@ def _send_to(session: Session10, attach: Attach) -> None:
         _manage(ResponseLink(session, pair, attach.name, attach.handle), attach)
         return
     check_states(attach.unsettled)
-    priority = _priority(attach)
     vhost = session.vhost
     filters = filters_of(None if source is None else source.filter, vhost.schedule.date)
+    dynamic = source is None or source.dynamic
+    options = {} if source is None or dynamic else node_of(source.address).options
+    asked = link_arguments(attach, filters.arguments, options)
     supply = supply_of(session, attach.name, source, filters)
     queue = supply.queue
+    subscribes = supply.lifetime is not None  # whose queue is its own, whatever it asks for
+    if mode == COPY and not subscribes:
+        asked.arguments.setdefault(BROWSE, True)
+    asked.check(queue)
+    if asked.notified:
+        check_notified(session.peer.rights, vhost, asked.notified, queue.name)
+    queues = [queue, *_further(session, queue, asked)]
     settled = attach.snd_settle_mode == SETTLED
     size_max = min(attach.max_message_size or 0, 2**62)
     link = OutgoingLink(session, attach.name, attach.handle, settled, attach.rcv_settle_mode == 1, size_max)
@@ -217,34 +239,81 @@ def _send_to(session: Session10, attach: Attach) -> None:
     default = None if source is None else source.default_outcome
     if isinstance(default, Released):
         link.target.abandoned = RELEASED
-    subscribes = supply.lifetime is not None  # whose queue is its own, whatever it asks for
-    copies = (mode == COPY and not subscribes) or is_non_destructive(queue.arguments)
+    link.target.arguments = asked.arguments
     sieve: EntryFilter | None = filters.entry_filter(queue.store, vhost.trouble)
     if size_max > 0:
         sieve = Small(sieve, size_max)
-    consumer = QueueConsumer(link.target, queue, not copies, priority, False, attach.name, settled, sieve)
-    if queue.stream is not None:
-        where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
-        consumer.extent = stream_extent(filters.stream, where, vhost.schedule.date())
+    try:
+        consumers = [_consumer(link, each, asked, sieve, filters) for each in queues]
+    except (PeerError, BrokerError):
+        link.target.close()
+        raise
+    copies = not consumers[0].acquires
     if not settled and not copies:
-        consumer.lease = lease_of(session, queue, attach)
         link.expiry = _kept(source, supply)
         link.generation = session.peer.server.link_names.next_generation()
     answer = answer_to(attach)
+    if asked.properties:
+        answer.properties = {**asked.properties, **(answer.properties or {})}
     answer.snd_settle_mode = SETTLED if settled else UNSETTLED
     answer.source = _given(source or Source(), supply, COPY if copies else MOVE)
     answer.source.timeout = 0 if link.expiry is None else link.expiry.seconds
     binds = subscribes and source is not None and not source.dynamic
-    answer.source.filter = filters.in_force(
-        binding=binds, no_local=supply.no_local, stream=queue.stream is not None
-    )
+    streams = any(each.stream is not None for each in queues)
+    answer.source.filter = filters.in_force(binding=binds, no_local=supply.no_local, stream=streams)
     answer.target = attach.target if isinstance(attach.target, Target) else Target()
     answer.initial_delivery_count = 0
-    waiting = WaitingReceiver(link, consumer, attach, answer)
+    waiting = WaitingReceiver(link, consumers, attach, answer)
     if supply.is_new and queue.durable:
         waiting.wait()
     else:
         waiting.attach()
+
+
+def _further(session: Session10, queue: Queue, asked: LinkArguments) -> list[Queue]:
+    """The queues that the link receives from besides `queue`.
+
+    Raises PeerError for one that is named twice, NotFound, ResourceLocked and AccessRefused.
+    """
+    names = asked.arguments.get(ALSO_CONSUME, [])
+    assert isinstance(names, list), "arguments have been checked"
+    queues = [queue]
+    for name in names:
+        session.peer.rights.require(READ, QUEUE, name)
+        other = session.vhost.queue(name, session.peer)
+        if other in queues:
+            text = f"'{ALSO_CONSUME}' of the link names queue '{name}', which the link receives from already"
+            raise PeerError(INVALID_FIELD, text)
+        queues.append(other)
+    return queues[1:]
+
+
+def _consumer(
+    link: OutgoingLink,
+    queue: Queue,
+    asked: LinkArguments,
+    sieve: EntryFilter | None,
+    filters: SourceFilters,
+) -> QueueConsumer:
+    """The consumer of one of the link's queues. Raises PeerError, PreconditionFailed."""
+    asked.check_with(queue)
+    session = link.session
+    arguments = asked.arguments
+    copies = browses(arguments) or is_non_destructive(queue.arguments)
+    priority = arguments.get(PRIORITY, 0)
+    assert isinstance(priority, int), "arguments have been checked"
+    consumer = QueueConsumer(
+        link.target, queue, not copies, priority, asked.exclusive, link.name, link.settled, sieve
+    )
+    if queue.stream is not None:
+        where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        consumer.extent = stream_extent(filters.stream, where, session.vhost.schedule.date())
+    elif copies:
+        consumer.extent = extent_argument(arguments)
+    consumer.candidate = arguments.get(EXCLUSIVE_CONSUMER) is True
+    if not link.settled and not copies:
+        consumer.lease = lease_of(session, queue, arguments.get(CONSUMER_TIMEOUT))
+    return consumer
 
 
 def _kept(source: Source | None, supply: Supply) -> Expiry | None:
@@ -275,15 +344,3 @@ def _given(source: Source, supply: Supply, mode: str) -> Source:
         outcomes=OUTCOMES,
         capabilities=tuple(name for name in source.capabilities if name in CAPABILITIES),
     )
-
-
-def _priority(attach: Attach) -> i64:
-    """How much the receiver comes before others. Raises PeerError. [RabbitMQ x-priority]"""
-    for name in PRIORITY:
-        value = None if attach.properties is None else attach.properties.get(name)
-        if value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
-            raise PeerError(INVALID_FIELD, f"property '{name}' of the link is no number of 32 bits")
-        return value
-    return 0

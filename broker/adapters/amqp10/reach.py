@@ -97,5 +97,6 @@ def _replace(consumer: QueueConsumer, deliverable: Deliverable) -> None:
         deliverable,
     )
     other.lease = consumer.lease
+    other.candidate = consumer.candidate
     consumer.queue.remove_consumer(consumer, [])
     consumer.queue.add_consumer(other)

@@ -24,6 +24,7 @@ CONDITIONS: Final[dict[type[errors.BrokerError], str]] = {
     errors.ResourceLocked: RESOURCE_LOCKED,
     errors.QueueStopped: PRECONDITION_FAILED,
     errors.AccessRefused: UNAUTHORIZED_ACCESS,
+    errors.InUse: RESOURCE_LOCKED,
     errors.NotAllowed: NOT_ALLOWED,
     errors.Unsupported: NOT_IMPLEMENTED,
     errors.ExchangeReplaced: PRECONDITION_FAILED,

@@ -17,6 +17,7 @@ from broker.adapters.amqp10.settling import apply, numbers_of
 from broker.adapters.amqp10.suspended import KEPT_MAX, Expiry, Held, Suspended, give_back
 from broker.core.consumer import QueueConsumer
 from broker.core.outcome import TIMEOUT
+from broker.core.queue import Queue
 from broker.core.schedule import Alarm
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.constructors import NONE
@@ -50,15 +51,21 @@ class Resuming(Alarm):
         self._again: deque[tuple[bytes, Held]] = deque()
         self._going = False
 
-    def take_over(self, suspended: Suspended, consumer: QueueConsumer, known: Mapping[bytes, object]) -> None:
-        """Compare what was sent with what the receiver knows, the states of which have been checked."""
+    def take_over(
+        self, suspended: Suspended, consumers: dict[Queue, QueueConsumer], known: Mapping[bytes, object]
+    ) -> None:
+        """Compare what was sent with what the receiver knows, the states of which have been checked.
+
+        `consumers`: the link's, by their queues, which are all that the earlier link has left.
+        """
         states = {tag: _state(value) for tag, value in known.items() if tag in suspended.sent}
         suspended.resumed()
         absent: list[Held] = []
         settled: dict[bytes, tuple[DeliveryState, list[Held]]] = {}
         for tag, held in suspended.sent.items():
-            held[0].target = consumer.target
-            held[0].lease = consumer.lease
+            mine = consumers[held[0].queue]
+            held[0].target = mine.target
+            held[0].lease = mine.lease
             if not held[1].is_with(held[0]):
                 continue  # its queue has taken it back
             if tag in states:
@@ -77,9 +84,10 @@ class Resuming(Alarm):
         session = self._link.session
         for state, its in settled.values():
             apply(session, [(consumer, [entry]) for consumer, entry in its], state.code, state)
-        if consumer.lease is not None and (self._again or self.doubtful):
+        leases = [mine.lease.milliseconds for mine in consumers.values() if mine.lease is not None]
+        if leases and (self._again or self.doubtful):
             schedule = session.vhost.schedule
-            schedule.set(self, schedule.after(consumer.lease.milliseconds))
+            schedule.set(self, schedule.after(min(leases)))
 
     def ring(self) -> None:
         """The lease of what has not been sent again is over (Alarm)."""

@@ -97,20 +97,21 @@ def take_up_received(link: IncomingLink, attach: Attach, answer: Attach) -> None
     link.remembered = remembered
 
 
-def take_up_sent(link: OutgoingLink, consumer: QueueConsumer, attach: Attach, answer: Attach) -> None:
+def take_up_sent(link: OutgoingLink, consumers: list[QueueConsumer], attach: Attach, answer: Attach) -> None:
     """Compare what the receiver knows with what an earlier link has sent, and tell it."""
     session = link.session
     suspended = session.peer.server.link_names.suspended(session, link.name, False)
     if suspended is None:
         return
     known = attach.unsettled
-    elsewhere = any(held[0].queue is not consumer.queue for held in suspended.sent.values())
+    queues = {consumer.queue: consumer for consumer in consumers}
+    elsewhere = any(held[0].queue not in queues for held in suspended.sent.values())
     if known is None or link.expiry is None or elsewhere:
         suspended.end()
         return
     complete = _tell(session, answer, dict.fromkeys(suspended.sent))
     resuming = Resuming(link, attach.incomplete_unsettled, not complete)
-    resuming.take_over(suspended, consumer, known)
+    resuming.take_over(suspended, queues, known)
     if not resuming.is_over():
         link.resuming = resuming
 

@@ -10,6 +10,7 @@ from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.remembered import NOTHING_RECEIVED
 from broker.adapters.amqp10.sending import OUTPUT_BYTES_MAX, send_on
 from broker.core.consumer import QueueConsumer
+from broker.core.consumer_arguments import NOTIFY_ACTIVE
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
@@ -39,6 +40,7 @@ class Target10(ConsumerTarget):
         super().__init__(link.session, credit)
         self.draining = False
         self.abandoned: i64 = CRASH
+        self.arguments: dict[str, object] = {}  # what the link was asked for with
         self._front = Front(link.session.vhost, link.size_max)
 
     # -- credit
@@ -178,6 +180,18 @@ class Target10(ConsumerTarget):
             session.peer.schedule()
 
     def shown_all(self, consumer: QueueConsumer) -> None:
-        """A snapshot ends (ConsumerTarget)."""
-        consumer.queue.remove_consumer(consumer, [])
-        self.consumer_cancelled(consumer)
+        """A snapshot ends, and with the last one its link (ConsumerTarget)."""
+        queue = consumer.queue
+        queue.remove_consumer(consumer, [])
+        session = self.link.session
+        if not self.consumers:
+            self.link.finish()
+            session.peer.schedule()
+        session.vhost.consumer_gone(queue)
+
+    def activity_changed(self, consumer: QueueConsumer, active: bool, why: str) -> None:
+        """The link is served from now on, or no longer (ConsumerTarget)."""
+        notified = self.arguments.get(NOTIFY_ACTIVE)
+        if isinstance(notified, str):
+            session = self.link.session
+            session.peer.server.notices.add(session.vhost, notified, consumer, active, why)

@@ -29,7 +29,7 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
     queue, target = consumer.queue, consumer.target
     window = target.link.credit.left if isinstance(target, Target10) else target.credit.count_max
     arguments: Shown = {}
-    if isinstance(target, Target091):
+    if isinstance(target, Target091 | Target10):
         arguments = {name: shown(value) for name, value in target.arguments.items()}
     if ALSO_CONSUME in arguments:  # the others as they are now, from where this one is
         arguments[ALSO_CONSUME] = [each.queue.name for each in target.consumers if each is not consumer]

@@ -25,6 +25,7 @@ STATUSES: Final[dict[type[errors.BrokerError], int]] = {
     errors.ResourceLocked: BAD_REQUEST,
     errors.QueueStopped: BAD_REQUEST,
     errors.AccessRefused: FORBIDDEN,
+    errors.InUse: FORBIDDEN,
     errors.NotAllowed: FORBIDDEN,
     errors.Unsupported: BAD_REQUEST,
     errors.StoreFailed: UNAVAILABLE,

@@ -1,0 +1,163 @@
+"""The arguments of a consumer of AMQP 0-9-1, which a receiver's link may ask for too.
+
+They have the same names and values. They are properties of the attach, or filters of its source: a filter's
+descriptor, or the key of a value that has none, is the name, or `amqpd:` with the name behind its `x-`. What
+ActiveMQ's clients write behind an address counts too, as `queue://Q?consumer.exclusive=true`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, final
+
+from broker.core.arguments import CONSUMER_TIMEOUT
+from broker.core.consumer_arguments import (
+    ALSO_CONSUME,
+    BROWSE,
+    BROWSE_FROM,
+    CONSUMER_RULES,
+    EXCLUSIVE_CONSUMER,
+    NOTIFY_ACTIVE,
+    PRIORITY,
+    check_consumer_arguments,
+)
+from broker.core.consumer_combinations import check_together
+from broker.core.errors import PreconditionFailed
+from broker.core.field_values import show
+from protocol.amqp10.addresses import AddressError
+from protocol.amqp10.conditions import INVALID_FIELD, PeerError
+from protocol.amqp10.performatives import Attach
+from protocol.amqp10.types import Array, Timestamp
+
+if TYPE_CHECKING:
+    from broker.core.queue import Queue
+
+EXCLUSIVE: Final = "exclusive"  # which is no argument, but a bit of basic.consume
+NAMES: Final = (*CONSUMER_RULES, BROWSE, BROWSE_FROM, EXCLUSIVE)
+"""What a link can ask for."""
+
+FILTERS: Final = {name: name for name in NAMES} | {"amqpd:" + name.removeprefix("x-"): name for name in NAMES}
+"""The names by the descriptors of filters."""
+
+_PROPERTIES: Final = {name: name for name in NAMES} | {
+    "rabbitmq:priority": PRIORITY,
+    "priority": PRIORITY,
+    "rabbitmq:consumer-timeout": CONSUMER_TIMEOUT,
+}
+"""The names by the properties of links, RabbitMQ's and Qpid's included."""
+
+_CONSUMER: Final = "consumer."
+_OPTIONS: Final = {_CONSUMER + "exclusive": EXCLUSIVE_CONSUMER, _CONSUMER + "priority": PRIORITY}
+_REFUSED: Final = {
+    _CONSUMER + "selector": "apache.org:selector-filter:string",
+    _CONSUMER + "noLocal": "apache.org:no-local-filter:list",
+}
+"""Options of ActiveMQ's addresses that are filters; to leave them out would deliver other messages."""
+
+
+@final
+class LinkArguments:
+    """What one receiver's link asks for.
+
+    `arguments`: those of basic.consume. `exclusive`: it wants to be the queue's only consumer. `properties`:
+    the properties of the attach that say so, for the answer.
+    """
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, object] = {}
+        self.exclusive = False
+        self.properties: dict[str, object] = {}
+
+    def ask(self, name: str, value: object, where: str) -> None:
+        """Take one argument; `where` says where it stands. Raises PeerError."""
+        plain = plain_value(value)
+        if name == ALSO_CONSUME and isinstance(plain, str):
+            plain = [plain]  # as where the specification lets there be one or several [amqp-1.0 1.3.2]
+        if name in self.arguments and self.arguments[name] != plain:
+            both = f"'{show(self.arguments[name])}' and '{show(plain)}'"
+            raise PeerError(INVALID_FIELD, f"{where} asks for '{name}' again, as {both}")
+        self.arguments[name] = plain
+
+    def check(self, queue: Queue) -> None:
+        """Check what has been asked for, of the first queue of the link. Raises PeerError."""
+        where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        exclusive = self.arguments.pop(EXCLUSIVE, False)
+        if not isinstance(exclusive, bool):
+            raise PeerError(INVALID_FIELD, f"'{EXCLUSIVE}' of the link is '{show(exclusive)}', no boolean")
+        self.exclusive = exclusive
+        try:
+            check_consumer_arguments(self.arguments, where)
+        except PreconditionFailed as error:
+            raise PeerError(INVALID_FIELD, error.text) from error
+
+    def check_with(self, queue: Queue) -> None:
+        """Check whether all that goes together, and with a queue of the link. Raises PeerError."""
+        try:
+            check_together(self.arguments, self.exclusive, queue)
+        except PreconditionFailed as error:
+            raise PeerError(INVALID_FIELD, error.text) from error
+
+    @property
+    def notified(self) -> str:
+        """The queue that is told when the link comes to be served; "": none."""
+        name = self.arguments.get(NOTIFY_ACTIVE, "")
+        return name if isinstance(name, str) else ""
+
+
+def link_arguments(
+    attach: Attach, filters: Mapping[str, object], options: Mapping[str, str]
+) -> LinkArguments:
+    """Gather what a link asks for; nothing is checked yet but what stands there twice.
+
+    `filters`: by their names. `options`: those of the source's address.
+    Raises PeerError and AddressError.
+    """
+    asked = LinkArguments()
+    for name, value in (attach.properties or {}).items():
+        known = _PROPERTIES.get(name)
+        if known is not None and value is not None:
+            asked.ask(known, value, f"property '{name}' of the link")
+            asked.properties[name] = value
+    for name, value in filters.items():
+        asked.ask(name, value, f"filter '{name}'")
+    for option, text in options.items():
+        if option in _REFUSED:
+            raise AddressError(
+                f"option '{option}' is not taken from an address: use filter {_REFUSED[option]}"
+            )
+        if option in _OPTIONS:
+            asked.ask(_OPTIONS[option], _option(option, text), f"option '{option}' of the address")
+    return asked
+
+
+def plain_value(value: object) -> object:
+    """A value of AMQP 1.0 as an argument of AMQP 0-9-1 has it."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Timestamp):
+        try:
+            return datetime.fromtimestamp(value / 1000, UTC)
+        except (ValueError, OverflowError, OSError):
+            return int(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Array):
+        return [plain_value(item) for item in value.items]
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
+    return value
+
+
+def _option(option: str, text: str) -> object:
+    """The value of an option of ActiveMQ's. Raises AddressError."""
+    if option == _CONSUMER + "exclusive":
+        if text not in ("true", "false"):
+            raise AddressError(f"option '{option}' of an address is '{text}', neither true nor false")
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError as error:
+        raise AddressError(f"option '{option}' of an address is '{text}', no integer") from error
