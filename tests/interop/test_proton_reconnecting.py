@@ -139,3 +139,29 @@ def test_a_consumer_goes_on_and_sees_everything(broker: Broker) -> None:
     assert consumer.connections == 3
     assert sorted(consumer.seen) == list(range(COUNT))
     assert left(broker) == []
+
+
+class Knocking(handlers.MessagingHandler):  # type: ignore[misc]
+    """Wants to work in a virtual host, and would try again for as long as that could make sense."""
+
+    def __init__(self, address: str, virtual_host: str) -> None:
+        super().__init__()
+        self.condition = ""
+        self.attempts = 0
+        self._address = address
+        self._virtual_host = virtual_host
+
+    def on_start(self, event: Any) -> None:
+        event.container.connect(self._address, virtual_host=self._virtual_host)
+
+    def on_connection_bound(self, event: Any) -> None:
+        self.attempts += 1
+
+    def on_connection_error(self, event: Any) -> None:
+        self.condition = event.connection.remote_condition.name
+
+
+def test_a_client_stops_trying_a_virtual_host_that_is_not_there(daemon: Daemon) -> None:
+    knocking = Knocking(url(daemon.address), "vhost:nowhere")
+    run(knocking)
+    assert (knocking.condition, knocking.attempts) == ("amqp:unauthorized-access", 1)
