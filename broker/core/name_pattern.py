@@ -53,7 +53,7 @@ class NamePattern:
         try:
             octets = name.encode()
         except UnicodeEncodeError:  # bytes of a key that are no UTF-8; RE2 would take them for no character
-            octets = "".join("\ufffd" if "\ud800" <= each <= "\udfff" else each for each in name).encode()
+            octets = "".join("\ufffd" if 0xD800 <= ord(each) <= 0xDFFF else each for each in name).encode()
         return any(branch.matches(octets) for branch in self._branches)
 
 
