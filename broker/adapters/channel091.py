@@ -48,6 +48,7 @@ from protocol.errors import (
 if TYPE_CHECKING:
     from broker.adapters.connection091 import Connection091
     from broker.adapters.getting091 import WaitingGet
+    from broker.adapters.picked091 import PickedConsume
     from broker.core.vhost import VirtualHost
 
 HANDLERS: Final[dict[int, Handler]] = basic091.HANDLERS | topology091.HANDLERS | transaction091.HANDLERS
@@ -78,6 +79,7 @@ class Channel(IncomingChannel):
         self.transaction: Transaction091 | None = None
         self.replies: ReplyConsumer | None = None
         self.waiting_get: WaitingGet | None = None
+        self.picked: PickedConsume | None = None
         self.last_queue = ""  # the latest declared on this channel: what an empty name means
         self._get_target: Target091 | None = None
         self._body: Body | None = None  # of the content that is coming, if it is large
@@ -161,9 +163,11 @@ class Channel(IncomingChannel):
         self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
 
     def on_kept(self, method: i64) -> None:
-        """A frame behind a basic.get that waits (IncomingChannel)."""
+        """A frame behind a basic.get or basic.consume that waits (IncomingChannel)."""
         if self.waiting_get is not None:
             self.waiting_get.frame_kept(method)
+        elif self.picked is not None:
+            self.picked.frame_kept()
 
     # -- settling
 
@@ -271,6 +275,8 @@ class Channel(IncomingChannel):
         give_everything_back(self)
         if self.waiting_get is not None:
             self.waiting_get.abandon()
+        if self.picked is not None:
+            self.picked.abandon()
         if self.leases is not None:
             self.leases.stop()
             self.leases = None

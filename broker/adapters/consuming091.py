@@ -10,6 +10,7 @@ from broker.adapters import direct_reply
 from broker.adapters.access import QUEUE
 from broker.adapters.activity091 import check_notified
 from broker.adapters.leases import ChannelLeases
+from broker.adapters.picked091 import CountedTarget, PickedConsume
 from broker.adapters.selecting import SelectorFilter
 from broker.adapters.target091 import Target091
 from broker.adapters.topology091 import queue_named
@@ -20,11 +21,13 @@ from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import (
     ALSO_CONSUME,
     EXCLUSIVE_CONSUMER,
+    GET_COUNT,
     NOTIFY_ACTIVE,
     PRIORITY,
     browses,
     check_consumer_arguments,
     extent_argument,
+    gets_some,
 )
 from broker.core.consumer_combinations import check_together
 from broker.core.credit import Credit
@@ -36,6 +39,7 @@ from broker.core.queue_kinds import is_non_destructive
 from broker.core.selector.argument import selector_argument
 from broker.core.selector.selector import Selector
 from broker.core.stream_arguments import stream_extent
+from broker.core.stream_list import refuse_stream
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
 from protocol.amqp091.content import DIRECT_REPLY_TO
@@ -68,8 +72,14 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     assert isinstance(notified, str), "arguments have been checked"
     if notified:
         check_notified(channel.connection.rights, channel.virtual_host, notified, queue.name)
-    target = _target(channel, tag, frame.no_ack)
+    target = _target(channel, tag, frame.no_ack, GET_COUNT in arguments)
     target.arguments = arguments
+    if gets_some(arguments):
+        refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
+        check_together(arguments, frame.exclusive, queue)
+        consumer = _consumer(channel, target, queue, frame, arguments, selector)
+        PickedConsume(channel, target, consumer, frame.nowait).begin()
+        return
     try:
         for each in queues:
             check_together(arguments, frame.exclusive, each)
@@ -101,11 +111,13 @@ def _queues(channel: Channel, queue: Queue, arguments: dict[str, object]) -> lis
     return queues
 
 
-def _target(channel: Channel, tag: str, no_ack: bool) -> Target091:
-    if no_ack:  # nothing is ever outstanding, so there is nothing to limit
-        return Target091(channel, Credit(), None, tag, True)
-    credit = Credit(channel.prefetch_count, channel.prefetch_bytes)
-    return Target091(channel, credit, channel.window, tag, False)
+def _target(channel: Channel, tag: str, no_ack: bool, counted: bool) -> Target091:
+    credit, window = Credit(), None
+    if not no_ack:  # else nothing is ever outstanding, so there is nothing to limit
+        credit, window = Credit(channel.prefetch_count, channel.prefetch_bytes), channel.window
+    if counted:
+        return CountedTarget(channel, credit, window, tag, no_ack)
+    return Target091(channel, credit, window, tag, no_ack)
 
 
 def _consumer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i64
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 OUTPUT_BYTES_MAX: Final = 524288  # then the connection flushes before it delivers more
 
 
-@final
 class Target091(ConsumerTarget):
     """Writes deliveries. What surrounds the delivery tag in the frame is made once per address."""
 

@@ -59,6 +59,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
         forget(queue, consumer)
         consumer.holding = None
     queue.browsers = None
+    queue.places = None
     queue.filtered.clear()
     queue.context.behind.clear()
     queue.context.last = queue.entries.head

@@ -8,6 +8,7 @@ from typing import Final
 from broker.core.argument_rule import ANY_SIZE, MILLISECONDS_MAX, ArgumentRule, Arguments, invalid
 from broker.core.arguments import CONSUMER_TIMEOUT
 from broker.core.extent import BEGINNINGS, FIRST, NEXT, Extent
+from broker.core.selector.argument import SELECTOR
 from broker.core.view import milliseconds
 
 PRIORITY: Final = "x-priority"
@@ -18,6 +19,10 @@ NOTIFY_ACTIVE: Final = "x-notify-active"
 ALSO_CONSUME: Final = "x-also-consume"
 ALSO_MAX: Final = 255  # queues besides the first one
 SNAPSHOT: Final = "snapshot"
+GET_MESSAGE_ID: Final = "x-get-message-id"
+GET_POSITION: Final = "x-get-position"
+GET_COUNT: Final = "x-get-count"
+GETTING: Final = (GET_MESSAGE_ID, GET_POSITION, GET_COUNT)
 
 CONSUMER_RULES: Final = {
     PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
@@ -25,6 +30,9 @@ CONSUMER_RULES: Final = {
     NOTIFY_ACTIVE: ArgumentRule("name"),
     EXCLUSIVE_CONSUMER: ArgumentRule("bool"),
     CONSUMER_TIMEOUT: ArgumentRule("int", 0, MILLISECONDS_MAX),
+    GET_MESSAGE_ID: ArgumentRule("name"),
+    GET_POSITION: ArgumentRule("int", 1, ANY_SIZE),
+    GET_COUNT: ArgumentRule("int", 1, ANY_SIZE),
 }
 
 
@@ -42,6 +50,12 @@ def check_consumer_arguments(arguments: Arguments, queue: str) -> None:
             if allowed:
                 raise invalid(name, queue, arguments[name], f"is not {allowed}")
     _check_browsing(arguments, queue)
+    _check_getting(arguments, queue)
+
+
+def gets_some(arguments: Arguments) -> bool:
+    """Whether the consumer asks for chosen messages, or for so many, and no more."""
+    return any(name in arguments for name in GETTING)
 
 
 def browses(arguments: Arguments) -> bool:
@@ -59,6 +73,20 @@ def extent_argument(arguments: Arguments) -> Extent:
         return Extent(skip=beginning, snapshot=snapshot)
     assert isinstance(beginning, str), "arguments are checked before a consumer is made"
     return Extent(beginning, snapshot=snapshot)
+
+
+def _check_getting(arguments: Arguments, queue: str) -> None:
+    asked = [name for name in GETTING if name in arguments]
+    if not asked:
+        return
+    others = [*asked[1:], BROWSE_FROM, ALSO_CONSUME, NOTIFY_ACTIVE, EXCLUSIVE_CONSUMER]
+    if asked[0] != GET_COUNT:
+        others.append(SELECTOR)
+    for name in others:
+        if arguments.get(name, False) is not False:
+            raise invalid(asked[0], queue, arguments[asked[0]], f"does not go with {name}")
+    if arguments.get(BROWSE) == SNAPSHOT:
+        raise invalid(asked[0], queue, arguments[asked[0]], f"does not go with {BROWSE} '{SNAPSHOT}'")
 
 
 def _check_browsing(arguments: Arguments, queue: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from broker.core.argument_rule import Arguments, invalid
 from broker.core.arguments import SINGLE_ACTIVE_CONSUMER, has_single_active_consumer
-from broker.core.consumer_arguments import BROWSE, EXCLUSIVE_CONSUMER, NOTIFY_ACTIVE, browses
+from broker.core.consumer_arguments import BROWSE, EXCLUSIVE_CONSUMER, GETTING, NOTIFY_ACTIVE, browses
 from broker.core.errors import PreconditionFailed
 from broker.core.queue_kinds import NON_DESTRUCTIVE, is_non_destructive
 
@@ -25,6 +25,9 @@ def check_together(arguments: Arguments, exclusive: bool, queue: Queue) -> None:
     if keeps and exclusive:
         raise PreconditionFailed(f"{where} has {NON_DESTRUCTIVE}: no consumer can be exclusive")
     browse = browses(arguments)
+    for name in GETTING if exclusive else ():
+        if name in arguments:
+            raise invalid(name, where, arguments[name], "does not go with exclusive")
     if browse and exclusive:
         raise invalid(BROWSE, where, arguments[BROWSE], "does not go with exclusive")
     if keeps or browse:

@@ -89,6 +89,14 @@ class QueueEntryList:
         """When `entry` came: those that came later have higher numbers, up to `sequence`."""
         return entry.order & ARRIVAL_MASK
 
+    def mark(self, entry: QueueEntry) -> str:
+        """A text that names the place of `entry`, also when the entry has gone."""
+        return str(int(entry.order))
+
+    def stand_in(self, mark: str) -> QueueEntry:
+        """An entry that is not linked, with the place that `mark` has named. Raises ValueError."""
+        return QueueEntry(self.head.message, _order(mark))
+
     def annotations_of(self, entry: QueueEntry) -> bytes:
         """What consumers have added to the message of a linked entry, encoded; empty: nothing."""
         return b"" if self.annotations is None else self.annotations.get(entry, b"")
@@ -122,3 +130,11 @@ class QueueEntryList:
             self.tail = entry
         else:
             after.prev = entry
+
+
+def _order(mark: str) -> i64:
+    """The order that a mark of a place has. Raises ValueError."""
+    order = int(mark)
+    if not 0 <= order < 1 << 63:
+        raise ValueError(f"{mark} is not from 0 to {(1 << 63) - 1}")
+    return order

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import QueueConsumer
+from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
 from broker.core.returning import finish_returns
@@ -23,6 +24,17 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
     `release(entries, consumer)`. Nothing is settled here, also not for no_ack. Its target's windows are
     charged. ResourceLocked if the queue serves one consumer at a time, QueueStopped if it gives nothing out.
     """
+    begin_get(queue)
+    if queue.ready == 0:
+        return None
+    entry = next_in_time(queue, consumer)
+    if entry is not None:
+        _hand_over(queue, consumer, entry)
+    return entry
+
+
+def begin_get(queue: Queue) -> None:
+    """Somebody is about to take messages without a subscription. Raises what `get_one` raises."""
     if queue.stops is not None:
         check_dequeue(queue, queue.stops)
     if queue.election is not None:
@@ -31,14 +43,20 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
         queue.rules.touch()
     if queue.manager.returns:
         finish_returns(queue)
-    if queue.ready == 0:
-        return None
-    entry = next_in_time(queue, consumer)
-    if entry is not None and not consumer.acquires:
-        consumer.target.use_credit(entry.message.size)
-    elif entry is not None:
+
+
+def get_chosen(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    """Acquire `entry`, which is AVAILABLE, whatever stands before it; `consumer` as for `get_one`.
+
+    `begin_get` and `may_take` have been asked.
+    """
+    consumer.context = QueueContext(queue.entries)  # nobody else's cursor moves
+    _hand_over(queue, consumer, entry)
+
+
+def _hand_over(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -> None:
+    if consumer.acquires:
         if entry.timer is not None:
             stop_timer(queue, entry)
         queue.acquire(entry, consumer)
-        consumer.target.use_credit(entry.message.size)
-    return entry
+    consumer.target.use_credit(entry.message.size)

@@ -69,6 +69,39 @@ def sort_key(value: object | None) -> SortKey:
     return _ANYTHING_ELSE
 
 
+def key_text(key: SortKey) -> str:
+    """A text that `key_of_text` makes the key of again."""
+    kind, value = key
+    if isinstance(value, bytes):
+        return f"{kind} octets {value.hex()}"
+    if isinstance(value, float):
+        return f"{kind} float {value.hex()}"
+    return f"{kind} {type(value).__name__} {value}"
+
+
+def key_of_text(text: str) -> SortKey:
+    """The key that `key_text` has made this text of. Raises ValueError."""
+    kind, name, value = [*text.split(" "), "", ""][:3]
+    if name not in _READERS or not kind.isdecimal() or not 0 <= int(kind) <= _ANYTHING_ELSE[0]:
+        raise ValueError(f"'{text}' names no value")
+    try:
+        found = _READERS[name](value)
+    except ArithmeticError as error:
+        raise ValueError(f"'{text}' names no value") from error
+    if (int(kind) == _OCTETS) != isinstance(found, bytes) or found != found:
+        raise ValueError(f"'{text}' names no value")
+    return int(kind), found
+
+
+_READERS: Final[dict[str, Any]] = {
+    "octets": bytes.fromhex,
+    "float": float.fromhex,
+    "int": int,
+    "Decimal": Decimal,
+    "bool": lambda value: value == "True",
+}
+
+
 def identity(value: object) -> object:
     """Something that can be a key of a dict, and is the same for the same values of a header.
 

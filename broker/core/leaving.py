@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from broker.core.entry import DEQUEUED, HELD, QueueEntry
+from broker.core.places import note_change
 from broker.core.waiting import wake_waiters
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def take_out(queue: Queue, entry: QueueEntry) -> None:
     elif owner is None:
         queue.ready -= 1
         queue.ready_bytes -= size
+        if queue.places is not None:
+            note_change(queue, queue.places, entry, -1)
     else:
         owner.inflight -= 1
         queue.unacked -= 1

@@ -21,6 +21,7 @@ from broker.core.held_settlement import REMOVE
 from broker.core.journal import COPIED, PUBLISHED
 from broker.core.message import TELLS_CONSUMED, Message
 from broker.core.offering import offer_again
+from broker.core.places import note_change
 from broker.core.replacing import replace_outdated
 from broker.core.route import Route
 from broker.core.transaction import HeldPublish, Transaction
@@ -55,6 +56,8 @@ def mark(queue: Queue, entry: QueueEntry, taker: QueueConsumer) -> None:
         queue.discipline.acquired(entry, taker)
     if queue.awaited:
         wake_waiters(queue, entry)
+    if queue.places is not None:
+        note_change(queue, queue.places, entry, -1)
 
 
 def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> None:
@@ -82,6 +85,8 @@ def unmark(queue: Queue, entries: list[QueueEntry], taker: QueueConsumer) -> Non
         queue.ready += 1
         queue.ready_bytes += size
         back.append(entry)
+        if queue.places is not None:
+            note_change(queue, queue.places, entry, 1)
     discipline = queue.discipline
     if back:
         if discipline is not None:

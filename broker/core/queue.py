@@ -23,6 +23,7 @@ from broker.core.expiry import is_late_for
 from broker.core.message import Message
 from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one
 from broker.core.outcome import CRASH, NACK
+from broker.core.places import note_change
 from broker.core.ports import MessageStore
 from broker.core.replacing import placed
 from broker.core.returning import give_back
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from broker.core.index import Index
     from broker.core.journal import QueueJournal
     from broker.core.memory import Memory
+    from broker.core.places import Places
     from broker.core.retry import Retry
     from broker.core.rules import Rules
     from broker.core.stopping import Stops
@@ -60,7 +62,8 @@ class Queue:
     not whoever sees it; set before there are entries. `rules`: what limits it in time and space. `retry`:
     what becomes of what comes back. `memory`: what it knows duplicates by. `topology`: where it is. `stops`:
     what is switched off. `volatile`: what it loses. `stream`: what it keeps for good. `sample`: what showed
-    its counters last. `journal`: who is told of every step, if anybody.
+    its counters last. `journal`: who is told of every step, if anybody. `places`: which entry stands where,
+    while somebody asks for that.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Queue:
         self.discipline: Discipline | None = None
         self.sample: object | None = None
         self.journal: QueueJournal | None = None
+        self.places: Places | None = None
 
     @property
     def consumer_count(self) -> int:
@@ -244,6 +248,8 @@ class Queue:
             self.discipline.acquired(entry, consumer)
         if self.awaited:
             wake_waiters(self, entry)
+        if self.places is not None:
+            note_change(self, self.places, entry, -1)
 
     def settle(self, entry: QueueEntry) -> None:
         """ACQUIRED → DEQUEUED: the client is done with it. Ignored if the queue took it back, or is gone."""
@@ -290,6 +296,8 @@ class Queue:
         self.ready_bytes += message.size
         if self.discipline is not None:
             self.discipline.linked(entry)
+        if self.places is not None:
+            self.places.linked(entry)
         if self.index is not None or not self.entries.in_order:
             placed(self, entry)
         return entry

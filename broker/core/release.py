@@ -13,6 +13,7 @@ from broker.core.discarding import discard_all
 from broker.core.entry import ACQUIRED, AVAILABLE, QueueEntry
 from broker.core.offering import offer_again
 from broker.core.outcome import RECOVER, RELEASED
+from broker.core.places import note_change
 from broker.core.replacing import replace_outdated
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def _make_available(queue: Queue, entries: list[QueueEntry], consumer: QueueCons
             entry.redelivered = True
             size += entry.message.size
             back.append(entry)
+            if queue.places is not None:
+                note_change(queue, queue.places, entry, 1)
     count: i64 = len(back)
     consumer.inflight -= count
     queue.unacked -= count

@@ -16,6 +16,7 @@ from broker.core.delivery_limit import append_count
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.offering import offer_again
 from broker.core.outcome import ALL, CRASH, outcomes_of
+from broker.core.places import note_change
 from broker.core.retry_arguments import DELIVERY_COUNT_ON
 from broker.core.schedule import Alarm
 from broker.core.timers import Timer, Timers
@@ -85,6 +86,8 @@ class Retry(Alarm):
             queue.ready_bytes -= size
             queue.held += 1
             queue.held_bytes += size
+            if queue.places is not None:
+                note_change(queue, queue.places, entry, -1)
         self._arm()
 
     def let_go(self, entry: QueueEntry) -> None:
@@ -109,6 +112,8 @@ class Retry(Alarm):
             queue.held_bytes -= size
             queue.ready += 1
             queue.ready_bytes += size
+            if queue.places is not None:
+                note_change(queue, queue.places, entry, 1)
             due.append(entry)
         self._arm()
         if due:

@@ -103,7 +103,7 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
     context = queue.context
     discipline = queue.discipline
     plain = discipline is None and not context.behind and not queue.filtered
-    plain = plain and queue.index is None and queue.browsers is None
+    plain = plain and queue.index is None and queue.browsers is None and queue.places is None
     journal = queue.journal
     for entry in settled:
         message = entry.message

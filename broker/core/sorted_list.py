@@ -10,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 from broker.core.argument_rule import ArgumentRule, Arguments
 from broker.core.entry import QueueEntry
 from broker.core.entry_list import QueueEntryList
-from broker.core.header_value import Headers, SortKey, sort_key
+from broker.core.header_value import Headers, SortKey, key_of_text, key_text, sort_key
 from broker.core.message import Message
 
 SORT_KEY: Final = "x-sort-key"
@@ -108,6 +108,17 @@ class SortedEntryList(QueueEntryList):
         elif index == len(block.keys):
             self._ends[at] = block.keys[index - 1]
         super().unlink(entry)
+
+    def mark(self, entry: QueueEntry) -> str:
+        """The place of `entry` (QueueEntryList): its number, and the value of its header."""
+        assert isinstance(entry, SortedEntry), "the entries of a sorted list are such"
+        key = entry.key
+        return f"{key[2]} {key_text((key[0], key[1]))}"
+
+    def stand_in(self, mark: str) -> QueueEntry:
+        """An entry with the place that `mark` has named (QueueEntryList). Raises ValueError."""
+        number, _, key = mark.partition(" ")
+        return SortedEntry(self.head.message, super().stand_in(number).order, key_of_text(key))
 
     def _add_last(self, entry: SortedEntry) -> None:
         """Put an entry behind all blocks: into the last one, or a new one if that is full."""

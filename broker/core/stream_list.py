@@ -137,6 +137,29 @@ class StreamEntryList(QueueEntryList):
         entry.state = ACQUIRED
         return entry
 
+    def row(self, partition: i64, offset: i64) -> QueueEntry | None:
+        """The entry of the row with an offset of a partition; None if it is not kept, or not there yet."""
+        page = self.partitions[partition].at(offset)
+        if page is None or not page.first <= offset < page.behind:
+            return None
+        following: list[int] | None = None
+        if len(self.partitions) > 1:
+            following = [0] * len(self.partitions)
+            following[partition] = offset + 1
+        return StreamEntry(page.message(offset), offset, page, partition, following)
+
+    def mark(self, entry: QueueEntry) -> str:
+        """The place of `entry` (QueueEntryList): the offsets that come next, one of each partition."""
+        assert isinstance(entry, StreamEntry), "the entries of a stream are such"
+        return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
+
+    def stand_in(self, mark: str) -> QueueEntry:
+        """Where a cursor stands that is to see these offsets next (QueueEntryList). Raises ValueError."""
+        offsets = [int(offset) for offset in mark.split(".")]
+        if len(offsets) != len(self.partitions) or not all(0 <= offset < 1 << 62 for offset in offsets):
+            raise ValueError(f"'{mark}' names no offset of each of {len(self.partitions)} partitions")
+        return self.place(offsets)
+
     def unlink(self, entry: QueueEntry) -> None:
         """Nothing has been linked."""
 

@@ -21,19 +21,34 @@ ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="To the en
 ToExchange = Annotated[str | None, typer.Option("--exchange", metavar="NAME", help="Through this exchange,")]
 Key = Annotated[str | None, typer.Option("--routing-key", metavar="KEY", help="with this key for its own.")]
 
-COLUMNS: Final = ("place", "id", "exchange", "routing_key", "payload_bytes", "redelivered", "payload")
+COLUMNS: Final = (
+    "place",
+    "id",
+    "state",
+    "exchange",
+    "routing_key",
+    "payload_bytes",
+    "redelivered",
+    "payload",
+)
 
 
 def list_messages(
     context: typer.Context,
     queue: Queue,
     selector: Selector = "",
-    first: Annotated[int, typer.Option("--from", metavar="N", help="The place of the first one.")] = 0,
+    first: Annotated[
+        str,
+        typer.Option("--from", metavar="N", help="The place of the first one, or what a list calls next."),
+    ] = "0",
+    state: Annotated[
+        str, typer.Option("--state", help="ready, unacknowledged or waiting; all of them unless given.")
+    ] = "",
     count: Annotated[int, typer.Option(help="How many.")] = 20,
     vhost: VirtualHost = "/",
 ) -> None:
-    """List messages that are ready, in order, and leave them as they are."""
-    query = {"selector": selector, "from": str(first), "count": str(count), "truncate": "60"}
+    """List messages in order, also those that consumers have, and leave them as they are."""
+    query = {"selector": selector, "state": state, "from": first, "count": str(count), "truncate": "60"}
     with session(context) as found:
         answer = found.client.get("queues", vhost, queue, "messages", **query)
         if found.form == "json":

@@ -49,11 +49,15 @@ def test_a_list_is_paged_and_leaves_everything_as_it_is(api: Api, vhost: str, ad
     publish(address, vhost, "q", 5)
     first = api.get("queues", vhost, "q", "messages", count="2")
     assert [(each["place"], each["payload"]) for each in first["messages"]] == [(0, "0"), (1, "1")]
-    last = api.get("queues", vhost, "q", "messages", **{"from": str(first["next"] + 2)})
+    second = api.get("queues", vhost, "q", "messages", count="2", **{"from": first["next"]})
+    assert [(each["place"], each["payload"]) for each in second["messages"]] == [(2, "2"), (3, "3")]
+    last = api.get("queues", vhost, "q", "messages", **{"from": "4"})
     assert [(each["place"], each["payload"]) for each in last["messages"]] == [(4, "4")]
     assert last["next"] is None
     selected = api.get("queues", vhost, "q", "messages", selector="n > 1", count="1", **{"from": "1"})
-    assert ([each["payload"] for each in selected["messages"]], selected["next"]) == (["3"], 2)
+    assert [each["payload"] for each in selected["messages"]] == ["3"]
+    selected = api.get("queues", vhost, "q", "messages", selector="n > 1", **{"from": selected["next"]})
+    assert [(each["place"], each["payload"]) for each in selected["messages"]] == [(2, "4")]
     assert api.get("queues", vhost, "q", "messages", "count", selector="n > 1") == {
         "count": 3,
         "empty": False,
@@ -62,6 +66,7 @@ def test_a_list_is_paged_and_leaves_everything_as_it_is(api: Api, vhost: str, ad
     assert found == {
         "id": found["id"],
         "place": 0,
+        "state": "ready",
         "delivery_count": 0,
         "payload_bytes": 1,
         "redelivered": False,
@@ -77,7 +82,76 @@ def test_a_list_is_paged_and_leaves_everything_as_it_is(api: Api, vhost: str, ad
     with amqp(address, vhost) as channel:
         method, _, body = channel.basic_get("q")
         assert (body, method.redelivered, method.message_count) == (b"0", False, 4)
-        assert bodies(api, vhost, "q") == ["1", "2", "3", "4"]  # what a client has is not ready
+        assert bodies(api, vhost, "q", state="ready") == ["1", "2", "3", "4"]
+        (held,) = messages(api, vhost, "q", state="unacknowledged")
+        assert (held["payload"], held["place"], held["delivery_count"]) == ("0", 0, 1)
+        assert held["holder"]["channel_details"]["user"] == "guest"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"x-max-priority": 3},
+        {"x-queue-kind": "sorted", "x-sort-key": "n"},
+        {"x-queue-kind": "last-value", "x-last-value-key": "n"},
+    ],
+    ids=["standard", "priority", "sorted", "last-value"],
+)
+def test_a_scan_of_a_live_queue_shows_every_message_that_stays(
+    api: Api, vhost: str, address: Address, arguments: dict[str, Any]
+) -> None:
+    api.put("queues", vhost, "q", arguments=arguments)
+    publish(address, vhost, "q", 60)
+    seen: list[str] = []
+    following: str | None = "0"
+    with amqp(address, vhost) as channel:
+        while following is not None:
+            page = api.get("queues", vhost, "q", "messages", count="10", **{"from": following})
+            following = page["next"]
+            seen += [each["payload"] for each in page["messages"]]
+            for _ in range(7 if following is not None else 0):  # consumers go on meanwhile
+                channel.basic_get("q", auto_ack=True)
+        stay = bodies(api, vhost, "q")
+    assert seen == [str(number) for number in range(60)]
+    assert stay == [str(number) for number in range(35, 60)]
+    assert bodies(api, vhost, "q", **{"from": "20"}) == ["55", "56", "57", "58", "59"]
+    assert bodies(api, vhost, "q", **{"from": "25"}) == []
+    for wrong in ("third", "after:1:", "after:x:1", "after:1:9.9", "-1"):
+        text = api.refused(400, "GET", "queues", vhost, "q", "messages", **{"from": wrong})
+        assert wrong in text["reason"]
+
+
+def test_messages_are_got_by_position_and_by_id(api: Api, vhost: str, address: Address) -> None:
+    api.put("queues", vhost, "q", durable=True)
+    publish(address, vhost, "q", 6)
+
+    def got(ackmode: str, **asked: Any) -> list[str]:
+        found = api.post("queues", vhost, "q", "get", status=200, body={"ackmode": ackmode} | asked)
+        return [each["payload"] for each in found]
+
+    look, take = "ack_requeue_true", "ack_requeue_false"
+    assert got(look, position=3) == ["2"]
+    assert got(look, position=5, count=10) == ["4", "5"]
+    assert got(take, position=3) == ["2"]
+    assert got(take, position=3, count=2) == ["3", "4"]
+    ids = {each["payload"]: each["id"] for each in messages(api, vhost, "q")}
+    assert list(ids) == ["0", "1", "5"]
+    assert got(look, id=ids["1"]) == got(take, id=ids["1"]) == ["1"]
+    with amqp(address, vhost) as channel:
+        channel.basic_publish("", "q", b"named", pika.BasicProperties(message_id="it's"))
+        assert got(take, id="it's") == ["named"]
+        channel.basic_get("q")
+        shown = api.get("queues", vhost, "q", "messages", ids["0"])
+        assert (shown["state"], shown["payload"]) == ("unacknowledged", "0")
+        for asked in ({"position": 2}, {"id": ids["0"]}, {"id": ids["1"]}, {"id": "none"}):
+            for mode in (look, take):
+                body = {"ackmode": mode} | asked
+                assert (
+                    "is ready" in api.refused(404, "POST", "queues", vhost, "q", "get", body=body)["reason"]
+                )
+        for wrong in ({"position": 0}, {"position": 1, "id": "x"}, {"id": "x", "count": 2}):
+            api.refused(400, "POST", "queues", vhost, "q", "get", body={"ackmode": look} | wrong)
 
 
 def test_ids_outlive_the_broker_if_the_messages_do(start_daemon: DaemonStarter) -> None:

@@ -47,6 +47,11 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
     }
 
 
+def shown_holder(consumer: QueueConsumer) -> Shown:
+    """Who has a message: a consumer, a basic.get, or with no channel a reader or an operation of the API."""
+    return {"consumer_tag": consumer.tag, "channel_details": _details(consumer.target)}
+
+
 def _user(consumer: QueueConsumer) -> str:
     user = _details(consumer.target).get("user", "")
     return str(user)

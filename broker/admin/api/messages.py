@@ -11,11 +11,11 @@ from fastapi.responses import StreamingResponse
 from broker.adapters.selecting import SelectorFilter
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
-from broker.admin.api.errors import bad_request
+from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
-from broker.admin.api.ready import ready_entries
+from broker.admin.api.ready import READY, entries_after, entry_at, ready_entries, searched, state_of
 from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
@@ -26,11 +26,21 @@ from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import PreconditionFailed
-from broker.core.getting import get_one
+from broker.core.getting import begin_get, get_chosen, get_one
 from broker.core.notifying import pass_baton
+from broker.core.operation import is_over
 from broker.core.outcome import RELEASED
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.random_access import (
+    FirstSearch,
+    IdSearch,
+    PlaceSearch,
+    RowSearch,
+    Search,
+    is_message_id,
+    may_take,
+)
 from broker.core.selector.selector import Selector
 from broker.core.stream_list import refuse_stream
 from broker.core.taker import taker_of
@@ -55,13 +65,16 @@ async def get_messages(
     With ackmode `ack_requeue_true` or `reject_requeue_true` they are only looked at: order, counts and the
     mark `redelivered` stay as they are. With the other two they leave the queue, and it is on disk when this
     is answered. Instead of ackmode there may be `requeue`, true or false, as in RabbitMQ up to 3.6. With a
-    `selector`, all this is about those messages only for which it is true.
+    `selector`, all this is about those messages only for which it is true. With `position` it begins with the
+    message that is there among those that are ready, counted from 1, and with `id` it is about one message;
+    if there is none, the answer is 404.
     """
     _, queue = readable(visitor, vhost, name)
     mode = _ackmode(body)
     if mode not in SETTLES + LEAVES:
         raise bad_request(f"ackmode '{mode}' is not known, allowed: {', '.join(LEAVES + SETTLES)}")
-    count = number(body, "count")
+    pick = Pick.of(body, queue, management.store)
+    count = 1 if pick is not None and body.get("count") is None else number(body, "count")
     if not 0 < count <= COUNT_MAX:
         raise bad_request(f"count {count} is not from 1 to {COUNT_MAX}")
     encoding = text(body, "encoding", "auto")
@@ -76,12 +89,115 @@ async def get_messages(
         return json.dumps(shown_message(management.server, queue, entry, left, encoding, limit))
 
     if mode in LEAVES:
-        written = await look(queue, count, write, sieve)
+        written = await (look(queue, count, write, sieve) if pick is None else pick.look(count, write))
     else:
         refuse_stream(queue, f"read with ackmode {mode}")
-        written = await take(queue, count, mode, write, sieve)
+        if pick is None:
+            written = await take(queue, count, mode, write, sieve)
+        else:
+            written = await pick.take(count, mode, write)
         await durable(management.store)
+    if pick is not None and not written:
+        raise not_found(f"no message with {pick} is ready in queue '{name}' in vhost '{vhost}'")
     return StreamingResponse(_joined(written), media_type="application/json")
+
+
+def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
+    """The search for the message with this id, or else for the first with this property message_id."""
+    if is_message_id(wanted):
+        return IdSearch(queue, wanted) if queue.stream is None else RowSearch(queue, wanted)
+    quoted = wanted.replace("'", "''")
+    return FirstSearch(queue, SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store))
+
+
+class Pick:
+    """One message that a request asks for by its id, or those from a position on."""
+
+    def __init__(self, queue: Queue, store: MessageStore, position: int, wanted: str) -> None:
+        self.queue = queue
+        self._store = store
+        self._position = position
+        self._wanted = wanted
+
+    @staticmethod
+    def of(body: Fields, queue: Queue, store: MessageStore) -> "Pick | None":
+        """What a request asks for, None if for no special message. Raises ApiError."""
+        asked = [name for name in ("position", "id", "selector") if body.get(name) not in (None, "")]
+        if not asked or asked == ["selector"]:
+            return None
+        if len(asked) > 1:
+            raise bad_request(f"{' and '.join(asked)} do not go together")
+        if asked == ["id"]:
+            if body.get("count") is not None and number(body, "count") != 1:
+                raise bad_request(f"count {number(body, 'count')}: one message has an id")
+            return Pick(queue, store, 0, text(body, "id"))
+        position = number(body, "position")
+        if not 0 < position < 1 << 62:
+            raise bad_request(f"position {position} is less than 1, or too large")
+        return Pick(queue, store, position, "")
+
+    def __str__(self) -> str:
+        return f"id '{self._wanted}'" if self._wanted else f"position {self._position}"
+
+    async def look(self, count: int, write: Write) -> list[str]:
+        """Those messages, each as `write` has it."""
+        queue = self.queue
+        if self._wanted:
+            entry = await searched(search_of(queue, self._wanted, self._store))
+            if entry is None or state_of(queue, entry) != READY or is_over(queue, entry):
+                return []
+            return [write(entry, max(0, int(queue.ready) - 1))]
+        start: QueueEntry | None = queue.entries.head
+        skip = self._position - 1
+        if queue.stream is None:
+            first = await entry_at(queue, skip, True)
+            start, skip = (None if first is None else queue.entries.before(first)), 0
+        written: list[str] = []
+        if start is None:
+            return written
+        size, left = 0, int(queue.ready) - self._position
+        async with aclosing(entries_after(queue, start, None, (READY,))) as entries:
+            async for entry in entries:
+                if skip > 0:
+                    skip -= 1
+                    continue
+                size += int(entry.message.size)
+                if written and size > BYTES_MAX:
+                    break
+                written.append(write(entry, max(0, left - len(written))))
+                if len(written) == count:
+                    break
+        return written
+
+    async def take(self, count: int, mode: str, write: Write) -> list[str]:
+        """The same of messages that leave the queue."""
+        queue, taker, slices = self.queue, taker_of(self.queue), Slices()
+        taken: list[QueueEntry] = []
+        written: list[str] = []
+        size = 0
+        try:
+            while len(taken) < count:
+                begin_get(queue)
+                entry = await searched(self._search())
+                if entry is None or not may_take(queue, entry):
+                    break
+                size += int(entry.message.size)
+                if taken and size > BYTES_MAX:
+                    break  # before it is acquired, which would count and leave its mark
+                get_chosen(queue, taker, entry)
+                taken.append(entry)
+                written.append(write(entry, int(queue.ready)))
+                await slices.breathe()
+            await _leave(queue, taken, mode, slices)
+        except BaseException:
+            queue.release(taken, taker, RELEASED)
+            raise
+        return written
+
+    def _search(self) -> Search:
+        if self._wanted:
+            return search_of(self.queue, self._wanted, self._store)
+        return PlaceSearch(self.queue, self._position - 1)  # what has been taken is not ready any more
 
 
 def _ackmode(body: Fields) -> str:
@@ -150,16 +266,21 @@ async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write
             taken.append(entry)
             written.append(write(entry, int(queue.ready)))
             await slices.breathe()
-        for entry in taken:
-            if mode == "ack_requeue_false":
-                queue.settle(entry)
-            else:
-                queue.discard(entry)
-            await slices.breathe()
+        await _leave(queue, taken, mode, slices)
     except BaseException:
         queue.release(taken, taker, RELEASED)
         raise
     return written
+
+
+async def _leave(queue: Queue, taken: list[QueueEntry], mode: str, slices: Slices) -> None:
+    """Have messages that have been taken leave their queue."""
+    for entry in taken:
+        if mode == "ack_requeue_false":
+            queue.settle(entry)
+        else:
+            queue.discard(entry)
+        await slices.breathe()
 
 
 async def _joined(written: list[str]) -> AsyncIterator[str]:

@@ -5,7 +5,7 @@ batch of the log, and on disk when this is answered. [amqpd]
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -16,21 +16,22 @@ from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.annotated import message_given
 from broker.admin.api.body import Body, MessageBody
 from broker.admin.api.errors import ApiError, bad_request, not_found
-from broker.admin.api.examining import id_of
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.messages import sieve_of
+from broker.admin.api.messages import search_of, sieve_of
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
-from broker.admin.api.ready import ready_entries
+from broker.admin.api.ready import ready_entries, searched
 from broker.admin.api.rewriting import Edit, check_user, revived
 from broker.admin.api.showing import loaded
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text
 from broker.auth.terms import WRITE
+from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.journal import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN, descends
 from broker.core.message import Message, copy_of, held_bytes
-from broker.core.operation import Operation
+from broker.core.operation import Operation, is_over
 from broker.core.queue import Queue
+from broker.core.random_access import is_message_id, message_id
 from broker.core.route import Route
 from broker.core.stream_list import refuse_stream
 from broker.core.taker import taker_of
@@ -241,15 +242,27 @@ async def _operate(
     return JSONResponse(answer)
 
 
+async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[QueueEntry]:
+    """The ready entries with these ids, in the order of the queue."""
+    queue, store = operation.queue, operation.virtual_host.store
+    found: list[QueueEntry] = []
+    for wanted in ids:
+        entry = await searched(search_of(queue, wanted, store)) if is_message_id(wanted) else None
+        if entry is not None:
+            found.append(entry)
+    for entry in sorted(found):
+        if (entry.state == AVAILABLE or queue.stream is not None) and not is_over(queue, entry):
+            yield entry
+
+
 async def _gather(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
     """Hold the messages; returns what is to be answered when all is done."""
     queue = operation.queue
     ids = None if selection.ids is None else set(selection.ids)
     done, size, more = 0, 0, False
-    async with aclosing(ready_entries(queue, selection.sieve)) as entries:
+    chosen = ready_entries(queue, selection.sieve) if ids is None else _with_ids(operation, ids)
+    async with aclosing(chosen) as entries:
         async for entry in entries:
-            if ids is not None and id_of(queue, entry) not in ids:
-                continue
             if done == selection.limit or size >= BYTES_MAX:
                 more = True
                 break
@@ -262,12 +275,10 @@ async def _gather(operation: _Operation, selection: _Selection, put: Put | None)
                 operation.publish(route, message)
                 size += int(held_bytes(message)) if message.body is None else 0
             if ids is not None:
-                ids.discard(id_of(queue, entry))
+                ids.discard(message_id(queue, entry))
             if operation.way != COPIED:
                 operation.remove(entry)
             done += 1
-            if ids is not None and not ids:
-                break
     if queue.deleted:
         raise not_found(f"no queue '{queue.name}' in vhost '{queue.vhost}'")
     missing = [] if more or ids is None else sorted(ids)  # with more, they were not all looked for

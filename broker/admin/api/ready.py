@@ -1,14 +1,31 @@
-"""What is ready in a queue, passed by one after the other."""
+"""The messages of a queue, passed by one after the other, others having their turn in between."""
 
 from collections.abc import AsyncGenerator
+from typing import Final
 
 from broker.admin.api.slices import Slices
 from broker.core import browsers
+from broker.core.context import QueueContext
 from broker.core.contexts import browsing
-from broker.core.entry import QueueEntry
+from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.operation import is_over
+from broker.core.places import Places, places_of
 from broker.core.queue import Queue
+from broker.core.random_access import Search
+
+LOOK: Final = 2000  # entries that are looked at at once
+READY: Final = "ready"
+UNACKNOWLEDGED: Final = "unacknowledged"
+WAITING: Final = "waiting"
+STATES: Final = (READY, UNACKNOWLEDGED, WAITING)
+
+
+def state_of(queue: Queue, entry: QueueEntry) -> str:
+    """What is to become of an entry: it is ready, somebody has it, or it waits before it is tried again."""
+    if entry.state == AVAILABLE or queue.stream is not None:
+        return READY
+    return WAITING if entry.state == HELD else UNACKNOWLEDGED
 
 
 async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerator[QueueEntry]:
@@ -37,3 +54,78 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
                 break
     finally:
         browsers.end(queue, cursor)
+
+
+async def entries_after(
+    queue: Queue, start: QueueEntry, sieve: EntryFilter | None, states: tuple[str, ...]
+) -> AsyncGenerator[QueueEntry]:
+    """The entries behind `start`, which is linked or the head, that are there now and in one of the states.
+
+    To be closed. It ends where the queue is deleted.
+    """
+    slices = Slices()
+    entries = queue.entries
+    newest = entries.sequence
+    cursor = QueueContext(entries)
+    cursor.last = start
+    browsers.begin(queue, cursor)
+    try:
+        while True:
+            await slices.breathe()
+            entry = None if queue.deleted else entries.next(cursor.last)
+            if entry is None:
+                break
+            if cursor.behind:
+                cursor.behind.clear()  # what came late stands before what has been shown
+            cursor.passed(entry)
+            if entries.arrival(entry) > newest:
+                if entries.in_order:
+                    break
+            elif (
+                state_of(queue, entry) in states
+                and not (entry.owner is None and is_over(queue, entry))
+                and (sieve is None or sieve.passes(entry))
+            ):
+                yield entry
+    finally:
+        browsers.end(queue, cursor)
+
+
+async def entry_before(queue: Queue, mark: str) -> QueueEntry:
+    """The last entry at or before a place in a queue, or the head. Raises ValueError: `mark` is of no place.
+
+    The answer is right as long as nobody else has a turn.
+    """
+    stand_in = queue.entries.stand_in(mark)
+    if queue.stream is not None:
+        return stand_in
+    slices = Slices()
+    while not places_of(queue).reaches(stand_in):
+        places_of(queue).extend(LOOK)
+        await slices.breathe()
+    return places_of(queue).last_up_to(stand_in)
+
+
+async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
+    """The entry, or the ready one, before which so many such stand; None if there are no more.
+
+    The queue is no stream. The answer is right as long as nobody else has a turn.
+    """
+    slices = Slices()
+    while True:
+        places: Places = places_of(queue)
+        found = places.nth(place, ready)
+        if found is not None or not places.extend(LOOK):
+            return places.nth(place, ready)
+        await slices.breathe()
+
+
+async def searched(search: Search) -> QueueEntry | None:
+    """What a search finds. The answer is right as long as nobody else has a turn."""
+    slices = Slices()
+    try:
+        while not search.queue.deleted and not search.step(LOOK):
+            await slices.breathe()
+        return search.found
+    finally:
+        search.end()
