@@ -9,11 +9,11 @@ from mypy_extensions import i64
 from broker.adapters.access import EXCHANGE as EXCHANGES
 from broker.adapters.access import Rights
 from broker.adapters.expiration import parse_expiration
-from broker.adapters.special import DECODED, check_copies, check_user, delay
+from broker.adapters.special import DECODED, check_copies, check_user
 from broker.adapters.view091 import BCC, View091
 from broker.auth.terms import WRITE
 from broker.core.attempt import Known, Row
-from broker.core.delivery_time import due_date
+from broker.core.delivery_time import due_date, hold_until_due
 from broker.core.errors import PreconditionFailed
 from broker.core.message import NOWHERE, Address, Message
 from broker.core.names import check_length
@@ -85,7 +85,7 @@ def _special(message: Message, traits: i64, named: tuple[str, str], virtual_host
     if traits & EXPIRES != 0:
         message.expiration = parse_expiration(properties.text(EXPIRATION))
     if traits & DELAYS != 0:
-        delay(message, due_date(view, virtual_host.schedule))
+        hold_until_due(message, view, virtual_host.schedule)
     if traits & COPIES != 0:
         keys = view.further_keys()
         exchange = virtual_host.exchanges.get(named[0])

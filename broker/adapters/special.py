@@ -12,10 +12,10 @@ from broker.adapters.receipt091 import mark_receipts
 from broker.adapters.view091 import BCC, CC, View091
 from broker.auth.terms import WRITE
 from broker.core.allowance import PROPERTIES
-from broker.core.delivery_time import due_date
+from broker.core.delivery_time import hold_until_due
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import type_name
-from broker.core.message import DELAYED, Message
+from broker.core.message import Message
 from protocol.amqp091.content import COPIES, DELAYS, EXPIRES, NAMES_USER, RECEIPTS, REPLIES, SPECIAL
 from protocol.amqp091.properties import EXPIRATION, USER_ID, Properties
 
@@ -58,7 +58,7 @@ def publish_special(channel: Channel, publication: Publication, message: Message
             if BCC in headers and not route.exchange.holds(view):
                 message.content = view.public_content()
         if traits & DELAYS != 0 and not publication.immediate:
-            delay(message, due_date(view, channel.virtual_host.schedule))
+            hold_until_due(message, view, channel.virtual_host.schedule)
         if traits & RECEIPTS != 0:
             mark_receipts(message, view.headers(), channel.connection.rights)
         if traits & EXPIRES != 0:
@@ -85,13 +85,6 @@ def _by_message(
         view = View091(Properties(message.content))
     keys = keys or [route.address.routing_key]
     return channel.virtual_host.publish_by_message(route, message, keys, view, publication.immediate)
-
-
-def delay(message: Message, date: i64) -> None:
-    """Have the queues that the message goes to hold it until this date; 0: they need not."""
-    if date != 0:
-        message.date = date
-        message.marks |= DELAYED
 
 
 def check_user(rights: Rights, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
+from broker.core.message import DELAYED, TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.rules import Rules
 
 if TYPE_CHECKING:
@@ -16,7 +16,10 @@ def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> boo
     """Whether one of the queues takes no more; then none gets the message, as a nack says to its publisher.
 
     Those that dead-letter what they refuse do so. [RabbitMQ x-overflow; there the other queues get it]
+    What they are to hold until its date they take: when that has come there may be room.
     """
+    if message.marks & DELAYED:
+        return False
     full = [queue for queue in queues if queue.rules is not None and queue.rules.refuses(message)]
     if not full:
         return False

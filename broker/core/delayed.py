@@ -118,6 +118,10 @@ class _ExchangeDelays(DelayedMessages):
         super().__init__(queue, topology)
         self._exchange = exchange
 
+    def waits_by_clock(self, message: Message) -> bool:
+        """A delayed exchange knows no times of day (Timetable)."""
+        return True
+
     def send(self, copy: Message, keys: list[str], held: Message) -> bool:
         """Send it to where it goes now (DelayedMessages)."""
         return self.topology.send(copy, self._exchange, keys, held, self.queue)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.delivery_time import DELAY, delay_of
-from broker.core.message import NOT_DELAYED, Message, copy_of
+from broker.core.message import NOT_BY_CLOCK, NOT_DELAYED, Message, copy_of
 from broker.core.passage import Passage
 from broker.core.rules import Rules
 from broker.core.timetable import RETRY_MS, Held, Timetable
@@ -71,7 +71,7 @@ class DelayedMessages(Timetable):
 
     def _postpone(self, message: Message, wait: i64) -> i64:
         """Hold a message for longer: the others must not wait for it."""
-        message.date = self.topology.schedule.date() + wait
+        message.date = self.topology.schedule.date_after(wait)
         self.add(message)
         return 0
 
@@ -118,10 +118,12 @@ class QueueDelays(DelayedMessages):
             content = message.content
             moved = copy_of(message, store.load(message) if content is None else content)
             moved.date = date
+            moved.marks = moved.marks & NOT_BY_CLOCK
             store.append_death(moved, [self.queue], message, self.queue)
             message = moved
         else:
             message.date = date
+            message.marks = message.marks & NOT_BY_CLOCK
         self.cancel(held)
         return self.add(message)
 

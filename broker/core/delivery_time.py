@@ -10,6 +10,7 @@ from mypy_extensions import i64
 from broker.core.argument_rule import MILLISECONDS_MAX
 from broker.core.errors import PreconditionFailed
 from broker.core.field_values import show, type_name
+from broker.core.message import BY_CLOCK, DELAYED, Message
 from broker.core.schedule import Schedule
 from broker.core.view import MessageView, milliseconds
 
@@ -30,6 +31,17 @@ def delay_of(view: MessageView) -> i64:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
     return int(value) if 0 < value <= DELAY_MAX else 0
+
+
+def hold_until_due(message: Message, view: MessageView, schedule: Schedule) -> None:
+    """Have the queues that a message goes to hold it for as long as its headers ask for.
+
+    Raises what `due_date` raises.
+    """
+    date = due_date(view, schedule)
+    if date != 0:
+        message.date = date
+        message.marks |= DELAYED if DELIVERY_TIME in view.headers() else DELAYED | BY_CLOCK
 
 
 def due_date(view: MessageView, schedule: Schedule) -> i64:

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.core.keeper import Keeper
 from broker.core.leaving import drop
-from broker.core.message import DELAYED, Message, copy_of
+from broker.core.message import BY_CLOCK, DELAYED, Message, copy_of
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -63,7 +63,7 @@ class History(Keeper):
         copy = copy_of(message, self.queue.store.load(message) if content is None else content)
         copy.marks = 0
         if message.marks & DELAYED and message.date > now:
-            copy.marks = DELAYED
+            copy.marks = message.marks & (DELAYED | BY_CLOCK)
             copy.date = message.date
         return copy
 

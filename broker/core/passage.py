@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from broker.core.dead_letter import MAXLEN, Death
 from broker.core.identity import Identity, identity_of, leave_out_known
 from broker.core.keeper import Keeper
-from broker.core.message import TELLS_ARRIVAL, Message
+from broker.core.message import DELAYED, TELLS_ARRIVAL, Message
 from broker.core.queue import Queue
 from broker.core.rules import Rules
 from broker.core.twin import unlogged_twin
@@ -126,7 +126,7 @@ class Passage:
         """
         if self.identity is not None:
             self.identity.reserve(self.queues)
-        for queue in self.queues:
+        for queue in [] if self.message.marks & DELAYED else self.queues:
             rules = queue.rules
             if rules is not None and rules.limited:
                 rules.reserve(1, self.message.size)

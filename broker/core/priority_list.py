@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from broker.core.argument_rule import ArgumentRule, Arguments
 from broker.core.entry import RANK_SHIFT, QueueEntry
 from broker.core.entry_list import QueueEntryList
+from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
 from broker.core.message import Message
 
@@ -17,7 +18,7 @@ PRIORITY_MAPPING: Final = "x-priority-mapping"
 AMQP: Final = "amqp"
 MAPPINGS: Final[tuple[str, ...]] = ("rabbitmq", AMQP)
 ARGUMENTS: Final = {
-    MAX_PRIORITY: ArgumentRule("int", 1, 255),
+    MAX_PRIORITY: ArgumentRule("int", 0, 255),
     PRIORITY_MAPPING: ArgumentRule("str", choices=MAPPINGS),
 }
 
@@ -55,7 +56,7 @@ class PriorityEntryList(QueueEntryList):
         """The list for a queue with these arguments."""
         highest = arguments.get(MAX_PRIORITY, HIGHEST)
         assert isinstance(highest, int), "arguments are checked before a queue is made"
-        return PriorityEntryList(highest + 1, headers)
+        return PriorityEntryList(highest + 1, headers) if highest > 0 else FifoEntryList()
 
     def apply(self, arguments: Arguments) -> None:
         """Map the priorities of messages to come, or cap them (QueueEntryList)."""

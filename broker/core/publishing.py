@@ -245,7 +245,9 @@ class Publishing(Declarations):
             kept = (message.persistent and queue.logged) or queue.stream is not None
             if kept and self.store.failure:
                 return self.store.refusal
-            if queue.rules is not None and not immediate and queue.rules.refuses(message):
+            if message.marks & DELAYED or immediate or queue.rules is None:
+                continue
+            if queue.rules.refuses(message):
                 return f"queue '{queue.name}' in vhost '{self.name}' is full"
         return ""
 

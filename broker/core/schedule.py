@@ -18,6 +18,7 @@ from broker.core.allowance import Allowance
 
 RUN_MS: Final = 5  # how long alarms ring in one call of `run`: then others have their turn
 STALE_MIN: Final = 64  # so many dead marks are not worth sweeping
+JITTER_MS: Final[i64] = 1  # by so much two clocks seem to move that are read one after the other
 NS_PER_MS: Final[i64] = 1_000_000  # nanoseconds in a millisecond
 
 
@@ -56,6 +57,7 @@ class Schedule:
         self._marks: list[tuple[int, int, Alarm]] = []  # due, number of the mark, alarm; some are dead
         self._numbers: i64 = 0
         self._set: i64 = 0  # alarms that are set
+        self._offset: i64 = calendar() // NS_PER_MS - clock() // NS_PER_MS  # from the clock to the calendar
 
     def now(self) -> i64:
         """The time on the clock, in milliseconds."""
@@ -70,8 +72,19 @@ class Schedule:
         return self._calendar() // NS_PER_MS
 
     def date_after(self, wait: i64) -> i64:
-        """The first time of day when no less than `wait` ms have passed."""
-        return (self._calendar() + NS_PER_MS - 1) // NS_PER_MS + wait
+        """The time of day when no less than `wait` ms have passed, unless the calendar is set meanwhile.
+
+        `due_at` knows when on the clock that is, which does not change then.
+        """
+        now = self._clock()
+        offset = self._calendar() // NS_PER_MS - now // NS_PER_MS
+        if not -JITTER_MS <= offset - self._offset <= JITTER_MS:
+            self._offset = offset
+        return (now + NS_PER_MS - 1) // NS_PER_MS + wait + self._offset
+
+    def due_at(self, date: i64) -> i64:
+        """When on the clock a date comes that `date_after` has given, or was in the log at the start."""
+        return date - self._offset
 
     def set(self, alarm: Alarm, due: i64) -> None:
         """Have `alarm` ring at `due`, or at once if that is past, instead of when it would have rung."""

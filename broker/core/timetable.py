@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, merge
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.message import Message
+from broker.core.message import BY_CLOCK, Message
 from broker.core.schedule import Alarm, Schedule
 
 SLICE: Final = 64  # messages released in one turn: one or two milliseconds
@@ -20,22 +20,30 @@ STALE_MIN: Final = 64  # so many places of cancelled messages are not worth swee
 @final
 @mypyc_attr(acyclic=True)
 class Held:
-    """A message's place in a timetable; `message` is None once it is gone from there."""
+    """A message's place in a timetable; `message` is None once it is gone from there.
 
-    def __init__(self, message: Message, date: i64, number: i64) -> None:
+    `date`: when its message is due by the calendar. `due`: the same by the clock, if setting the calendar
+    does not change that.
+    """
+
+    def __init__(self, message: Message, date: i64, due: i64, number: i64) -> None:
         self.message: Message | None = message
         self.date = date
+        self.due = due
         self.number = number
 
     def __lt__(self, other: Held) -> bool:
-        return self.date < other.date or (self.date == other.date and self.number < other.number)
+        return self.due < other.due or (self.due == other.due and self.number < other.number)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timetable(Alarm):
     """Releases messages at their `date`; those of one date in the order in which they were added.
 
-    A heap of places: adding and releasing are O(log n), and nothing happens between two dates. What is
+    What waits for the end of a delay is released by the clock, as times to live end. What waits for a time of
+    day is released by the calendar, which somebody may set.
+
+    Two heaps of places: adding and releasing are O(log n), and nothing happens between two dates. What is
     already due is released in slices, so that a million messages of one date do not hold up everything else.
     """
 
@@ -43,8 +51,13 @@ class Timetable(Alarm):
         super().__init__()
         self.schedule = schedule
         self.count: i64 = 0
-        self._heap: list[Held] = []
+        self._by_clock: list[Held] = []
+        self._by_calendar: list[Held] = []
         self._numbers: i64 = 0
+
+    def waits_by_clock(self, message: Message) -> bool:
+        """Whether `message` waits for the end of a delay, and not for a time of day."""
+        return message.marks & BY_CLOCK != 0
 
     def release(self, message: Message) -> i64:
         """It is time for `message`: 0 when it has gone where it belongs, else try again in so many ms.
@@ -56,23 +69,26 @@ class Timetable(Alarm):
     def __len__(self) -> int:
         return self.count
 
-    def places(self) -> list[Held]:
+    def places(self) -> list[list[Held]]:
         """Every place there is now, also of messages that are gone; see `soonest_first`."""
-        return list(self._heap)
+        return [list(self._by_clock), list(self._by_calendar)]
 
     def __iter__(self) -> Iterator[Message]:
         """All messages, soonest first, for cold use."""
-        for held in sorted(self._heap):
+        for held in merge(sorted(self._by_clock), sorted(self._by_calendar), key=_date):
             if held.message is not None:
                 yield held.message
 
     def add(self, message: Message) -> Held:
         """Hold `message` until its date."""
         self._numbers += 1
-        held = Held(message, message.date, self._numbers)
-        heappush(self._heap, held)
+        date = message.date
+        by_clock = self.waits_by_clock(message)
+        heap = self._by_clock if by_clock else self._by_calendar
+        held = Held(message, date, self.schedule.due_at(date) if by_clock else date, self._numbers)
+        heappush(heap, held)
         self.count += 1
-        if self._heap[0] is held:
+        if heap[0] is held:
             self._set_alarm(0)
         return held
 
@@ -82,36 +98,50 @@ class Timetable(Alarm):
             return
         held.message = None
         self.count -= 1
-        if len(self._heap) > 2 * self.count + STALE_MIN:
-            self._heap = [place for place in self._heap if place.message is not None]
-            heapify(self._heap)
+        if len(self._by_clock) + len(self._by_calendar) > 2 * self.count + STALE_MIN:
+            self._by_clock = [place for place in self._by_clock if place.message is not None]
+            heapify(self._by_clock)
+            self._by_calendar = [place for place in self._by_calendar if place.message is not None]
+            heapify(self._by_calendar)
 
     def take(self, most: i64) -> list[Message]:
         """Hold up to `most` messages no longer, whichever, and do not release them either."""
         taken: list[Message] = []
-        while self._heap and len(taken) < most:
-            held = self._heap.pop()
-            message = held.message
-            if message is not None:
-                held.message = None
-                self.count -= 1
-                taken.append(message)
+        for heap in (self._by_clock, self._by_calendar):
+            while heap and len(taken) < most:
+                held = heap.pop()
+                message = held.message
+                if message is not None:
+                    held.message = None
+                    self.count -= 1
+                    taken.append(message)
         return taken
 
     def ring(self) -> None:
         """Release what is due (Alarm), at most a slice of it."""
         wait: i64 = 0
         try:
+            now = self.schedule.now()
             date = self.schedule.date()
             for _ in range(SLICE):
-                if wait > 0 or not self._heap or self._heap[0].date > date:
+                heap = self._first_due(now, date)
+                if wait > 0 or heap is None:
                     break
-                wait = self._release_first()
+                wait = self._release_first(heap)
         finally:  # one that fails must not stop the others for good
             self._set_alarm(wait)
 
-    def _release_first(self) -> i64:
-        held = heappop(self._heap)
+    def _first_due(self, now: i64, date: i64) -> list[Held] | None:
+        """The heap with the message that is to be released next; None if none is due."""
+        clock, calendar = self._by_clock, self._by_calendar
+        if not clock or clock[0].due > now:
+            return calendar if calendar and calendar[0].due <= date else None
+        if calendar and calendar[0].due <= date and calendar[0].date < clock[0].date:
+            return calendar
+        return clock
+
+    def _release_first(self, heap: list[Held]) -> i64:
+        held = heappop(heap)
         message = held.message
         if message is None:
             return 0
@@ -121,24 +151,37 @@ class Timetable(Alarm):
         if wait > 0:
             held.message = message
             self.count += 1
-            heappush(self._heap, held)
+            heappush(heap, held)
         return wait
 
     def _set_alarm(self, wait: i64) -> None:
         """Ring for the first message, but not before `wait` ms have passed."""
-        if self._heap:
-            wait = max(wait, min(self._heap[0].date - self.schedule.date(), LOOK_MS))
-            self.schedule.set(self, self.schedule.now() + wait)
+        clock, calendar = self._by_clock, self._by_calendar
+        now = self.schedule.now()
+        left: i64 = 0
+        if clock:
+            left = clock[0].due - now
+        if calendar:
+            until = min(calendar[0].due - self.schedule.date(), LOOK_MS)
+            left = min(left, until) if clock else until
+        if clock or calendar:
+            self.schedule.set(self, now + max(wait, left))
 
 
-def soonest_first(places: list[Held]) -> Iterator[Held]:
+def _date(held: Held) -> int:
+    return held.date
+
+
+def soonest_first(heaps: list[list[Held]]) -> Iterator[Held]:
     """The places of a timetable in order, found one by one: the first cost little however many follow."""
-    waiting = [(places[0].date, places[0].number, 0)] if places else []
+    waiting = [(heap[0].date, heap[0].number, which, 0) for which, heap in enumerate(heaps) if heap]
+    heapify(waiting)
     while waiting:
-        at = heappop(waiting)[2]
+        _, _, which, at = heappop(waiting)
+        heap = heaps[which]
         for below in (2 * at + 1, 2 * at + 2):
-            if below < len(places):
-                place = places[below]
-                heappush(waiting, (place.date, place.number, below))
-        if places[at].message is not None:
-            yield places[at]
+            if below < len(heap):
+                place = heap[below]
+                heappush(waiting, (place.date, place.number, which, below))
+        if heap[at].message is not None:
+            yield heap[at]

@@ -26,7 +26,7 @@ later batch may have.
                   mark 1: it has been dead-lettered; mark 2: it is no message but what the queues remember of
                   one, its routing key an id or, with an expiration, a producer whose sequence that is;
                   marks 4 and 8: receipts are wanted for its arrival, for its being consumed;
-                  mark 32: the queues hold it until the date
+                  mark 32: the queues hold it until the date; mark 128: which is the end of a delay
     9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer,
                   but for what did not count
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
@@ -56,7 +56,7 @@ segments of several.
 from struct import Struct
 from typing import Final, final
 
-from broker.core.message import DELAYED, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED
+from broker.core.message import BY_CLOCK, DELAYED, REMEMBERED, TELLS_ARRIVAL, TELLS_CONSUMED
 
 try:  # the same CRC-32, five times as fast
     from isal.isal_zlib import crc32
@@ -82,7 +82,7 @@ ANNOTATED: Final = 11
 STREAM: Final = 12
 
 DIED: Final = 1  # a mark of a dated message; the others are as in memory
-MARKS: Final = REMEMBERED | TELLS_ARRIVAL | TELLS_CONSUMED | DELAYED
+MARKS: Final = REMEMBERED | TELLS_ARRIVAL | TELLS_CONSUMED | DELAYED | BY_CLOCK
 MANY: Final = 0xFFFF  # in place of a number of queues: it stands in the next 4 octets
 
 _HEAD: Final = Struct(">4sHHQQQII")

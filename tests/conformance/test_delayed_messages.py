@@ -146,3 +146,24 @@ def test_a_confirmed_message_is_held_in_the_log_and_a_deleted_exchange_forgets(
     channel.consume("q", no_ack=True)
     assert [message.body for message in channel.deliveries(50)] == [b"kept %d" % n for n in range(50)]
     channel.expect_silence()
+
+
+def test_a_queue_that_is_full_now_holds_a_delayed_message(channel: PeerChannel) -> None:
+    queue = channel.declare(arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.confirm_select()
+    channel.publish(b"first", queue)
+    channel.expect_confirms(1)
+    channel.publish(b"second", queue)
+    assert channel.expect(Basic.Nack).delivery_tag == 2
+    channel.publish(b"late", queue, properties=delayed(50))
+    channel.expect_confirms(3, 3)
+    assert channel.take(queue).body == b"first"
+    channel.consume(queue, no_ack=True)
+    assert channel.delivery().body == b"late"
+
+
+def test_a_queue_may_have_no_priorities_at_all(channel: PeerChannel) -> None:
+    queue = channel.declare(arguments={"x-max-priority": 0})
+    for priority in (0, 9, 3):
+        channel.publish(b"%d" % priority, queue, properties=Basic.Properties(priority=priority))
+    assert [channel.take(queue).body for _ in range(3)] == [b"0", b"9", b"3"]

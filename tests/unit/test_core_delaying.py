@@ -6,18 +6,29 @@ from typing import Any
 import pytest
 
 from broker.core.delaying import UNREADABLE_WAIT_MS, QueueDelays, delayed_in, delays_of
-from broker.core.delivery_time import due_date
+from broker.core.delivery_time import due_date, hold_until_due
 from broker.core.errors import PreconditionFailed, StoreFailed
 from broker.core.history import History
-from broker.core.message import DELAYED, NEVER, Message
+from broker.core.message import BY_CLOCK, DELAYED, NEVER, Message
 from broker.core.policy import Policy
+from broker.core.publishing import REFUSED
 from broker.core.queue import Queue
 from broker.core.restoring import restore
 from broker.core.timetable import RETRY_MS, Held, soonest_first
+from broker.core.transaction import HeldPublish
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
 from tests.purging import purge
-from tests.topology import RecordingStore, add_exchange, consume, content_of, new_vhost, view_of
+from tests.topology import (
+    RecordingStore,
+    add_exchange,
+    add_queue,
+    consume,
+    content_of,
+    new_vhost,
+    publish,
+    view_of,
+)
 
 
 class Field:
@@ -34,10 +45,8 @@ class Field:
         """A message that is to be delivered in so many ms."""
         content = content_of(headers={"x-delay": delay, "n": body, **headers})
         new = Message(self.vhost.route("", "q").address, content, 1, persistent, 0)
-        date = due_date(view_of(headers={"x-delay": delay}), self.clock.schedule)
-        if date != 0:
-            new.date = date
-            new.marks = new.marks | DELAYED
+        named = "x-delivery-time" if "x-delivery-time" in headers else "x-delay"
+        hold_until_due(new, view_of(headers={named: headers.get(named, delay)}), self.clock.schedule)
         return new
 
     def publish(self, delay: int, body: int = 0, persistent: bool = False, expiration: int = NEVER) -> int:
@@ -143,6 +152,56 @@ def test_a_full_queue_takes_it_later() -> None:
     assert (field.bodies(), delayed_in(field.queue)) == ([1], 0)
 
 
+@pytest.mark.parametrize("delay", [{"delay": 10}, {"delay": 0, "x-delivery-time": NOW + 10}])
+def test_a_queue_that_is_full_now_takes_what_is_due_later(delay: dict[str, int]) -> None:
+    field = Field(max_length=1, overflow="reject-publish")
+    assert field.publish(0, 1) == 1
+    assert field.publish(0, 2) == REFUSED
+    route = field.vhost.route("", "q")
+    late = field.message(**delay, body=3)  # type: ignore[arg-type]
+    assert field.vhost.publish_carefully(route, late) == 1
+    held = HeldPublish(route, field.message(**delay, body=4), [], False)  # type: ignore[arg-type]
+    assert held.resolve(field.vhost) == ""
+    held.passage.append(field.vhost)
+    assert held.put(field.vhost) == 1
+    purge(field.queue)
+    field.clock.advance(10)
+    assert (field.bodies(), delayed_in(field.queue)) == ([3], 1)
+    purge(field.queue)
+    field.clock.advance(RETRY_MS)
+    assert (field.bodies(), delayed_in(field.queue)) == ([4], 0)
+
+
+@pytest.mark.parametrize("moved", [3_600_000, -3_600_000, 1_700_000_000_000])
+def test_a_delay_ends_by_the_clock_and_a_time_of_day_by_the_calendar(moved: int) -> None:
+    field = Field()
+    field.publish(1_000, 1)
+    day = field.message(0, 2, False, **{"x-delivery-time": field.clock.date() + 60_000})
+    field.vhost.publish_carefully(field.vhost.route("", "q"), day)
+    field.clock.offset += moved
+    field.publish(1_000, 3)
+    field.clock.advance(999)
+    assert field.bodies() == []
+    field.clock.advance(1)
+    assert [body for body in field.bodies() if body != 2] == [1, 3]
+    field.clock.advance(59_000)
+    assert (2 in field.bodies()) == (moved > 0)
+
+
+def test_what_a_delayed_exchange_holds_comes_by_the_clock() -> None:
+    clock = HandClock()
+    vhost = new_vhost(RecordingStore(), clock)
+    add_exchange(vhost, "x", "x-delayed-message", **{"x-delayed-type": "fanout"})
+    queue = add_queue(vhost, "q")
+    vhost.bind_queue("q", "x", "", {})
+    publish(vhost, "x", "", headers={"x-delay": 500})
+    clock.offset -= 3_600_000
+    clock.advance(499)
+    assert queue.ready == 0
+    clock.advance(1)
+    assert queue.ready == 1
+
+
 def test_nothing_is_read_for_a_full_queue() -> None:
     field = Field(max_length=1, overflow="reject-publish")
     field.publish(10, 1)
@@ -193,7 +252,7 @@ def test_the_log_has_it_until_it_has_it_as_a_new_message() -> None:
     field = Field(durable=True)
     field.publish(10, persistent=True)
     [(held, _)] = field.store.enqueued
-    assert (held.date, held.marks) == (field.clock.date() + 10, DELAYED)
+    assert (held.date, held.marks) == (field.clock.date() + 10, DELAYED | BY_CLOCK)
     field.clock.advance(10)
     [_, (copy, queues)] = field.store.enqueued
     assert (copy.date, copy.marks, queues) == (field.clock.date(), 0, ["q"])

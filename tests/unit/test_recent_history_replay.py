@@ -97,7 +97,7 @@ def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(lengt
     full = length == 1
     assert bound(vhost, max_length=length, overflow="reject-publish") == (["0"] if full else ["0", "1"])
     queue = vhost.queues["q"]
-    assert delayed_in(queue) == (0 if full else 1)
+    assert delayed_in(queue) == 1, "when it is due there may be room"
     clock.advance(39)
     assert queue.ready == (1 if full else 2)
     clock.advance(1)

@@ -15,9 +15,9 @@ from broker.adapters.amqp10.view import View10
 from broker.adapters.receipt091 import mark_receipts
 from broker.auth.terms import WRITE
 from broker.core.allowance import METHOD, PROPERTIES
-from broker.core.delivery_time import due_date
+from broker.core.delivery_time import hold_until_due
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, PreconditionFailed
-from broker.core.message import DELAYED, ON_ITS_WAY, Message
+from broker.core.message import ON_ITS_WAY, Message
 from broker.core.publishing import BY_MESSAGE, DUPLICATE, REFUSED
 from broker.core.route import Route
 from protocol.amqp10 import addresses
@@ -126,10 +126,7 @@ def _publish(link: IncomingLink, route: Route, message: Message, arrived: Arriva
         keys = view.further_keys()
         for key in keys:
             rights.require_topic(WRITE, route.exchange, key)
-        date = due_date(view, virtual_host.schedule)
-        if date != 0:
-            message.date = date
-            message.marks |= DELAYED
+        hold_until_due(message, view, virtual_host.schedule)
         mark_receipts(message, view.headers(), rights)
     if keys:
         keys = [route.address.routing_key, *keys]

@@ -97,7 +97,7 @@ async def _find(queue: Queue, place: str) -> tuple[QueueDelays, Held]:
     if delays is None:
         raise _absent(queue, place)
     slices = Slices()
-    places = delays.places()
+    places = [held for heap in delays.places() for held in heap]
     for start in range(0, len(places), LOOKED_AT_ONCE):
         if queue.deleted:
             break
