@@ -13,7 +13,7 @@ from broker.adapters.server import HELD_FOR_REPLY
 from broker.adapters.topology091 import Handler
 from broker.core.allowance import ENTRIES
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import HeldSettlement
+from broker.core.held_settlement import RELEASE, HeldSettlement
 from broker.core.message import Message, held_bytes
 from broker.core.transaction import HeldPublish, Transaction
 from protocol.amqp091 import constants as c
@@ -99,6 +99,9 @@ class Transaction091(Transaction):
                 held = self.held(consumer, outcome, returned)
             held.tags.append(tag)
             held.entries.append(entry)
+            discipline = consumer.queue.discipline
+            if discipline is not None and outcome != RELEASE and consumer.acquires:
+                discipline.promised(entry, consumer)
 
     def forget(self, most: i64) -> i64:
         """Forget up to `most` settlements, of queues that are gone; returns how many those were."""
@@ -133,6 +136,9 @@ class Transaction091(Transaction):
         for held in self.settlements:
             self.channel.virtual_host.schedule.allowance.use(len(held.tags) // ENTRIES)
             self.channel.unacked.put_back(held.tags, held.entries, held.consumer)
+            discipline = held.consumer.queue.discipline
+            if discipline is not None:
+                discipline.withdrawn(held.entries)
         self.settlements = []
         self._tags.clear()
         self._run = self._known = 0

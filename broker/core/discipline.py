@@ -67,6 +67,12 @@ class Discipline:
     def wake(self) -> None:
         """What was returned is where it stood, and cursors know: notify whoever can have more than that."""
 
+    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """A transaction of `consumer`, which has `entry`, takes it out of the queue when it is committed."""
+
+    def withdrawn(self, entries: list[QueueEntry]) -> None:
+        """The transaction that would have taken `entries` out has been rolled back."""
+
     def attached(self, consumer: QueueConsumer) -> None:
         """`consumer`, which acquires, is new."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import INTERESTED, QueueConsumer
 from broker.core.discipline import Discipline
 from broker.core.entry import AVAILABLE, QueueEntry
-from broker.core.notifying import notify_if_nobody_comes, notify_one
+from broker.core.notifying import notify, notify_if_nobody_comes, notify_one
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -19,44 +19,111 @@ class StrictOrder(Discipline):
 
     So at most one entry is out, and as long as it is neither settled nor returned nobody gets another. A
     first entry that nobody sees, or that is kept for later, holds up all others.
+
+    But for one transaction, which may take several in order: when all that is out is to leave with its
+    commit, whoever has that gets the next one. If it is rolled back, all of them are out, or back in place.
+    [Bernstein and Newcomer 4.5: "batching up a set of trades and committing them as a group"]
     """
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(queue, False)
+        self._batch: dict[QueueEntry, None] = {}  # what is to leave with a transaction,
+        self._holder: QueueConsumer | None = None  # and who has got the latest of that
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
         """The first entry, if it is not out and `consumer` sees it (Discipline)."""
         context = consumer.context
         context.more = False
-        first = self._first()
+        first = self._first(consumer)
         if first is None or not context.sees(first):
             return None
         return context.get_next_available_entry()  # which it is; the cursor moves along
 
     def is_open(self, entry: QueueEntry) -> bool:
-        """Whether it is the first, and nothing is out (Discipline)."""
-        return self._first() is entry
+        """Whether it is the first, and nothing is out but what is to leave (Discipline)."""
+        return self._first(self._holder) is entry
+
+    def owner(self, entry: QueueEntry) -> QueueConsumer | None:
+        """Somebody of the session whose transaction has all that is out; None: nothing is (Discipline)."""
+        if self.queue.unacked == 0:
+            return None
+        return self._idle_one() or self._holder
 
     def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
         """What is first now may be given out, if `entry` was first, or out (Discipline)."""
-        first = self._first()
+        if self._batch:
+            self._leave_batch(entry)
+        first = self._first(self._holder)
         if first is None:
             return
-        if owner is not None:
+        if self.queue.unacked != 0:
+            self._wake_holder(first)
+        elif owner is not None:
             notify_one(self.queue, first)
         elif entry.precedes(first):  # a purge or many that expire come here: one is enough for all
             notify_if_nobody_comes(self.queue, first)
 
+    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """The next one may be given out to the same session (Discipline)."""
+        holder = self._holder
+        if holder is not None and holder.target.session is not consumer.target.session:
+            return
+        self._holder = consumer
+        self._batch[entry] = None
+        first = self._first(consumer)
+        if first is not None:
+            self._wake_holder(first)
+
+    def withdrawn(self, entries: list[QueueEntry]) -> None:
+        """Nothing more may be given out before these are settled or back (Discipline)."""
+        for entry in entries:
+            self._leave_batch(entry)
+
+    def returned(self, entries: list[QueueEntry]) -> None:
+        """They do not leave with a transaction (Discipline)."""
+        if self._batch:
+            self.withdrawn(entries)
+
     def wake(self) -> None:
         """One that has come meanwhile may precede what is back (Discipline)."""
-        first = self._first()
-        if first is not None:
+        first = self._first(self._holder)
+        if first is None:
+            return
+        if self.queue.unacked != 0:
+            self._wake_holder(first)
+        else:
             notify_if_nobody_comes(self.queue, first)
 
-    def _first(self) -> QueueEntry | None:
-        """The entry that may be given out now."""
+    def _first(self, consumer: QueueConsumer | None) -> QueueEntry | None:
+        """The entry that may be given out now: to `consumer`, or if nothing is out to anybody."""
         queue = self.queue
-        if queue.unacked != 0:
+        if queue.unacked == 0:
+            first = queue.entries.next(queue.entries.head)
+            return first if first is not None and first.state == AVAILABLE else None
+        holder = self._holder
+        if holder is None or consumer is None or holder.target.session is not consumer.target.session:
             return None
-        first = queue.entries.next(queue.entries.head)
-        return first if first is not None and first.state == AVAILABLE else None
+        if queue.unacked != len(self._batch) or queue.held != 0:
+            return None
+        return queue.context.get_next_available_entry()
+
+    def _idle_one(self) -> QueueConsumer | None:
+        """A consumer of the session whose transaction has all that is out, if one waits for work."""
+        holder = self._holder
+        if holder is None:
+            return None
+        for target in holder.target.session.targets:
+            for consumer in target.consumers:
+                if consumer.queue is self.queue and consumer.state == INTERESTED:
+                    return consumer
+        return None
+
+    def _wake_holder(self, first: QueueEntry) -> None:
+        consumer = self._idle_one()
+        if consumer is not None and consumer.context.sees(first):
+            notify(self.queue, consumer)
+
+    def _leave_batch(self, entry: QueueEntry) -> None:
+        self._batch.pop(entry, None)
+        if not self._batch:
+            self._holder = None

@@ -53,3 +53,43 @@ def test_it_is_a_boolean(connections: list[pika.BlockingConnection], name: str) 
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match=r"'x-strict-order'.*boolean") as refusal:
         channel.queue_declare(name, arguments={"x-strict-order": "yes"})
     assert refusal.value.reply_code == 406
+
+
+def test_one_transaction_takes_several_in_order(
+    connections: list[pika.BlockingConnection], name: str
+) -> None:
+    batching, other = (connection.channel() for connection in connections)
+    other.queue_declare(name, arguments=STRICT)
+    other.confirm_delivery()
+    for number in range(8):
+        other.basic_publish("", name, b"%d" % number)
+    batching.tx_select()
+
+    def batch(count: int) -> list[bytes]:
+        taken: list[bytes] = []
+        for _ in range(count):
+            method, _, body = batching.basic_get(name)
+            assert method is not None, taken
+            taken.append(body)
+            batching.basic_ack(method.delivery_tag)
+            assert other.basic_get(name)[0] is None, "nothing overtakes what may come back"
+        return taken
+
+    assert batch(3) == [b"0", b"1", b"2"]
+    batching.tx_commit()
+    assert batch(2) == [b"3", b"4"]
+    batching.tx_rollback()
+    assert batching.basic_get(name)[0] is None, "both are with the channel again"
+    batching.basic_nack(0, multiple=True)
+    batching.tx_commit()
+    assert batch(2) == [b"3", b"4"]
+    batching.basic_qos(prefetch_count=10)
+    for method, _, body in batching.consume(name, inactivity_timeout=PATIENCE_S):
+        assert method is not None, "nothing more came"
+        batching.basic_ack(method.delivery_tag)
+        if body == b"6":
+            break
+    batching.cancel()
+    connections[0].close()  # which rolls all of it back
+    assert [other.basic_get(name, auto_ack=True)[2] for _ in range(5)] == [b"3", b"4", b"5", b"6", b"7"]
+    other.queue_delete(name)

@@ -8,7 +8,7 @@ from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
 from broker.core.priority_list import PriorityEntryList
 from broker.core.strict_order import StrictOrder
-from tests.dispatch import Bench
+from tests.dispatch import Bench, Client, number_of
 from tests.property.queue_model import Multiples
 from tests.purging import purge
 
@@ -146,3 +146,75 @@ def test_one_arrival_wakes_at_most_one() -> None:
         bench.run()
     assert bench.notifications <= 100
     assert {len(client.numbers) for client in clients} == {5}
+
+
+def promise(bench: Bench, client: Client, *numbers: int) -> None:
+    """A transaction of the client settles these, which it has."""
+    discipline = bench.queue.discipline
+    assert discipline is not None
+    for entry in client.held:
+        if number_of(entry) in numbers:
+            discipline.promised(entry, client.consumer)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_one_transaction_takes_several_in_order(levels: int) -> None:
+    bench = strict(PriorityEntryList(levels))
+    first, second = bench.client(10), bench.client(10)
+    bench.publish(2)
+    bench.run()
+    holder, other = (first, second) if first.held else (second, first)
+    promise(bench, holder, 1)
+    bench.run()
+    assert (holder.numbers, other.numbers) == ([1, 2], [])
+    bench.publish(2)
+    bench.run()
+    assert holder.numbers == [1, 2], "the second is out, and stays who knows where"
+    promise(bench, holder, 2)
+    bench.run()
+    assert holder.numbers == [1, 2, 3]
+    assert get_one(bench.queue, bench.getter()) is None
+    promise(bench, holder, 3)
+    bench.run()
+    assert holder.numbers == [1, 2, 3, 4]
+    holder.ack(1, 2, 3)
+    bench.publish(1)
+    bench.run()
+    assert (holder.numbers, other.numbers) == ([1, 2, 3, 4], [])
+    holder.ack()
+    bench.run()
+    assert sorted(holder.numbers + other.numbers) == [1, 2, 3, 4, 5]
+
+
+def test_what_comes_while_all_is_to_leave_goes_to_the_same_session() -> None:
+    bench = strict()
+    first, second = bench.client(10), bench.client(10)
+    bench.publish(1)
+    bench.run()
+    holder, other = (first, second) if first.held else (second, first)
+    promise(bench, holder, 1)
+    bench.publish(1)
+    bench.run()
+    assert (holder.numbers, other.numbers) == ([1, 2], [])
+
+
+def test_a_transaction_that_is_rolled_back_or_lost_loses_no_order() -> None:
+    bench = strict()
+    first, second = bench.client(10), bench.client(10)
+    bench.publish(4)
+    bench.run()
+    holder, other = (first, second) if first.held else (second, first)
+    promise(bench, holder, 1)
+    bench.run()
+    discipline = bench.queue.discipline
+    assert discipline is not None
+    discipline.withdrawn(holder.held[:1])
+    bench.run()
+    assert holder.numbers == [1, 2]
+    holder.vanish()
+    bench.run()
+    assert other.numbers == [1]
+    for number in (1, 2, 3, 4):
+        assert other.numbers[-1] == number
+        other.ack()
+        bench.run()

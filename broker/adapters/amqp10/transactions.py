@@ -17,7 +17,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.entry import QueueEntry
 from broker.core.errors import PreconditionFailed
-from broker.core.held_settlement import HeldSettlement
+from broker.core.held_settlement import RELEASE, HeldSettlement
 from broker.core.message import Message, held_bytes
 from broker.core.route import Route
 from broker.core.schedule import Alarm
@@ -115,6 +115,9 @@ class Transaction10(Transaction):
         if by and by[-1] is not target:
             self.settlements.append(HeldSettlement(consumer, outcome, returned, addition))
         self.hold(number, entry, consumer, outcome, returned, addition)
+        discipline = consumer.queue.discipline
+        if discipline is not None and outcome != RELEASE and consumer.acquires:
+            discipline.promised(entry, consumer)
         if len(by) < len(self.settlements):
             by.append(target)
 
@@ -155,6 +158,9 @@ class Transaction10(Transaction):
         back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         for held, target in zip(self.settlements, self._retired_by, strict=True):
             consumer = held.consumer
+            discipline = consumer.queue.discipline
+            if discipline is not None:
+                discipline.withdrawn(held.entries)
             link = target.link if isinstance(target, Target10) else None
             if link is None or link.leaving or link.session.gone:
                 back.append((consumer, held.entries))
