@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -55,6 +56,7 @@ from broker.store.latency import Latency
 from broker.store.log import Log
 from broker.store.reading import RecoveryReport
 from broker.store.restore import Recovered, close
+from broker.store.stream_check import StoredFile, read_all, stored_files
 from config.settings import Settings
 from config.values import Endpoint
 
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 5.0
 LAG_INTERVAL_SECONDS: Final = 0.1
 STORE_TICK_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.05  # so long streams are read before others may have the disk for as long
 GC_THRESHOLDS: Final = (50_000, 20, 1000)  # collections of long-lived objects are rare: they stall the loop
 DEFAULT_VHOST: Final = "/"
 
@@ -172,6 +175,7 @@ class Daemon:
             self.started = True
             self._measure_lag(time.monotonic())
             self._tick_store()
+            self._check_streams()
             await self.stopping.wait()
             _log.info("stopping")
             self.started = False
@@ -196,6 +200,8 @@ class Daemon:
         self.journal.start()
         self.broker.resume()
         self.syncer.unwatch = self._unwatch
+        if self.settings.sync_helper_lost == "stop":
+            self.syncer.lost = self._helper_lost
         self.loop.add_reader(self.syncer.fileno(), self.syncer.on_readable)
         self._tell_recovered(report, time.monotonic() - began)
 
@@ -311,6 +317,30 @@ class Daemon:
     def _unwatch(self, fd: int) -> None:
         self.loop.remove_reader(fd)
 
+    def _check_streams(self) -> None:
+        """Read what streams have in a thread of its own, for half of the time: what is damaged is told."""
+        files = stored_files(self.log.streams)
+        if files:
+            Thread(target=self._read_streams, args=(files,), name="amqpd-streams", daemon=True).start()
+
+    def _read_streams(self, files: list[StoredFile]) -> None:
+        began = time.monotonic()
+        for found in read_all(files, RealDisk()):
+            if self.stopping.is_set():
+                return
+            if found is not None:
+                self.loop.call_soon_threadsafe(found.tell, self.log.streams)
+            now = time.monotonic()
+            if now - began > PAUSE_SECONDS:
+                time.sleep(now - began)
+                began = time.monotonic()
+
+    def _helper_lost(self) -> None:
+        """End with status 1, as the log cannot be closed: a supervisor starts the broker again."""
+        if not self.stopping.is_set():
+            _log.error("stopping: the process that syncs the log has died", reason=self.log.failure)
+            self.stopping.set()
+
     def _measure_lag(self, due: float) -> None:
         """How late a timer comes is how long the loop was busy (the loop's clock stood still meanwhile)."""
         now = time.monotonic()
@@ -339,7 +369,7 @@ class Daemon:
             "log read",
             segments=found.segments,
             messages=found.messages,
-            clean=found.clean,
+            **({} if found.is_new else {"clean": found.clean}),
             seconds=round(seconds, 3),
         )
         for objection in [*self.broker.objections(), *self.users.objections()]:

@@ -252,6 +252,12 @@ class Settings(BaseModel):
         description="Size of one file of the log, in bytes.",
         json_schema_extra={"allowed": f"{SIZE}, from 64KiB to 1GiB"},
     )
+    sync_helper_lost: Annotated[Literal["stop", "refuse"], BeforeValidator(values.lower)] = Field(
+        default="stop",
+        description="When the process that syncs the log has died: stop (end with status 1, so that a "
+        "supervisor starts the broker again) or refuse (go on without keeping anything on disk).",
+        json_schema_extra={"allowed": "stop or refuse"},
+    )
     memory_max: Annotated[int, BeforeValidator(values.share_of(values.memory_bytes)), Field(ge=0)] = Field(
         # stands as text so that every machine computes its own share
         default="60%",  # type: ignore[assignment]

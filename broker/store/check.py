@@ -19,7 +19,7 @@ from broker.store.reading import RecoverySink
 from broker.store.recovery import begin
 from broker.store.salvage import KEPT_SUFFIX, Salvage
 from broker.store.scan import SegmentScanner
-from broker.store.segment import Segment, segment_name
+from broker.store.segment import Segment, is_stranger, segment_name
 from broker.store.stream_salvage import StreamSalvage
 from broker.store.stream_segment import parse_stream_name
 from broker.store.syncer import DiskSyncer
@@ -156,6 +156,8 @@ def _report(log: Log) -> tuple[CheckReport, Salvage]:
         salvage.run()
     salvage.count_loss()
     report.segments = salvage.segments.count
+    names = log.disk.names(log.files.directory)
+    report.strangers = [log.files.path(name) for name in sorted(names) if is_stranger(name)]
     counter = _Counter(report)
     salvage.deliver(counter)
     found = salvage.report

@@ -22,6 +22,7 @@ class CheckReport:
     loss: Loss = field(default_factory=Loss)
     streams: dict[int, StreamSalvage] = field(default_factory=dict)  # by the queue's number
     unowned: list[str] = field(default_factory=list)  # files of streams, of which the queue is not known
+    strangers: list[str] = field(default_factory=list)  # files that look like segments, and are none
     repaired: bool = False
 
     @property
@@ -39,14 +40,10 @@ class CheckReport:
         lines += self._stream_lines()
         if self.torn:
             lines.append(f"torn end, never confirmed, cut off by the next start: {self.torn}")
-        lines += [
-            f"damaged: {damage.path} at offset {damage.offset}, {damage.length} bytes"
-            if damage.length
-            else f"missing: {damage.path} from offset {damage.offset} on"
-            for damage in self.damages
-        ]
+        lines += [damage.line() for damage in self.damages]
         for number, stream in sorted(self.streams.items()):
             lines += [damage.line(self._queue(number)) for damage in stream.damages]
+        lines += [f"no file of this log, left alone: {path}" for path in self.strangers]
         if self.healthy:
             lines.append("nothing is damaged")
         else:

@@ -1,6 +1,7 @@
 """The files of a log's folder: segments, the spare for the next one, the reserve, the lock."""
 
 import os
+from binascii import crc32
 from collections.abc import Callable
 from typing import Final, final
 
@@ -13,6 +14,7 @@ from broker.store.syncer import Syncer
 LOCK: Final = "lock"
 SPARE: Final = "spare"
 RESERVE: Final = "reserve"
+NEWEST: Final = "newest"  # says the number of the newest segment of which something has been synced
 OPEN_FILES_MAX: Final = 64  # old segments that stay open for reading
 
 ABSENT: Final = 0
@@ -56,6 +58,7 @@ class Files:
         self.wants_spare = False
         self.recycles = False
         self.lock_fd: int = -1
+        self.noted: i64 = 0  # the segment that `note_newest` was called for
         self.opened: list[Segment] = []
 
     def path(self, name: str) -> str:
@@ -76,6 +79,34 @@ class Files:
     def numbers(self) -> list[int]:
         """The numbers of the segment files that exist, ascending."""
         return sorted(n for n in map(segment_number, self.disk.names(self.directory)) if n)
+
+    def newest_noted(self) -> int:
+        """The number that `note_newest` has noted last; 0 if none, or if what is there does not read back."""
+        if NEWEST not in self.disk.names(self.directory):
+            return 0
+        fd = self.disk.open(self.path(NEWEST))
+        try:
+            data = self.disk.read(fd, self.disk.size(fd), 0)
+        finally:
+            self.disk.close(fd)
+        number = data[:20].decode("ascii", "replace")
+        return int(number) if number.isdecimal() and data == _noted(int(number)) else 0
+
+    def note_newest(self, number: i64) -> None:
+        """Note that something of a segment, and its name, are on disk: should the file go, that is found.
+
+        It is written in place and not synced: what is noted may be of an earlier segment after a crash.
+        """
+        self.noted = number
+        path = self.path(NEWEST)
+        try:
+            fd = self.disk.open(path) if NEWEST in self.disk.names(self.directory) else self.disk.create(path)
+            try:
+                self.disk.write(fd, [_noted(int(number))], 0)
+            finally:
+                self.disk.close(fd)
+        except OSError:  # no descriptor or no room: the one before is noted still
+            return
 
     def new_segment(self, number: i64) -> Segment:
         """A segment that has no file yet; each is twice as long as the one before, up to `segment_bytes`."""
@@ -185,3 +216,8 @@ class Files:
         if segment.fd >= 0:
             self.disk.close(segment.fd)
             segment.fd = -1
+
+
+def _noted(number: int) -> bytes:
+    digits = b"%020d" % number
+    return b"%s %08x\n" % (digits, crc32(digits))

@@ -21,6 +21,10 @@ CHORES_MAX: Final = 16  # asked for at a time: requests and answers always fit i
 EXIT_SECONDS: Final = 10.0  # what a sync that is under way may still take when the log is closed
 
 
+def do_nothing() -> None:
+    """The `lost` of a syncer whose owner goes on without a log."""
+
+
 def ignore(_: int) -> None:
     """The `unwatch` of a syncer that is driven by hand."""
 
@@ -42,6 +46,7 @@ class HelperSyncer(DiskSyncer):
         self.process: subprocess.Popen[bytes] | None = None
         self.current = -1  # the file that the helper has
         self.unwatch: Callable[[int], None] = ignore
+        self.lost: Callable[[], None] = do_nothing  # what to do when the helper has died
         self.syncing = False
         self.doing: int = 0  # chores that have been asked for and not answered
         self.waiting: deque[bytes] = deque()  # and those that have not been asked for yet
@@ -165,6 +170,7 @@ class HelperSyncer(DiskSyncer):
         if self.target is not None:
             self.syncing = False
             self.target.completed(f"the sync helper (pid {self.pid}) is lost: {problem}")
+            self.lost()
 
     def finish(self) -> None:
         """Write here what the other thread may not have written yet, and wait for the helper's answer."""

@@ -233,6 +233,8 @@ class Log(HeldMessages):
         self.sealed = None
         segment = batch.segment
         segment.entry_synced = True
+        if segment.number > self.files.noted:
+            self.files.note_newest(segment.number)
         for burial in batch.burials:
             if burial.message.sequence == STANDS_IN:
                 self.stand_ins.settle(burial.message, burial.queue)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 NOWHERE: Final = (-1, 0)
+STRAY_GAP: Final = 1_000_000  # segments that can have been begun since the newest one was noted durably
 _NO_COUNTS: Final[dict[int, Count]] = {}
 
 
@@ -58,6 +59,7 @@ class RecoveryReport:
     messages: int = 0
     definitions: int = 0
     clean: bool = False  # the log had been closed
+    is_new: bool = False  # there was none
     torn: str = ""  # the file that was cut, "" if none
     torn_offset: int = 0
     torn_bytes: int = 0
@@ -91,10 +93,14 @@ class Reading:
 
     def run(self) -> None:
         """Replay every segment. Raises LogDamaged, LogVersionUnknown, OSError."""
-        numbers = self.log.files.numbers()
+        noted = self.log.files.newest_noted()
+        numbers = self._without_strays(self.log.files.numbers(), noted)
+        if noted > (numbers[-1] if numbers else 0):
+            self.missing_newest(noted)
         if not numbers:
+            self.report.is_new = noted == 0
             return
-        self.highest = numbers[-1]
+        self.highest = max(self.highest, numbers[-1])
         self.identity = self.find_identity(numbers)
         newest = self.newest(numbers)
         if newest < 0:
@@ -108,6 +114,25 @@ class Reading:
                 self.segment(number, listed.get(number, -1))
             else:
                 self.leftovers.append(segment_name(number))
+
+    def _without_strays(self, numbers: list[int], noted: int) -> list[int]:
+        """The numbers of segments but for files that have found their way into the folder."""
+        if noted == 0:
+            return numbers
+        for number in numbers:
+            if number > noted + STRAY_GAP:
+                self.stray(number, noted)
+        return [number for number in numbers if number <= noted + STRAY_GAP]
+
+    def stray(self, number: int, newest: int) -> None:
+        """A file has the name of a segment that there cannot be yet."""
+        path = self.log.files.path(segment_name(number))
+        raise LogDamaged(path, 0, f"it is no file of this log, whose newest segment is number {newest}")
+
+    def missing_newest(self, number: int) -> None:
+        """The newest segment, which had been synced, does not exist."""
+        path = self.log.files.path(segment_name(number))
+        raise LogDamaged(path, 0, "the file is missing, and was the newest segment")
 
     def missing(self, number: int, newest: int) -> None:
         """A segment that must exist does not, unless what says that it is removed does not read back."""
@@ -137,7 +162,8 @@ class Reading:
             try:
                 if scanner.next():
                     return number
-                if number != numbers[-1] or scanner.skip_damage():
+                noted = self.log.files.newest_noted()
+                if number != numbers[-1] or number <= noted or scanner.skip_damage():
                     raise LogDamaged(scanner.path, 0, "the first batch does not read back")
                 scanner.position = 0
                 if not scanner.at_blank():

@@ -30,6 +30,15 @@ class Damage:
     segment: int
     offset: int
     length: int
+    stray: bool = False  # the file is none of this log
+
+    def line(self) -> str:
+        """What is told of it."""
+        if self.stray:
+            return f"no file of this log: {self.path}, {self.length} bytes"
+        if self.length:
+            return f"damaged: {self.path} at offset {self.offset}, {self.length} bytes"
+        return f"missing: {self.path} from offset {self.offset} on"
 
 
 @dataclass
@@ -117,6 +126,19 @@ class Salvage(Reading):
             self.log.disk.close(scanner.fd)
             segment.forget_all()
 
+    def stray(self, number: int, newest: int) -> None:
+        """A file that is none of this log is kept aside."""
+        path = self.log.files.path(segment_name(number))
+        fd = self.log.disk.open(path)
+        self.damages.append(Damage(path, number, 0, self.log.disk.size(fd), stray=True))
+        self.log.disk.close(fd)
+        self.leftovers.append(segment_name(number))
+
+    def missing_newest(self, number: int) -> None:
+        """What only the newest segment held is lost, and nobody knows what that was."""
+        self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
+        self.highest = number
+
     def missing(self, number: int, newest: int) -> None:
         """A segment that must exist does not: what only it held is lost, and nobody knows what that was."""
         self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
@@ -158,6 +180,9 @@ class Salvage(Reading):
         finally:
             self.log.disk.close(scanner.fd)
         if not valid:
+            known = any(damage.segment == number for damage in self.damages)
+            if not known and number <= self.log.files.newest_noted():
+                self.damages.append(Damage(self.log.files.path(segment.name), number, 0, 0))
             self.segments.remove(segment)
             self.leftovers.append(segment.name)
 

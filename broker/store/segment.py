@@ -23,6 +23,11 @@ def segment_number(name: str) -> int:
     return int(stem) if stem != name and len(stem) == 10 and stem.isdecimal() else 0
 
 
+def is_stranger(name: str) -> bool:
+    """Whether a file has the ending of segments and a name that no segment has."""
+    return name.endswith(SUFFIX) and segment_number(name) == 0
+
+
 @final
 class Segment:
     """A segment file.

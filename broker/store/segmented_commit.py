@@ -170,6 +170,7 @@ class SegmentedCommit(Filling):
         self.disk.write(segment.fd, batch.parts(), batch.offset)
         segment.good = batch.end
         self.begin()
+        self.sync_started = self.clock()
         self.disk.sync(segment.fd)
         self.disk.sync_directory(self.files.directory)
         self.sealed = batch

@@ -109,10 +109,10 @@ class Stream(StoredStream):
             return page
         if offset >= self.durable:
             return None
-        place = self.files.find(offset)
-        if place is None:
+        chunk = self.files.chunk_with(offset)
+        if chunk is None or chunk.header.first >= self.durable:  # the latter behind rows that are lost
             return None
-        page = ChunkPage(self.files.load(place), self.partition)
+        page = ChunkPage(chunk, self.partition)
         self.streams.remember(self, page)
         return page
 

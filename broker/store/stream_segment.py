@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -50,6 +50,8 @@ class StreamSegment:
         self.times: list[int] = []
         self.positions: list[int] = []
         self.lost: list[int] = []
+        # where nothing reads back: which rows, and where the next whole chunk begins, -1: nowhere
+        self.damaged: dict[int, tuple[int, int, int]] = {}
 
     def add(self, header: Header) -> None:
         """A chunk has been written at the end."""
@@ -70,7 +72,7 @@ class StreamSegment:
             self.offsets.pop()
             self.times.pop()
         while self.lost and self.lost[-1] >= end:
-            self.lost.pop()
+            self.damaged.pop(self.lost.pop(), None)
         self.end = end
         self.next = behind
         self.last_time = last_time
@@ -84,6 +86,22 @@ class StreamSegment:
         """The position of a marked chunk before which all rows are earlier than this."""
         found: i64 = bisect_right(self.times, time - 1)
         return self.positions[max(found - 1, 0)] if self.positions else 0
+
+    def add_damage(self, position: i64, first: i64, behind: i64, following: i64) -> None:
+        """From a position up to the `following` chunk nothing reads back: rows `first` to `behind`."""
+        at: int = position
+        self.damaged[at] = (int(first), int(behind), int(following))
+        insort(self.lost, at)
+
+    def offset_at(self, position: i64) -> i64:
+        """The first offset of the marked chunk at a position."""
+        found: i64 = bisect_right(self.positions, position)
+        return self.offsets[max(found - 1, 0)] if self.offsets else self.first
+
+    def mark_behind(self, position: i64) -> i64:
+        """The next marked chunk behind a position; -1: there is none."""
+        found: i64 = bisect_right(self.positions, position)
+        return self.positions[found] if found < len(self.positions) else -1
 
     def lost_behind(self, position: i64) -> i64:
         """Where behind a position the first chunk is that says that rows are lost; -1: there is none."""

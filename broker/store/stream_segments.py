@@ -6,6 +6,7 @@ import os
 from bisect import bisect_right
 from typing import Final, final
 
+import structlog
 from mypy_extensions import i64
 
 from broker.core.ports import StreamExtent
@@ -13,11 +14,14 @@ from broker.store.disk import Disk
 from broker.store.errors import LogDamaged
 from broker.store.open_files import OpenFiles
 from broker.store.stream_segment import StreamSegment, parse_stream_name
-from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Header
+from protocol.streams.chunk import HEADER_BYTES, MAGIC, Chunk, ChunkDamagedError, Header
 
 WINDOW: Final = 65536  # bytes that are read at once to walk over chunks,
 SHORT: Final[i64] = 16384  # if they are no longer than this
 MARK_BYTES: Final[i64] = 65536  # from one chunk that is found without walking to the next
+
+
+_log = structlog.get_logger("amqpd.store")
 
 
 @final
@@ -135,10 +139,42 @@ class StreamSegments:
             index: i64 = bisect_right(self.segments, offset, key=_first) - 1
             segment = self.segments[index]
             place = self._walk(segment, segment.before_offset(offset), offset, 0)
-            if not place.header.lost:
+            if place is None:
+                offset = max(segment.next, offset + 1)
+            elif place.header.lost:
+                offset = place.header.behind
+            else:
                 return place
-            offset = place.header.behind
         return None
+
+    def chunk_with(self, offset: i64) -> Chunk | None:
+        """The chunk that `find` finds, or the next one that reads back; None: not yet. Raises OSError."""
+        while True:
+            place = self.find(offset)
+            if place is None:
+                return None
+            try:
+                return self.load(place)
+            except LogDamaged as error:
+                self.note_damage(place.segment, place.position, place.header.first, str(error))
+
+    def note_damage(self, segment: StreamSegment, position: i64, first: i64, reason: str) -> None:
+        """Have readers step over what does not read back from a position on, and say so, once.
+
+        That is up to the next whole chunk: what this one says of itself may be what is wrong. Raises OSError.
+        """
+        if int(position) in segment.damaged:
+            return
+        place = self._search(segment, position, first)
+        behind: i64 = segment.next if place is None else i64(place.header.first)
+        segment.add_damage(position, first, behind, -1 if place is None else place.position)
+        _log.error(
+            "rows of a stream do not read back, readers step over them: amqpd check tells more",
+            file=self.path(segment),
+            offset=int(position),
+            rows=f"{first} to {behind - 1}",
+            reason=reason,
+        )
 
     def at_time(self, time: i64) -> i64:
         """The offset of the first row from this time on, in microseconds since 1970; `next`: none yet.
@@ -148,10 +184,16 @@ class StreamSegments:
         for segment in self.segments:
             if segment.last_time >= time and segment.next > self.first:
                 place = self._walk(segment, segment.before_time(time), 0, time)
+                if place is None:
+                    continue
                 behind: i64 = place.header.behind
                 if place.header.lost:
                     return max(self.first, behind)
-                chunk = self.load(place)
+                try:
+                    chunk = self.load(place)
+                except LogDamaged as error:
+                    self.note_damage(segment, place.position, place.header.first, str(error))
+                    return max(self.first, place.header.first)
                 row = 0
                 while chunk.time(row) < time:
                     row += 1
@@ -173,11 +215,16 @@ class StreamSegments:
         lost = segment.lost_behind(place.position)
         if lost >= 0:
             end = lost
-            last = self._header_at(self.headers(segment), segment, lost).first
+            damaged = segment.damaged.get(int(lost))
+            if damaged is None:
+                last = self._header_at(self.headers(segment), segment, lost).first
+            else:
+                last = damaged[0]
         if behind < last:
             final = self._walk(segment, segment.before_offset(behind - 1), behind - 1, 0)
-            end = final.position + final.header.size
-            last = final.header.behind
+            if final is not None and final.position < end:
+                end = final.position + final.header.size
+                last = final.header.behind
         fd = self.open_files.copy(segment, self.path(segment))
         return StreamExtent(fd, place.position, end - place.position, place.header.first, last)
 
@@ -211,7 +258,14 @@ class StreamSegments:
         start: i64 = segment.positions[index]
         headers = self.headers(segment)
         while True:
-            header = self._header_at(headers, segment, start)
+            try:
+                header = self._header_at(headers, segment, start)
+            except LogDamaged:  # then it is roughly where the damage ends
+                following = segment.mark_behind(start)
+                if following < 0:
+                    return segment.next
+                start = following
+                continue
             length: i64 = header.size
             if position < start + length:
                 rows: i64 = header.rows
@@ -228,14 +282,56 @@ class StreamSegments:
         except ChunkDamagedError as error:
             raise LogDamaged(self.path(segment), int(place.position), str(error)) from error
 
-    def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> Place:
-        """From the chunk at `position` on to the one that has `offset`, and rows from `time` on."""
+    def _walk(self, segment: StreamSegment, position: i64, offset: i64, time: i64) -> Place | None:
+        """From the chunk at `position` on to the one that has `offset`, and rows from `time` on.
+
+        A header that does not read back is stepped over; None: nothing that does follows in the file.
+        """
         headers = self.headers(segment)
-        while True:
-            header = self._header_at(headers, segment, position)
+        expected: i64 = segment.offset_at(position)
+        while position < segment.end:
+            if segment.damaged:
+                known = segment.damaged.get(int(position))
+                if known is not None:
+                    _, expected, position = known
+                    if position < 0:
+                        return None
+                    continue
+            try:
+                header = self._header_at(headers, segment, position)
+                if header.incarnation != self.incarnation or header.first != expected:
+                    raise LogDamaged(
+                        self.path(segment), int(position), f"no chunk with row {expected} is here"
+                    )
+            except LogDamaged as error:
+                self.note_damage(segment, position, expected, str(error))
+                continue
             if header.behind > offset and header.last_time >= time:
                 return Place(segment, position, header)
             position += header.size
+            expected = header.behind
+        return None
+
+    def _search(self, segment: StreamSegment, position: i64, first: i64) -> Place | None:
+        """The next whole chunk of the stream in a file behind a position where none is."""
+        position += 1
+        fd = self.readable(segment)
+        while position < segment.end:
+            window = self.disk.read(fd, WINDOW + len(MAGIC), int(position))
+            found = window.find(MAGIC)
+            while found >= 0:
+                at = position + found
+                try:
+                    header = Header(self.disk.read(fd, HEADER_BYTES, int(at)))
+                    fits = header.incarnation == self.incarnation and header.first >= first
+                    if fits and header.behind <= segment.next and at + header.size <= segment.end:
+                        Chunk(self.disk.read(fd, header.size, int(at)))
+                        return Place(segment, at, header)
+                except ChunkDamagedError:
+                    pass
+                found = window.find(MAGIC, found + 1)
+            position += WINDOW
+        return None
 
     def close(self) -> None:
         """Close all files."""

@@ -40,10 +40,30 @@ def readiness(daemon: Daemon) -> tuple[int, str]:
         return error.code, json.dumps(json.loads(error.read()))
 
 
-def test_the_death_of_the_sync_helper_stops_publishing_and_nothing_else(
-    start_daemon: DaemonStarter, connect: Connector, tmp_path: Path
+def test_the_death_of_the_sync_helper_ends_the_broker_for_a_supervisor_to_start_it_again(
+    start_daemon: DaemonStarter, connect: Connector
 ) -> None:
     daemon = start_daemon()
+    assert "clean=" not in daemon.log.wait_for(".*log read.*").group(0), "there was no log to be closed"
+    assert daemon.metric("amqpd_log_sync_seconds_sum") < 60.0
+    publisher = connect(daemon.address).channel()
+    publisher.declare("q", durable=True)
+    publisher.confirm_select()
+    publisher.publish(b"kept", "q", properties=PERSISTENT)
+    publisher.expect_confirms(1)
+    (helper,) = children(daemon.pid)
+    os.kill(helper, signal.SIGKILL)
+    daemon.log.wait_for("the process that syncs the log has died")
+    daemon.expect_exit(1)
+    after = start_daemon()
+    assert "clean=False" in after.log.wait_for(".*log read.*").group(0)
+    assert connect(after.address).channel().take("q").body == b"kept"
+
+
+def test_the_death_of_the_sync_helper_stops_publishing_and_nothing_else_if_so_told(
+    start_daemon: DaemonStarter, connect: Connector, tmp_path: Path
+) -> None:
+    daemon = start_daemon(environment={"AMQPD_SYNC_HELPER_LOST": "refuse"})
     publisher = connect(daemon.address).channel()
     publisher.declare("q", durable=True)
     publisher.confirm_select()

@@ -117,6 +117,60 @@ def test_a_segment_that_is_gone_or_short_is_damage(tmp_path: Path) -> None:
         open_log(str(tmp_path), DISK)
 
 
+def test_the_newest_segment_is_missed_when_it_is_gone_or_blank(tmp_path: Path) -> None:
+    many_segments(tmp_path)
+    names = sorted(path.name for path in tmp_path.glob("*.log"))
+    newest = tmp_path / names[-1]
+    for spoiled in (newest.unlink, lambda: newest.write_bytes(b"")):
+        spoiled()
+        with pytest.raises(LogDamaged) as caught:
+            open_log(str(tmp_path), DISK)
+        assert caught.value.path == str(newest)
+        report = check(str(tmp_path), DISK)
+        assert not report.healthy
+        assert f"missing: {newest} from offset 0 on" in report.lines()
+    assert repair(str(tmp_path), DISK).repaired
+    assert check(str(tmp_path), DISK).healthy
+    log, _ = open_log(str(tmp_path), DISK)
+    log.let_go()
+
+
+def test_a_file_that_only_looks_like_a_segment_is_named_and_left_alone(tmp_path: Path) -> None:
+    many_segments(tmp_path)
+    stranger = tmp_path / f"{10**20}.log"
+    stranger.touch()
+    report = check(str(tmp_path), DISK)
+    assert report.healthy
+    assert f"no file of this log, left alone: {stranger}" in report.lines()
+    log, _ = open_log(str(tmp_path), DISK)
+    log.let_go()
+    assert stranger.exists()
+
+
+def test_a_stray_file_is_found_and_kept_aside(tmp_path: Path) -> None:
+    many_segments(tmp_path)
+    stray = tmp_path / segment_name(9_999_999_999)
+    stray.write_bytes(b"something else" * 10)
+    with pytest.raises(LogDamaged, match="no file of this log") as caught:
+        open_log(str(tmp_path), DISK)
+    assert caught.value.path == str(stray)
+    report = check(str(tmp_path), DISK)
+    assert not report.healthy
+    assert f"no file of this log: {stray}, 140 bytes" in report.lines()
+    assert stray.exists()
+    before = report.messages
+    assert repair(str(tmp_path), DISK).repaired
+    assert not stray.exists()
+    assert (tmp_path / (stray.name + ".damaged")).read_bytes() == b"something else" * 10
+    after = check(str(tmp_path), DISK)
+    assert (after.healthy, after.messages) == (True, before)
+    sink = Sink()
+    log, _ = open_log(str(tmp_path), DISK, sink)
+    assert [message.sequence for message, _, _ in sink.messages] == EXPECTED
+    assert max(log.files.numbers()) < 1000, "numbers go on where they were"
+    log.let_go()
+
+
 def test_check_and_repair_say_what_is_lost(tmp_path: Path) -> None:
     many_segments(tmp_path)
     assert check(str(tmp_path), DISK).healthy

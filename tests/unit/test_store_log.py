@@ -7,6 +7,7 @@ import pytest
 from broker.store.disk import RealDisk
 from broker.store.log import Log
 from broker.store.segmented_commit import INLINE_WRITE_MAX
+from broker.store.syncer import DiskSyncer
 from tests.storing import (
     Deferred,
     Sink,
@@ -246,6 +247,17 @@ def test_a_message_that_was_not_logged_is_none_of_the_log_s_business(tmp_path: P
     log.forget(message, queue)
     assert log.is_empty()
     log.let_go()
+
+
+def test_the_latency_of_the_first_sync_is_not_the_time_since_the_machine_was_started(tmp_path: Path) -> None:
+    now = 1_000_000.0
+    log = Log(str(tmp_path), DISK, DiskSyncer(DISK), lambda: now, list)
+    log.recover(Sink())
+    assert (log.sync_latency.count, log.sync_latency.sum) == (1, 0.0)
+    publish(log, [logged_queue(1)], bytes(100))
+    log.commit()
+    log.close()
+    assert (log.sync_latency.count, log.sync_latency.sum) == (3, 0.0)
 
 
 def test_sync_latency_and_sizes_are_counted(tmp_path: Path) -> None:

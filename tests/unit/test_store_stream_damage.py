@@ -1,9 +1,11 @@
 """What check and repair make of files of streams that were cut, changed or lost."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.core.field_values import encode_table
 from broker.store.check import check, repair
@@ -12,6 +14,7 @@ from broker.store.disk import RealDisk
 from broker.store.errors import LogDamaged
 from broker.store.segment import segment_name
 from broker.store.stream import Stream
+from broker.store.stream_check import read_all, stored_files
 from protocol.streams.chunk import HEADER_BYTES, Header
 from tests.logged_streams import add, open_streams, rows
 from tests.storing import content_of, logged_queue, open_log, publish
@@ -262,3 +265,51 @@ def test_a_check_knows_the_partitions_of_a_stream(tmp_path: Path) -> None:
     log.close()
     report = check(str(tmp_path), DISK)
     assert (report.healthy, report.streams, report.unowned) == (True, {}, [])
+
+
+@pytest.mark.parametrize(
+    "within", [0, 9, 20, HEADER_BYTES + 3, -1], ids=["magic", "rows", "row", "time", "end"]
+)
+def test_readers_step_over_what_is_damaged_while_the_log_is_open(tmp_path: Path, within: int) -> None:
+    whole = tmp_path / "whole"
+    write(whole)
+    places = [(path.name, place) for path in files(whole) for place in chunks(path)]
+    for index, (name, (at, header)) in enumerate(places):
+        folder = tmp_path / str(index)
+        shutil.copytree(whole, folder)
+        log, (stream, other), _ = open_streams(str(folder), DISK, *QUEUES)
+        spoil(folder / name, at + (within if within >= 0 else header.size - 1))
+        with capture_logs() as told:
+            found = rows(stream)
+            assert found == WHOLE[: header.first] + WHOLE[header.behind :]
+            check_reading(stream, found)
+            assert rows(other) == WHOLE
+        [line] = told
+        assert (line["file"], line["offset"]) == (str(folder / name), at)
+        assert line["rows"] == f"{header.first} to {header.behind - 1}"
+        for offset in range(ROWS):  # what is sent as it is stored
+            extent = stream.extent(offset, ROWS)
+            if extent is not None:
+                assert extent.behind <= header.first or extent.first >= header.behind
+                os.close(extent.fd)
+        log.close()
+        shutil.rmtree(folder)
+
+
+def test_all_chunks_are_read_after_a_start_and_what_is_damaged_is_told(tmp_path: Path) -> None:
+    write(tmp_path)
+    [path, *_] = files(tmp_path)
+    (at, header) = chunks(path)[1]
+    spoil(path, at + header.size - 9)
+    log, (stream, _), _ = open_streams(str(tmp_path), DISK, *QUEUES)
+    stored = stored_files(log.streams)
+    found = [chunk for chunk in read_all(stored, DISK) if chunk is not None]
+    assert [(chunk.file.path, chunk.position, chunk.first) for chunk in found] == [
+        (str(path), at, header.first)
+    ]
+    with capture_logs() as told:
+        found[0].tell(log.streams)
+        found[0].tell(log.streams)
+        assert rows(stream) == WHOLE[: header.first] + WHOLE[header.behind :]
+    assert len(told) == 1
+    log.close()
