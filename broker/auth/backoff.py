@@ -20,8 +20,9 @@ class BackOff:
     """Makes guessing slow: after a few failures each further one doubles the wait, up to 5 s.
 
     Failures are counted for a user's name from one network (an IPv4 address, or 64 bits of an IPv6 one), and
-    for a network by the names that failed from there; so nobody is delayed by what others do elsewhere, nor
-    by a colleague's forgotten password. What is remembered is bounded: the longest idle goes first.
+    for a network by the names that failed from there. The first delay the next try of that name, the second
+    only refusals; so nobody with the right password is delayed by what others do elsewhere, nor by any number
+    of wrong names from the same network. What is remembered is bounded: the longest idle goes first.
     """
 
     def __init__(self) -> None:
@@ -32,9 +33,11 @@ class BackOff:
 
     def wait(self, address: str, user: str, now: float) -> float:
         """Seconds until `user` may try from `address`; 0: now."""
-        where = network(address)
-        ready = max(self._ready((where, user), FREE_FAILURES), self._ready((where, None), FREE_NAMES))
-        return max(0.0, ready - now)
+        return max(0.0, self._ready((network(address), user), FREE_FAILURES) - now)
+
+    def hold(self, address: str, now: float) -> float:
+        """Seconds for which a refusal to `address` is held back, as many names have failed from there."""
+        return max(0.0, self._ready((network(address), None), FREE_NAMES) - now)
 
     def failed(self, address: str, user: str, now: float) -> None:
         """Count a failure."""

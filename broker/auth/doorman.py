@@ -1,37 +1,113 @@
-"""Checks passwords one after the other for each address, in threads that somebody else has.
+"""Checks passwords for each network in turn, in threads that somebody else has.
 
-A hash is slow on purpose. So that nobody can make others wait for theirs, one check is under way for an
-address at a time; and as each one's turn comes, what the one before it has found out counts: hundreds of
-clients that come back at once with one name and password cost one hash.
+A hash is slow on purpose. So that nobody can make others wait for theirs, one check is under way for a
+network at a time, the user names that wait there take turns, and what one check finds out counts for all who
+wait with the same name and password: hundreds of clients that reconnect at once cost one hash.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import final
+from typing import Final, Protocol, final
 
 from broker.auth.authenticator import Authenticator
-from broker.auth.backoff import BackOff
-from broker.auth.passwords import Password, matches
+from broker.auth.backoff import BackOff, network
+from broker.auth.passwords import NO_PASSWORD, Password, matches
+
+GUESSES_MAX: Final = 64  # different passwords that wait in one network
+SPANS: Final = 32  # durations of checks that are remembered
 
 Answer = Callable[[bool], None]
 
 
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> object:
+        """Do not call."""
+
+
+Later = Callable[[float, Callable[[], None]], Timer | None]
+
+
 @final
 class Check:
-    """One password to be checked. `abandoned`: nobody waits for the answer any more."""
+    """One password to be checked. `abandon` it when nobody waits for the answer any more."""
 
-    __slots__ = ("abandoned", "address", "answer", "loopback", "password", "user")
+    __slots__ = ("_leave", "address", "answer", "loopback", "password", "timer", "user", "where")
 
     def __init__(self, user: str, password: str, address: str, loopback: bool, answer: Answer) -> None:
         self.user = user
         self.password = password
         self.address = address
+        self.where = ("", "")  # the line that the check waits in
         self.loopback = loopback
-        self.answer = answer
-        self.abandoned = False
+        self.answer: Answer | None = answer
+        self.timer: Timer | None = None
+        self._leave: Callable[[Check], None] | None = None
+
+    def wait_with(self, leave: Callable[[Check], None]) -> None:
+        """Call `leave` if the check is abandoned."""
+        self._leave = leave
+
+    def abandon(self) -> None:
+        """Forget the check: nobody waits for its answer."""
+        self.answer = None
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave(self)
+        timer, self.timer = self.timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def end(self, right: bool) -> None:
+        """Answer, unless the check was abandoned."""
+        answer, self.answer = self.answer, None
+        self._leave = self.timer = None
+        if answer is not None:
+            answer(right)
+
+
+Guesses = dict[str, list[Check]]
+"""The checks of one user, by the password, in the order in which they came."""
+
+
+@final
+class _Line:
+    """Checks, one at a time: `ready` by user, in turn; `parked` users wait after failures."""
+
+    __slots__ = ("began", "parked", "ready", "running")
+
+    def __init__(self) -> None:
+        self.began = 0.0  # when the running check began
+        self.ready: OrderedDict[str, Guesses] = OrderedDict()
+        self.parked: dict[str, Guesses] = {}
+        self.running: list[Check] | None = None
+
+    def guesses(self, user: str) -> Guesses:
+        """The guesses of a user; they take their turn if there was none."""
+        parked = self.parked.get(user)
+        return self.ready.setdefault(user, {}) if parked is None else parked
+
+    def count(self) -> int:
+        """How many guesses there are."""
+        return sum(map(len, self.ready.values())) + sum(map(len, self.parked.values()))
+
+    def drop_one(self) -> list[Check]:
+        """Remove the newest guess of the user with the most guesses."""
+        among = [*self.ready.items(), *self.parked.items()]
+        user, guesses = max(among, key=lambda each: len(each[1]))
+        _, checks = guesses.popitem()
+        self.drop_empty(user)
+        return checks
+
+    def drop_empty(self, user: str) -> None:
+        """Forget a user for whom nobody waits."""
+        for users in (self.ready, self.parked):
+            if user in users and not users[user]:
+                del users[user]
 
 
 @final
@@ -40,6 +116,11 @@ class Doorman:
 
     `clock` gives seconds and never goes back; `later` calls after so many of them; `off_loop` runs its first
     argument in a thread and then, on the loop, its second with what that gave.
+
+    A network has one line for the users who exist. A name for which no password is right has a line of its
+    own, in which a check takes as long as another one took and computes nothing: with any number of invented
+    names nobody delays a user who exists, nor learns who does. After many wrong names from a network refusals
+    are held back, and right passwords are not.
     """
 
     def __init__(
@@ -47,7 +128,7 @@ class Doorman:
         authenticator: Authenticator,
         backoff: BackOff,
         clock: Callable[[], float],
-        later: Callable[[float, Callable[[], None]], object],
+        later: Later,
         off_loop: Callable[[Callable[[], bool], Answer], None],
     ) -> None:
         self._authenticator = authenticator
@@ -55,8 +136,8 @@ class Doorman:
         self._clock = clock
         self._later = later
         self._off_loop = off_loop
-        self._lines: dict[str, deque[Check]] = {}
-        self._busy: set[str] = set()
+        self._lines: dict[tuple[str, str], _Line] = {}
+        self._spans: deque[float] = deque(maxlen=SPANS)
 
     def check(self, user: str, password: str, address: str, loopback: bool, answer: Answer) -> Check:
         """Have a password checked; `answer` is called once, perhaps before this returns."""
@@ -65,47 +146,115 @@ class Doorman:
             self._queue(check)
         return check
 
+    def _queue(self, check: Check) -> None:
+        nobody = bool(self._spans) and self._authenticator.kept(check.user) == NO_PASSWORD
+        check.where = (network(check.address), check.user if nobody else "")
+        line = self._lines.setdefault(check.where, _Line())
+        running = line.running
+        if running is not None and (running[0].user, running[0].password) == (check.user, check.password):
+            running.append(check)
+            return
+        line.guesses(check.user).setdefault(check.password, []).append(check)
+        check.wait_with(self._leave)
+        if line.count() > GUESSES_MAX:
+            for dropped in line.drop_one():
+                dropped.end(False)
+        self._next(check.where)
+
+    def _leave(self, check: Check) -> None:
+        """Remove a check that waits."""
+        line = self._lines[check.where]
+        guesses = line.guesses(check.user)
+        checks = guesses[check.password]
+        checks.remove(check)
+        if not checks:
+            del guesses[check.password]
+            line.drop_empty(check.user)
+            self._next(check.where)
+
     def _answer_remembered(self, check: Check) -> bool:
         known = self._authenticator.remembered(check.user, check.password, check.loopback)
         if known is None:
             return False
-        check.answer(known)
+        check.end(known)
         return True
 
-    def _queue(self, check: Check) -> None:
-        self._lines.setdefault(check.address, deque()).append(check)
-        self._next(check.address)
-
-    def _next(self, address: str) -> None:
-        """Begin the next check of an address, unless one is under way."""
-        line = self._lines.get(address)
-        while line and address not in self._busy:
-            check = line.popleft()
-            if check.abandoned or self._answer_remembered(check):
-                continue
-            wait = self._backoff.wait(address, check.user, self._clock())
-            if wait > 0.0:
-                self._later(wait, partial(self._queue, check))
-                continue
-            self._busy.add(address)
-            kept = self._authenticator.kept(check.user)
-            self._off_loop(partial(matches, kept, check.password), partial(self._checked, check, kept))
-        if not line:
-            self._lines.pop(address, None)
-
-    def _checked(self, check: Check, kept: Password, right: bool) -> None:
-        """Take the outcome of a check, unless it says nothing of the password that the user has now."""
-        self._busy.discard(check.address)
-        if self._authenticator.kept(check.user) != kept:
-            self._lines.setdefault(check.address, deque()).appendleft(check)
-            self._next(check.address)
+    def _next(self, where: tuple[str, str]) -> None:
+        """Begin the next check of a network, unless one is under way."""
+        line = self._lines.get(where)
+        if line is None:
             return
+        while line.ready and line.running is None:
+            user, guesses = line.ready.popitem(last=False)
+            password, checks = next(iter(guesses.items()))
+            checks[:] = [check for check in checks if not self._answer_remembered(check)]
+            if not checks:
+                del guesses[password]
+                if guesses:
+                    line.ready[user] = guesses
+                continue
+            wait = self._backoff.wait(checks[0].address, user, self._clock())
+            if wait > 0.0:
+                line.parked[user] = guesses
+                self._later(wait, partial(self._unpark, where, user))
+                continue
+            del guesses[password]
+            if guesses:
+                line.ready[user] = guesses
+            line.running, line.began = checks, self._clock()
+            for check in checks:
+                check.wait_with(_stay)
+            kept = self._authenticator.kept(user)
+            checked = partial(self._checked, where, line, kept)
+            if where[1]:
+                self._spans.rotate()
+                self._later(self._spans[0], partial(checked, False))
+            else:
+                self._off_loop(partial(matches, kept, password), checked)
+        if not line.ready and not line.parked and line.running is None:
+            self._lines.pop(where, None)
+
+    def _unpark(self, where: tuple[str, str], user: str) -> None:
+        line = self._lines.get(where)
+        if line is not None and user in line.parked:
+            line.ready[user] = line.parked.pop(user)
+            self._next(where)
+
+    def _checked(self, where: tuple[str, str], line: _Line, kept: Password, right: bool) -> None:
+        """Take the outcome of a check, unless it says nothing of the password that the user has now."""
+        checks, line.running = line.running, None
+        assert checks is not None
+        first = checks[0]
+        if self._authenticator.kept(first.user) != kept:
+            for check in checks:
+                if check.answer is not None:
+                    self._queue(check)
+            self._next(where)
+            return
+        if not where[1]:
+            self._spans.append(self._clock() - line.began)
         if right:
-            right = self._authenticator.passed(check.user, check.password, check.loopback)
-        if right:
-            self._backoff.succeeded(check.address, check.user)
+            for check in checks:
+                if self._authenticator.passed(check.user, check.password, check.loopback):
+                    self._backoff.succeeded(check.address, check.user)
+                    check.end(True)
+                else:
+                    self._refuse([check])
         else:
-            self._backoff.failed(check.address, check.user, self._clock())
-        if not check.abandoned:
-            check.answer(right)
-        self._next(check.address)
+            self._refuse(checks)
+        self._next(where)
+
+    def _refuse(self, checks: list[Check]) -> None:
+        """Count one failure of all, and answer no; later, if many names have failed from there."""
+        first, now = checks[0], self._clock()
+        hold = self._backoff.hold(first.address, now)
+        self._backoff.failed(first.address, first.user, now)
+        for check in checks:
+            if hold > 0.0 and check.answer is not None:
+                check.timer = self._later(hold, partial(check.end, False))
+            else:
+                check.end(False)
+
+
+def _stay(check: Check) -> None:
+    """Let the check that is under way end."""

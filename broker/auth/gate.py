@@ -8,7 +8,7 @@ from typing import Final, final
 
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import BackOff
-from broker.auth.doorman import Answer, Doorman
+from broker.auth.doorman import Answer, Check, Doorman, Later
 from broker.auth.logins import Decoy, KnownLogin, Origin, PasswordLogin, ScramLogin, why_not
 from broker.auth.passwords import SCRAM_ITERATIONS
 from broker.auth.terms import Applicant
@@ -33,7 +33,7 @@ class Gate:
     def __init__(
         self,
         users: Users,
-        later: Callable[[float, Callable[[], None]], object],
+        later: Later,
         off_loop: Callable[[Callable[[], bool], Answer], None],
         mechanisms: Collection[str] = MECHANISMS,
         anonymous: str = "",
@@ -81,9 +81,9 @@ class Gate:
         user = self._anonymous if mechanism == sasl.ANONYMOUS else origin.identity or ""
         return KnownLogin(self.users, user, origin, applicant)
 
-    def check(self, user: str, password: str, origin: Origin, answer: Answer) -> None:
+    def check(self, user: str, password: str, origin: Origin, answer: Answer) -> Check:
         """Check a name and password; `answer` is called once, perhaps before this returns."""
-        self._doorman.check(user, password, origin.address, origin.loopback, answer)
+        return self._doorman.check(user, password, origin.address, origin.loopback, answer)
 
     # -- what they may do
 

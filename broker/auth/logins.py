@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from broker.auth.backoff import BackOff
-from broker.auth.doorman import Check, Doorman
+from broker.auth.doorman import Check, Doorman, Later
 from broker.auth.terms import Applicant
 from broker.auth.user import User
 from broker.auth.users import Users
@@ -59,7 +59,7 @@ class PasswordLogin:
     def abandon(self) -> None:
         """The peer has left."""
         if self._check is not None:
-            self._check.abandoned = True
+            self._check.abandon()
 
     def _answered(self, right: bool) -> None:
         if right:
@@ -78,7 +78,7 @@ class ScramLogin:
         decoy: Decoy,
         backoff: BackOff,
         clock: Callable[[], float],
-        later: Callable[[float, Callable[[], None]], object],
+        later: Later,
         origin: Origin,
         applicant: Applicant,
     ) -> None:
@@ -129,14 +129,22 @@ class ScramLogin:
         proof = self._exchange.final(response)
         known = self._users.get(user)
         if proof is None or known is None or known.password.verifier != self._verifier:
+            hold = self._backoff.hold(origin.address, now)
             self._backoff.failed(origin.address, user, now)
-            self._applicant.refused(user, WRONG)
+            if hold > 0.0:
+                self._later(hold, self._refuse)
+            else:
+                self._refuse()
             return
         self._backoff.succeeded(origin.address, user)
         if known.loopback_only and not origin.loopback:
             self._applicant.refused(user, OUTSIDE)
         else:
             self._applicant.accepted(user, proof)
+
+    def _refuse(self) -> None:
+        if not self._abandoned:
+            self._applicant.refused(self._exchange.user, WRONG)
 
 
 @final
