@@ -15,16 +15,17 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 
 def plain(response: bytes) -> tuple[str, str]:
-    """User and password. [RFC 4616] Nobody can log in for somebody else."""
+    """User and password. [RFC 4616] Nobody can log in for somebody else.
+
+    Bytes that are not UTF-8 become surrogates, as in passwords that the environment gave: they are wrong, or
+    right.
+    """
     parts = response.split(b"\0")
     if len(parts) != 3:
         raise ProtocolError(SYNTAX_ERROR, f"PLAIN response has {len(parts)} parts instead of 3")
     if parts[0] not in (b"", parts[1]):
         raise ProtocolError(SYNTAX_ERROR, "PLAIN response asks to be somebody else")
-    try:
-        return parts[1].decode(), parts[2].decode()
-    except UnicodeDecodeError as e:
-        raise ProtocolError(SYNTAX_ERROR, "PLAIN response is not UTF-8") from e
+    return parts[1].decode(errors="surrogateescape"), parts[2].decode(errors="surrogateescape")
 
 
 def amqplain(response: bytes) -> tuple[str, str]:

@@ -15,13 +15,13 @@ _DEPTH_MAX = 64
 def shown(value: object) -> object:
     """A field value in JSON. Times are seconds since 1970; what is not UTF-8 is shown with backslashes."""
     if isinstance(value, dict):
-        return {str(name): shown(item) for name, item in value.items()}
+        return {_text(str(name)): shown(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [shown(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return _text(value)
     if isinstance(value, datetime):
         return int(value.timestamp())
     if isinstance(value, Decimal):
@@ -29,6 +29,13 @@ def shown(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, int | float) else str(value)
+
+
+def _text(value: str) -> str:
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:  # half a character that stands for no octet
+        return value.encode("utf-8", "backslashreplace").decode()
 
 
 def field_table(value: object, where: str) -> dict[str, object]:

@@ -41,7 +41,9 @@ _SECONDS_MAX: Final = 0xFFFFFFFF  # a timestamp above it, in 2106, is taken to b
 class Reader:
     """Reads values one after the other. Every method raises ValueError for what is malformed or cut short.
 
-    `end` bounds what may be read: the end of the input, or of the table that is being read.
+    `end` bounds what may be read: the end of the input, or of the table that is being read. Names in tables
+    of messages may be any bytes, and become surrogates where they are not UTF-8. Names in arguments
+    are UTF-8.
     """
 
     def __init__(self, data: bytes, position: int = 0) -> None:
@@ -49,9 +51,11 @@ class Reader:
         self.position = position
         self.end = len(data)
         self._depth = 0
+        self._names = "surrogateescape"  # how names in tables are decoded
 
     def arguments(self, frame: base.Frame) -> None:
         """Fill in a method's arguments, which must be all that is left. [amqp-0-9-1 4.2.4]"""
+        self._names = "strict"
         octet = bits = 0
         for name in frame.__slots__:
             kind = frame.amqp_type(name)
@@ -71,7 +75,7 @@ class Reader:
         end, outer = self._enter()
         table: dict[str, object] = {}
         while self.position < end:
-            name = self.short_string()
+            name = self.take(self.take(1)[0]).decode(errors=self._names)
             table[name] = self.value()
         self._leave(outer)
         return table

@@ -94,12 +94,16 @@ def test_every_type(encoded: bytes, value: object) -> None:
         b"\1kF\0\0\0\1",
         b"\1kA\xff\xff\xff\xff",
         b"\1kT" + b"\xff" * 8,  # no date
-        b"\1\xffV",  # a name that is not UTF-8
     ],
 )
 def test_a_malformed_table_is_refused(entries: bytes) -> None:
     with pytest.raises(ValueError, match=r"announced|unknown type|out of range|utf-8"):
         Reader(table_bytes(entries) + b"behind the table").table()
+
+
+def test_a_name_in_a_message_that_is_not_utf_8_can_be_told() -> None:
+    table = Reader(table_bytes(b"\2\xff\xfeV")).table()
+    assert [name.encode(errors="surrogateescape") for name in table] == [b"\xff\xfe"]
 
 
 def test_tables_may_lie_in_each_other_but_not_without_end() -> None:
