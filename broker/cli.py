@@ -27,6 +27,7 @@ LISTS: Final = (
     "websocket_tls_listen",
     "websocket_origins",
     "admin_tls_listen",
+    "admin_origins",
     "sasl_mechanisms",
     "auto_create",
 )
@@ -36,6 +37,7 @@ METAVARS: Final = {
     "websocket_listen": "HOST:PORT",
     "websocket_tls_listen": "HOST:PORT",
     "websocket_origins": "ORIGIN",
+    "admin_origins": "ORIGIN",
     "admin": "HOST:PORT",
     "auto_create": "PATTERN",
     "tls_certificate": "FILE",

@@ -46,7 +46,7 @@ from broker.net.doormen import Doormen
 from broker.net.listener import Listener, ListenError, why
 from broker.net.pump import Pump
 from broker.net.resources import Resources
-from broker.net.strangers import Strangers
+from broker.net.strangers import ADMIN, Strangers
 from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
 from broker.net.tls_listener import TlsListener
 from broker.store.disk import RealDisk
@@ -239,15 +239,19 @@ class Daemon:
         plain = [] if settings.admin is None else [settings.admin]
         if not (plain or settings.admin_tls_listen):
             return "admin=off"
+        from broker.admin.http import Bounds
         from broker.admin.start import admin_server
         from broker.admin.state import AdminState, Measured
 
         measured = Measured(self.broker, self.log, self.lag, self.resources)
         state = AdminState(__version__, FLAVOUR, measured, self._not_ready)
         listeners: list[tuple[str, str, int]] = [*self.listener.bound]
-        callers = Callers(self.strangers)
+        callers = Callers(
+            self.strangers, settings.admin_connections, settings.admin_connections_per_address, time.monotonic
+        )
+        bounds = Bounds(settings.admin_header_timeout_ms / 1000, settings.admin_body_timeout_ms / 1000)
         served = (state, self.server, self.users, self.gate, self._make_password, self.journal.served())
-        self.admin = admin_server(*served, listeners, callers)
+        self.admin = admin_server(*served, listeners, callers, bounds, settings.admin_origins)
         at = [await self._listen_plain(self.admin, place) for place in plain]
         secure = [await self._listen_secure(self.admin, place) for place in settings.admin_tls_listen]
         listeners += [("http", *where) for where in at]
@@ -271,12 +275,12 @@ class Daemon:
         if self.admin_handshakes is None:
             assert self.admin_tls is not None  # an address is refused without a certificate
             self.admin_handshakes = TlsListener(
-                self.admin_tls, self.loop, self.strangers, self.settings.handshake_timeout_s
+                self.admin_tls, self.loop, self.strangers, self.settings.handshake_timeout_s, ADMIN
             )
 
-        def make() -> tuple[HttpConnection, HttpConnection]:
-            connection = admin.protocol()
-            return connection, connection
+        def make() -> tuple[HttpConnection, object]:
+            connection = admin.connection()
+            return connection, connection.front
 
         try:
             _, port = await self.admin_handshakes.open(place.host, place.port, make)

@@ -7,7 +7,7 @@ warnings) come out in the same form. Values that a peer chose cannot break a lin
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Final, TextIO
 
@@ -21,8 +21,32 @@ LEVELS: Final = {
     "error": logging.ERROR,
 }
 
-QUIET: Final = ("uvicorn", "uvicorn.error", "asyncio")
-"""Loggers of libraries that tell at level info what the daemon tells itself."""
+QUIET: Final = {"uvicorn": logging.WARNING, "uvicorn.error": logging.ERROR, "asyncio": logging.WARNING}
+"""Loggers of libraries, and from which level on they tell what the daemon does not tell itself."""
+
+
+class Seldom:
+    """Lets one log line of a kind through in so many seconds, so that a flood does not fill the log."""
+
+    def __init__(self, clock: Callable[[], float], seconds: float = 10.0) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._next = clock()
+        self._left_out = 0
+
+    def passes(self) -> bool:
+        """Whether a line may be written now."""
+        now = self._clock()
+        if now < self._next:
+            self._left_out += 1
+            return False
+        self._next = now + self._seconds
+        return True
+
+    def left_out(self) -> int:
+        """How many lines were not written since this was asked last."""
+        count, self._left_out = self._left_out, 0
+        return count
 
 
 def endpoints(addresses: Sequence[tuple[str, int]]) -> str:
@@ -57,11 +81,11 @@ def configure(log_format: str, log_level: str, stream: TextIO | None = None) -> 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for name in QUIET:
+    for name, least in QUIET.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-        logger.setLevel(max(level, logging.WARNING))
+        logger.setLevel(max(level, least))
     logging.captureWarnings(capture=True)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

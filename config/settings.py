@@ -128,6 +128,37 @@ class Settings(BaseModel):
             json_schema_extra={"allowed": "off, optional or required"},
         )
     )
+    admin_origins: Annotated[tuple[str, ...], BeforeValidator(values.origins)] = Field(
+        default=(),
+        description="Whose web pages may change things by admin HTTP, beside those of the same host; or any.",
+        json_schema_extra={"allowed": "any number of origins such as https://app.example.org, any, or off"},
+    )
+    admin_header_timeout_ms: Annotated[
+        int, BeforeValidator(values.whole_number), Field(ge=100, le=3_600_000)
+    ] = Field(
+        default=10_000,
+        description="Milliseconds in which a client of admin HTTP must send the head of a request.",
+        json_schema_extra={"allowed": "100 to 3600000"},
+    )
+    admin_body_timeout_ms: Annotated[
+        int, BeforeValidator(values.whole_number), Field(ge=100, le=3_600_000)
+    ] = Field(
+        default=30_000,
+        description="Milliseconds that a body, or an answer to an unknown client, may be without progress.",
+        json_schema_extra={"allowed": "100 to 3600000"},
+    )
+    admin_connections_per_address: Annotated[
+        int, BeforeValidator(values.whole_number), Field(ge=1, le=10**6)
+    ] = Field(
+        default=256,
+        description="Most connections of admin HTTP from one address; the oldest idle one gives way.",
+        json_schema_extra={"allowed": "1 to 1000000"},
+    )
+    admin_connections: Annotated[int, BeforeValidator(values.whole_number), Field(ge=1, le=10**6)] = Field(
+        default=1024,
+        description="Most connections of admin HTTP, and a quarter of the file descriptors at most.",
+        json_schema_extra={"allowed": "1 to 1000000"},
+    )
     default_user: Annotated[str, Field(min_length=1, max_length=255)] = Field(
         default="guest",
         description="First user, made when there are none; guest may log in from loopback only.",

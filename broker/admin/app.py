@@ -6,14 +6,21 @@ broker that is only probed and scraped never pays for the API.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any, Final, final
 
+import structlog
+
+from broker.admin.cross_site import changes, foreign_site
 from broker.admin.metrics import CONTENT_TYPE, Exposition
 from broker.admin.state import AdminState
+from broker.logs import Seldom
 
 PREFIX: Final = "/api"
-METHODS: Final = ("GET", "HEAD")
+METHODS: Final = ("GET", "HEAD", "OPTIONS")
+
+_log = structlog.get_logger("amqpd.admin")
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,10 +38,20 @@ class AdminApp:
 
     `load_api` makes the application that serves all paths under `/api`. `load_api` runs in a thread, once,
     when the first request for such a path arrives. Without `load_api` these paths are not found.
+
+    Web pages of the host that a request is sent to, and of `origins`, may send requests that change
+    something.
     """
 
-    def __init__(self, state: AdminState, load_api: Callable[[], Application] | None = None) -> None:
+    def __init__(
+        self,
+        state: AdminState,
+        load_api: Callable[[], Application] | None = None,
+        origins: Collection[str] = (),
+    ) -> None:
         self._state = state
+        self._origins = origins
+        self._seldom = Seldom(time.monotonic)
         self._exposition = Exposition(state)
         self._load_api = load_api
         self._api: asyncio.Task[Application] | None = None
@@ -48,11 +65,33 @@ class AdminApp:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path = scope["path"].rstrip("/") or "/"
+        if changes(scope["method"], path):
+            foreign = foreign_site(scope["headers"], self._origins)
+            if foreign:
+                if self._seldom.passes():
+                    _log.warning(
+                        "cross-site request refused",
+                        origin=foreign,
+                        method=scope["method"],
+                        path=scope["path"],
+                        not_logged=self._seldom.left_out(),
+                    )
+                reason = f"a page of {foreign} may not change anything here; see the setting admin_origins"
+                await _send_json(scope, send, 403, {"error": "forbidden", "reason": reason})
+                return
         if self._load_api is not None and f"{path}/".startswith(f"{PREFIX}/"):
-            await (await self._loaded(self._load_api))(scope, receive, send)
+            api = await self._loaded(self._load_api)
+            if scope["method"] == "HEAD":
+                await api({**scope, "method": "GET"}, receive, _without_bodies(send))
+            else:
+                await api(scope, receive, send)
             return
         page = self._pages.get(path)
-        if page is None and path != "/metrics":
+        if scope["method"] == "OPTIONS" and (page is not None or path in ("/metrics", "*")):
+            allow = (b"allow", ", ".join(METHODS).encode())
+            await _send_start(send, 200, allow, (b"content-length", b"0"))
+            await send({"type": "http.response.body", "body": b""})
+        elif page is None and path != "/metrics":
             await _send_json(scope, send, 404, {"error": "Object Not Found", "reason": "Not Found"})
         elif scope["method"] not in METHODS:
             refusal: dict[str, object] = {"error": "Method Not Allowed", "reason": "Method Not Allowed"}
@@ -110,6 +149,18 @@ class AdminApp:
             async for piece in self._exposition.write():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
+
+
+def _without_bodies(send: Send) -> Send:
+    """Send the answer to GET as that to HEAD. [RFC 9110 9.3.2]"""
+
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+        elif not message.get("more_body", False):
+            await send({"type": "http.response.body", "body": b""})
+
+    return send_head
 
 
 async def _send_json(

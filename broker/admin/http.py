@@ -1,14 +1,53 @@
-"""One HTTP connection of the admin port."""
+"""One HTTP connection of the admin port, with bounds: time to send a request in, size, strict framing.
+
+uvicorn's protocol serves the requests. It has no time limit for a request, buffers 300 KiB of a body before
+anybody asks for the body, and lets h11 read what proxies read otherwise. These are bounded here.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
 
+import h11
+import structlog
+from h11._connection import DEFAULT_MAX_INCOMPLETE_EVENT_SIZE
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from broker.admin.zero_copy import ZeroCopyProtocol
+from broker.admin.zero_copy import STALLED_SECONDS, ZeroCopyProtocol
+from broker.logs import Seldom
+
+PEER: Final = "amqpd.peer"
+"""The extension of an ASGI scope that is the Peer who sent the request."""
+
+READ_BYTES: Final = 16 * 1024
+BODY_BYTES: Final = 16 * 1024  # of a body that are read before somebody asks for the body
+
+_HEAD_END: Final = b"\r\n\r\n"
+_BARE_LF: Final = re.compile(rb"(?<!\r)\n")
+_FOLD: Final = re.compile(rb"\n[ \t]")
+_BUFFER: Final = bytearray(READ_BYTES)  # shared: a read is parsed before the next one
+_VIEW: Final = memoryview(_BUFFER)
+
+_log = structlog.get_logger("amqpd.admin")
+_seldom = Seldom(time.monotonic)
+
+
+def _tell(event: str, peer: str, reason: str) -> None:
+    if _seldom.passes():
+        _log.warning(event, peer=peer, reason=reason, not_logged=_seldom.left_out())
+
+
+class Bounds(NamedTuple):
+    """How long a peer may take, in seconds: for the head of a request, and for a body without progress."""
+
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
 
 
 class Watcher(Protocol):
@@ -17,16 +56,141 @@ class Watcher(Protocol):
     def arrived(self, connection: HttpConnection) -> None:
         """A peer has connected, and has shaken hands if that is over TLS."""
 
+    def logged_in(self, connection: HttpConnection) -> None:
+        """A request has begun whose user is known."""
+
+    def answered(self, connection: HttpConnection) -> None:
+        """That request has been answered."""
+
     def gone(self, connection: HttpConnection) -> None:
         """The connection is closed."""
 
 
-class HttpConnection(ZeroCopyProtocol):
-    """Serves the requests of one connection."""
+class Peer(Protocol):
+    """The sender of a request, for the application."""
 
-    def __init__(self, config: Config, state: ServerState, watcher: Watcher | None = None) -> None:
+    def logged_in(self) -> None:
+        """The user of the request is known: the connection must not give way to others."""
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call when the peer leaves before the request has been answered."""
+
+
+class _StrictConnection(h11.Connection):
+    """h11 without its tolerance: two parsers must not see two different requests. [RFC 9112 11.2]"""
+
+    trouble = ""
+
+    def next_event(self) -> Any:
+        """Return the next event. Raises RemoteProtocolError, with the reason in `trouble`."""
+        try:
+            if self.their_state is h11.IDLE:
+                _check_head(self.trailing_data[0])
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                _check_framing(event)
+        except h11.RemoteProtocolError as error:
+            self.trouble = str(error)
+            raise
+        return event
+
+
+class HttpConnection(ZeroCopyProtocol):
+    """Serves the requests of one connection. `check` looks for a peer that takes too long, now and then.
+
+    `front` is what the event loop talks to.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        watcher: Watcher | None = None,
+        bounds: Bounds = Bounds(),  # noqa: B008  immutable
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(config, state, {})
+        self.conn: h11.Connection = _StrictConnection(h11.SERVER, DEFAULT_MAX_INCOMPLETE_EVENT_SIZE)
+        self.front = Front(self)
         self._watcher = watcher
+        self._bounds = bounds
+        self._clock = clock
+        self._known = False
+        self._when_gone: Callable[[], None] | None = None
+        self._heard_at = clock()  # when the last bytes came
+        self._waiting_since = clock()  # for a head, or for the rest of a body that nobody wants
+        self._unsent = 0
+        self._sent_at = clock()  # when the peer took bytes last
+
+    # -- called by the event loop
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """A client has connected."""
+        super().connection_made(transport)
+        self._waiting_since = self._heard_at = self._clock()
+        if self._watcher is not None:
+            self._watcher.arrived(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self.transport.is_closing():
+            return
+        if self.timeout_keep_alive_task is not None and self.conn.their_state is h11.IDLE:
+            self._waiting_since = self._clock()  # the head of a further request begins
+        self._heard_at = self._clock()
+        super().data_received(data)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete and len(cycle.body) >= BODY_BYTES:
+            self.flow.pause_reading()  # until somebody asks for the body
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._tell_gone()
+        if self._watcher is not None:
+            self._watcher.gone(self)
+
+    # -- called by uvicorn
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that is not one of HTTP, and close."""
+        reason = getattr(self.conn, "trouble", "") or msg
+        _tell("HTTP request refused", self.peer, reason)
+        self._refuse(400, "bad_request", reason)
+
+    def on_response_complete(self) -> None:
+        """A request has been answered."""
+        self._when_gone = None
+        if self._known:
+            self._known = False
+            if self._watcher is not None:
+                self._watcher.answered(self)
+        self._waiting_since = self._clock()
+        super().on_response_complete()
+
+    # -- Peer
+
+    def logged_in(self) -> None:
+        """The user of the request is known."""
+        if not self._known and not self.transport.is_closing():
+            self._known = True
+            if self._watcher is not None:
+                self._watcher.logged_in(self)
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call when the peer leaves before the request has been answered; at once if that is so already."""
+        if self.cycle.disconnected:
+            call()
+        else:
+            self._when_gone = call
+
+    # -- called by the watcher and the server
+
+    @property
+    def address(self) -> str:
+        """The peer's address without the port."""
+        return "" if self.client is None else self.client[0]
 
     @property
     def peer(self) -> str:
@@ -36,18 +200,129 @@ class HttpConnection(ZeroCopyProtocol):
         host, port = self.client
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """A client has connected."""
-        super().connection_made(transport)
-        if self._watcher is not None:
-            self._watcher.arrived(self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
-        super().connection_lost(exc)
-        if self._watcher is not None:
-            self._watcher.gone(self)
-
     def close_now(self) -> None:
         """Close at once."""
         self.transport.abort()
+
+    def refuse(self) -> None:
+        """Tell a peer that has just connected that there are too many connections, and close."""
+        self._refuse(503, "service_unavailable", "too many connections")
+
+    def check(self) -> None:
+        """Close the connection if its peer takes too long."""
+        now = self._clock()
+        if self._stalls(now):
+            _log.warning(
+                "HTTP connection closed", peer=self.peer, reason="the peer takes no more of an answer"
+            )
+            self.transport.abort()
+        elif self.transport.is_closing():
+            pass  # what was written is on its way
+        elif self.conn.their_state is h11.IDLE:
+            idle = self.timeout_keep_alive_task is not None  # uvicorn closes the connection soon
+            if not idle and now - self._waiting_since > self._bounds.header_seconds:
+                self._too_slow("the head of the request takes too long")
+        elif self.conn.their_state is h11.SEND_BODY:
+            if self.cycle.response_complete:
+                if now - self._waiting_since > self._bounds.header_seconds:
+                    self.transport.abort()
+            elif self.flow.read_paused:
+                self._heard_at = now
+            elif now - self._heard_at > self._bounds.body_seconds:
+                self._too_slow("the body of the request does not come")
+
+    def _stalls(self, now: float) -> bool:
+        """Whether the peer has taken nothing of what is to be sent for too long."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent < self._unsent or not self._unsent:
+            self._sent_at = now
+        self._unsent = unsent
+        longest = STALLED_SECONDS if self._known else self._bounds.body_seconds
+        return now - self._sent_at > longest
+
+    def _too_slow(self, reason: str) -> None:
+        _tell("HTTP request timed out", self.peer, reason)
+        self._refuse(408, "request_timeout", reason)
+
+    def _refuse(self, status: int, error: str, reason: str) -> None:
+        """Answer with a status if nothing has been answered yet, close, and take no more of the request."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started:
+                self.transport.abort()
+                return
+            cycle.disconnected = True  # the application must not answer too
+            cycle.message_event.set()
+            self._tell_gone()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps({"error": error, "reason": reason}).encode()
+            self.transport.write(_answer(status, body))
+        self.transport.close()
+
+    def _tell_gone(self) -> None:
+        call, self._when_gone = self._when_gone, None
+        if call is not None:
+            call()
+
+    async def _extended(self, scope: Any, receive: Any, send: Any) -> None:
+        scope.setdefault("extensions", {})[PEER] = self
+        await super()._extended(scope, receive, send)
+
+
+class Front(asyncio.BufferedProtocol):
+    """What the event loop talks to: the loop reads into one small buffer of all connections.
+
+    By itself the loop reads 250 KiB at once, all of which a connection would have to keep.
+    """
+
+    def __init__(self, connection: HttpConnection) -> None:
+        self.connection = connection
+        self.connection_lost = connection.connection_lost  # type: ignore[method-assign]
+        self.pause_writing = connection.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = connection.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        self.connection.connection_made(transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop may put what it reads."""
+        return _VIEW
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` bytes have come."""
+        self.connection.data_received(bytes(_VIEW[:nbytes]))
+
+    def eof_received(self) -> None:
+        """The client has closed its side; closing ours is the answer."""
+
+
+def _check_head(received: bytes) -> None:
+    """Refuse lines that end with LF alone, and header values of several lines. Raises RemoteProtocolError."""
+    end = received.find(_HEAD_END)
+    head = received if end < 0 else received[: end + len(_HEAD_END)]
+    if _BARE_LF.search(head):
+        raise h11.RemoteProtocolError("a line of the head ends with LF instead of CRLF")
+    if _FOLD.search(head):
+        raise h11.RemoteProtocolError("a header value is folded over several lines")
+
+
+def _check_framing(request: h11.Request) -> None:
+    """Refuse a body whose end is told in two ways. Raises RemoteProtocolError."""
+    names = {name for name, _ in request.headers}
+    if b"transfer-encoding" in names:
+        if b"content-length" in names:
+            raise h11.RemoteProtocolError("a request has Content-Length or Transfer-Encoding, not both")
+        if request.http_version < b"1.1":
+            raise h11.RemoteProtocolError("a request of HTTP/1.0 has no Transfer-Encoding")
+
+
+_PHRASES: Final = {400: "Bad Request", 408: "Request Timeout", 503: "Service Unavailable"}
+
+
+def _answer(status: int, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -3,15 +3,18 @@
 import asyncio
 import errno
 import socket
+import time
+from collections.abc import Callable
 from email.utils import formatdate
 from typing import Any, Final
 
 import uvicorn
 from uvicorn.server import ServerState
 
-from broker.admin.http import HttpConnection, Watcher
+from broker.admin.http import Bounds, HttpConnection, Watcher
 
 BACKLOG: Final = 1024
+TICK_S: Final = 0.5
 GRACE_S: Final = 1
 """Seconds that a request in flight may still take when the server stops."""
 
@@ -26,12 +29,19 @@ class AdminError(OSError):
 class AdminServer:
     """Serves one ASGI application on any number of addresses.
 
-    `watcher` knows the connections. `protocol` serves a connection that another accepted, as over TLS.
+    `watcher` knows the connections. `connection` serves one that another accepted, as over TLS.
     """
 
-    def __init__(self, app: Any, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        app: Any,
+        watcher: Watcher | None = None,
+        bounds: Bounds = Bounds(),  # noqa: B008  immutable
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._config = uvicorn.Config(
             app,
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -40,8 +50,10 @@ class AdminServer:
             proxy_headers=False,
         )
         self._config.load()
-        self._state = ServerState()
+        self._state: Any = ServerState()  # uvicorn types its connections as protocols of its own
         self._watcher = watcher
+        self._bounds = bounds
+        self._time = clock
         self._listening: list[asyncio.Server] = []
         self._clock: asyncio.TimerHandle | None = None
 
@@ -50,15 +62,16 @@ class AdminServer:
         loop = asyncio.get_running_loop()
         sockets = await _bind(host, port)
         for bound in sockets:
-            self._listening.append(await loop.create_server(self.protocol, sock=bound, backlog=BACKLOG))
+            made = await loop.create_server(lambda: self.connection().front, sock=bound, backlog=BACKLOG)
+            self._listening.append(made)
         first = sockets[0].getsockname()
         return str(first[0]), int(first[1])
 
-    def protocol(self) -> HttpConnection:
-        """Make the protocol of one connection, for the event loop."""
+    def connection(self) -> HttpConnection:
+        """Make a connection, whose `front` the event loop talks to."""
         if self._clock is None:
-            self._tell_date()
-        return HttpConnection(self._config, self._state, self._watcher)
+            self._tick()
+        return HttpConnection(self._config, self._state, self._watcher, self._bounds, self._time)
 
     async def stop(self) -> None:
         """Stop listening, give requests in flight a moment, then close. Harmless if nothing was served."""
@@ -79,10 +92,12 @@ class AdminServer:
             self._clock.cancel()
             self._clock = None
 
-    def _tell_date(self) -> None:
-        """Set the date of the answers, each second anew. [RFC 9110 6.6.1]"""
+    def _tick(self) -> None:
+        """Set the date of the answers [RFC 9110 6.6.1], and look for peers that take too long."""
+        self._clock = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
-        self._clock = asyncio.get_running_loop().call_later(1, self._tell_date)
+        for connection in list(self._state.connections):
+            connection.check()
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:

@@ -2,11 +2,11 @@
 
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from broker.adapters.server import Server
 from broker.admin.app import AdminApp, Application
-from broker.admin.http import Watcher
+from broker.admin.http import Bounds, Watcher
 from broker.admin.server import AdminServer
 from broker.admin.state import AdminState
 from broker.auth.gate import Gate
@@ -24,10 +24,13 @@ def admin_server(
     journal: ServedJournal,
     listeners: list[tuple[str, str, int]],
     watcher: Watcher,
+    bounds: Bounds,
+    origins: Collection[str],
 ) -> AdminServer:
     """Make the server of metrics, health and the API, which listens nowhere yet.
 
     `listeners` are all addresses that the daemon listens on, each with its protocol; more may come later.
+    Web pages of `origins` may change things.
     """
     started = time.monotonic()
 
@@ -42,4 +45,4 @@ def admin_server(
             Management(state, server, users, gate, make_password, node, journal, listeners, started=started),
         )
 
-    return AdminServer(AdminApp(state, load_api), watcher)
+    return AdminServer(AdminApp(state, load_api, origins), watcher, bounds)

@@ -1,14 +1,28 @@
-"""HTTP connections among all connections: their file descriptors are counted with those of AMQP."""
+"""HTTP connections: how many there may be, of one address and in all, and which gives way to a new one."""
 
 from __future__ import annotations
 
-from typing import Protocol, final
+from collections.abc import Callable
+from typing import Final, Protocol, final
 
-from broker.net.strangers import Stranger, Strangers
+import structlog
+
+from broker.auth.backoff import network
+from broker.logs import Seldom
+from broker.net.strangers import ADMIN, Stranger, Strangers
+
+SHARE: Final = 4  # HTTP connections have at most one in so many of the file descriptors for connections
+DESCRIPTORS: Final = 3  # of a connection with a request of a known user: an answer may send files
+
+_log = structlog.get_logger("amqpd.admin")
 
 
 class Caller(Protocol):
     """An HTTP connection."""
+
+    @property
+    def address(self) -> str:
+        """The peer's address without the port."""
 
     @property
     def peer(self) -> str:
@@ -17,18 +31,87 @@ class Caller(Protocol):
     def close_now(self) -> None:
         """Close at once."""
 
+    def refuse(self) -> None:
+        """Tell a peer that has just connected that there are too many connections, and close."""
+
 
 @final
 class Callers:
-    """All HTTP connections. Each is a stranger as long as it is open."""
+    """All HTTP connections, by the networks that they come from.
 
-    def __init__(self, strangers: Strangers) -> None:
+    At most `most` are open, and at most `per_address` from one network: an IPv4 address, or 64 bits of an
+    IPv6 one. The oldest one of the network with the most gives way, unless a request of a known user is
+    being answered on it. File descriptors are counted with those of AMQP in `strangers`.
+    """
+
+    def __init__(self, strangers: Strangers, most: int, per_address: int, clock: Callable[[], float]) -> None:
         self._strangers = strangers
+        self._most = max(1, min(most, strangers.descriptors_max // SHARE))
+        self._per_address = per_address
+        self._seldom = Seldom(clock)
+        self._networks: dict[str, dict[Caller, None]] = {}  # in the order in which the callers came
+        self._count = 0
+        self._busy: set[Caller] = set()
+
+    def __len__(self) -> int:
+        return self._count
 
     def arrived(self, caller: Caller) -> None:
         """A peer has connected, and has shaken hands if that is over TLS."""
-        self._strangers.arrived(caller, Stranger(caller.peer, 1, caller.close_now))
+        where = network(caller.address)
+        mine = self._networks.setdefault(where, {})
+        mine[caller] = None
+        self._count += 1
+        if len(mine) > self._per_address:
+            self._turn_away(mine, caller, "too many HTTP connections from one address", self._per_address)
+        if self._count > self._most:
+            largest = max(self._networks.values(), key=len)
+            self._turn_away(largest, caller, "too many HTTP connections", self._most)
+        if caller in self._networks.get(where, {}):
+            self._strangers.arrived(caller, _stranger(caller))
+        else:
+            self._strangers.gone(caller)  # it was one since its handshake, if it is over TLS
+
+    def logged_in(self, caller: Caller) -> None:
+        """A request has begun whose user is known: the connection does not give way."""
+        if caller in self._networks.get(network(caller.address), {}):
+            self._busy.add(caller)
+            self._strangers.logged_in(caller, DESCRIPTORS)
+
+    def answered(self, caller: Caller) -> None:
+        """The request has been answered: the connection may give way again."""
+        if caller in self._busy:
+            self._busy.remove(caller)
+            self._strangers.gone(caller)
+            self._strangers.arrived(caller, _stranger(caller))
 
     def gone(self, caller: Caller) -> None:
         """The connection is closed."""
+        self._forget(caller)
         self._strangers.gone(caller)
+
+    def _forget(self, caller: Caller) -> None:
+        where = network(caller.address)
+        mine = self._networks.get(where)
+        if mine is None or caller not in mine:
+            return
+        del mine[caller]
+        self._count -= 1
+        self._busy.discard(caller)
+        if not mine:
+            del self._networks[where]
+
+    def _turn_away(self, among: dict[Caller, None], newest: Caller, reason: str, most: int) -> None:
+        idle = next((caller for caller in among if caller not in self._busy), newest)
+        self._forget(idle)
+        self._strangers.gone(idle)
+        if self._seldom.passes():
+            _log.warning(reason, closed=idle.peer, max=most, not_logged=self._seldom.left_out())
+        if idle is newest:
+            idle.refuse()
+        else:
+            idle.close_now()
+
+
+def _stranger(caller: Caller) -> Stranger:
+    return Stranger(caller.peer, 1, caller.close_now, ADMIN)

@@ -3,71 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import final
+from typing import Final, final
 
 import structlog
+
+AMQP: Final = "amqp"
+ADMIN: Final = "admin"
 
 _log = structlog.get_logger("amqpd.net")
 
 
 @final
 class Stranger:
-    """A peer that has not logged in. It has so many file descriptors; `turn_away` ends it at once."""
+    """A peer that has not logged in. It has so many file descriptors; `turn_away` ends it at once.
 
-    def __init__(self, peer: str, descriptors: int, turn_away: Callable[[], object]) -> None:
+    `door`: by which ports it came, AMQP or ADMIN.
+    """
+
+    def __init__(
+        self, peer: str, descriptors: int, turn_away: Callable[[], object], door: str = AMQP
+    ) -> None:
         self.peer = peer
         self.descriptors = descriptors
         self.turn_away = turn_away
+        self.door = door
 
 
 @final
 class Strangers:
     """All peers, from the moment they are accepted: each is a stranger until it logs in, then it is known.
 
-    At most `strangers_max` are strangers, and all together have at most `descriptors_max` file descriptors:
-    the log needs others. When there is one too many, the stranger that came first gives way; that is the new
-    one itself if all others are known.
+    At most `strangers_max` strangers come by one door, and all peers together have at most `descriptors_max`
+    file descriptors: the log needs others. When there is one stranger too many, the first one of that door
+    gives way. When there is a descriptor too few, the first one of the door with the most strangers gives
+    way: a flood at one door shuts nobody out at the other. That is the new one itself if all others are
+    known.
     """
 
     def __init__(self, strangers_max: int, descriptors_max: int) -> None:
         self._strangers_max = strangers_max
-        self._descriptors_max = descriptors_max
-        self._strangers: dict[object, Stranger] = {}  # in the order in which they came
-        self._known: set[object] = set()
+        self.descriptors_max = descriptors_max
+        self._doors: dict[str, dict[object, Stranger]] = {AMQP: {}, ADMIN: {}}  # in the order of arrival
+        self._known: dict[object, int] = {}  # how many descriptors each has
         self._descriptors = 0
 
     def arrived(self, connection: object, stranger: Stranger) -> None:
         """Somebody has connected; over TLS once when it is accepted, and once more after the handshake."""
-        before = self._strangers.get(connection)
+        strangers = self._doors[stranger.door]
+        before = strangers.get(connection)
         self._descriptors += stranger.descriptors - (0 if before is None else before.descriptors)
-        self._strangers[connection] = stranger
-        while len(self._strangers) > self._strangers_max:
-            self._turn_away("too many connections that have not logged in", self._strangers_max)
-        while self._strangers and self._descriptors > self._descriptors_max:
-            self._turn_away("too many connections for the file descriptors there are", self._descriptors_max)
+        strangers[connection] = stranger
+        while len(strangers) > self._strangers_max:
+            self._turn_away(strangers, "too many connections that have not logged in", self._strangers_max)
+        self._keep_descriptors()
 
-    def logged_in(self, connection: object) -> None:
-        """It is no stranger any more."""
+    def logged_in(self, connection: object, descriptors: int = 1) -> None:
+        """It is no stranger any more, and may have so many descriptors."""
         if self._forget(connection):
-            self._known.add(connection)
-            self._descriptors += 1
+            self._known[connection] = descriptors
+            self._descriptors += descriptors
+            self._keep_descriptors()
 
     def gone(self, connection: object) -> None:
         """It has disconnected, known or not; harmless if it was turned away."""
         if connection in self._known:
-            self._known.remove(connection)
-            self._descriptors -= 1
+            self._descriptors -= self._known.pop(connection)
         else:
             self._forget(connection)
 
-    def _forget(self, connection: object) -> Stranger | None:
-        stranger = self._strangers.pop(connection, None)
-        if stranger is not None:
-            self._descriptors -= stranger.descriptors
-        return stranger
+    def _keep_descriptors(self) -> None:
+        while self._descriptors > self.descriptors_max:
+            largest = max(self._doors.values(), key=len)
+            if not largest:
+                return
+            self._turn_away(
+                largest, "too many connections for the file descriptors there are", self.descriptors_max
+            )
 
-    def _turn_away(self, reason: str, most: int) -> None:
-        oldest = self._forget(next(iter(self._strangers)))
+    def _forget(self, connection: object) -> Stranger | None:
+        for strangers in self._doors.values():
+            stranger = strangers.pop(connection, None)
+            if stranger is not None:
+                self._descriptors -= stranger.descriptors
+                return stranger
+        return None
+
+    def _turn_away(self, strangers: dict[object, Stranger], reason: str, most: int) -> None:
+        oldest = self._forget(next(iter(strangers)))
         assert oldest is not None
         _log.warning(reason, closed=oldest.peer, max=most, logged_in=len(self._known))
         oldest.turn_away()

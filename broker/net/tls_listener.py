@@ -17,7 +17,7 @@ from typing import Final, final
 import structlog
 
 from broker.adapters.access import Origin
-from broker.net.strangers import Stranger, Strangers
+from broker.net.strangers import AMQP, Stranger, Strangers
 from broker.net.tls import HandshakeFailed, Tls
 
 BACKLOG: Final = 1024
@@ -37,8 +37,8 @@ _log = structlog.get_logger("amqpd.net")
 class TlsListener:
     """Listening sockets, and the handshakes that are under way on them.
 
-    A connection is made before its handshake, and is counted among the `strangers` from then on. No handshake
-    takes longer than `seconds`.
+    A connection is made before its handshake, and is counted among the `strangers` of a `door` from then
+    on. No handshake takes longer than `seconds`.
     """
 
     def __init__(
@@ -47,11 +47,13 @@ class TlsListener:
         loop: asyncio.AbstractEventLoop,
         strangers: Strangers,
         seconds: float,
+        door: str = AMQP,
     ) -> None:
         self.tls = tls
         self._loop = loop
         self._strangers = strangers
         self._seconds = seconds
+        self._door = door
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[bool]] = set()
@@ -97,7 +99,7 @@ class TlsListener:
             task = self._loop.create_task(self._shake_hands(client, peer, protocol))
             self._handshakes.add(task)
             task.add_done_callback(partial(self._done, client, connection))
-            self._strangers.arrived(connection, Stranger(peer, DESCRIPTORS, task.cancel))
+            self._strangers.arrived(connection, Stranger(peer, DESCRIPTORS, task.cancel, self._door))
 
     async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
         """Returns whether the protocol, which the event loop is to talk to, has the connection now."""

@@ -162,3 +162,19 @@ def test_amqpctl_over_tls(start_daemon: DaemonStarter, certificates: Certificate
     assert "guest" in control("--ca", str(authority), "--certificate", shown, "list_users").stdout
     assert "CERTIFICATE_VERIFY_FAILED" in control("list_users", status=3).stderr
     assert "absent.pem: No such file" in control("--ca", "absent.pem", "list_users", status=2).stderr
+
+
+def test_bounds_hold_over_tls(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    bounds = ("--admin-header-timeout-ms", "300", "--admin-connections-per-address", "3")
+    daemon = start_daemon(*options(certificates, *bounds))
+    idle = []
+    for _ in range(5):
+        plain = socket.create_connection(daemon.admin_tls, PATIENCE_S)
+        idle.append(certificates.trusting().wrap_socket(plain, server_hostname="localhost"))
+    daemon.log.wait_for("too many HTTP connections from one address.*max=3")
+    assert idle[-1].recv(100).startswith(b"HTTP/1.1 408 ")
+    for each in idle:
+        each.close()
+    with client(certificates) as secure:
+        answer = secure.put(url(daemon, "/api/vhosts/x"), headers={"origin": "https://evil.example"})
+        assert answer.status_code == 403

@@ -84,6 +84,11 @@ NEEDED: dict[str, dict[str, object]] = {
         ("admin_tls_key", "/x", '"/x"'),
         ("admin_tls_ca", "/x", '"/x"'),
         ("admin_tls_verify", "required", '"required"'),
+        ("admin_origins", "http://a.b,HTTPS://c:1/", '["http://a.b", "https://c:1"]'),
+        ("admin_header_timeout_ms", "7000", "7000"),
+        ("admin_body_timeout_ms", "7000", "7000"),
+        ("admin_connections_per_address", "7", "7"),
+        ("admin_connections", "7", "7"),
         ("default_user", "guest", '"guest"'),
         ("default_pass", "secret", '"secret"'),
         ("load_definitions", "/x.json", '"/x.json"'),
@@ -171,7 +176,7 @@ def test_an_unknown_key_in_the_file(file: Path) -> None:
     first, second = refusal({"config": str(file)}).splitlines()
     assert first == f"lisen (file {file}:lisen): no such setting; did you mean listen or tls_listen?"
     assert second.startswith(
-        f"zzz (file {file}:zzz): no such setting; allowed: admin, admin_tls_ca, admin_tls_certificate, "
+        f"zzz (file {file}:zzz): no such setting; allowed: admin, admin_body_timeout_ms, admin_connections, "
     )
 
 

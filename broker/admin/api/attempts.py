@@ -6,9 +6,10 @@
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from broker.adapters.sinking import Checker, stored
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import OF_MESSAGES_MAX, Body, read_body
 from broker.admin.api.durable import durable, on_disk
 from broker.admin.api.errors import ApiError, bad_request, not_found

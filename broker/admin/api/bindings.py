@@ -5,9 +5,10 @@ from typing import Annotated, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, QUEUE
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found

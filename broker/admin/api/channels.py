@@ -3,10 +3,11 @@
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from broker.adapters.channel091 import Channel
 from broker.adapters.connection091 import Connection091
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.errors import not_found
 from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management

@@ -2,11 +2,13 @@
 
 from typing import Final
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
+from broker.admin.api.answers import JSONResponse
 from broker.core.errors import (
     AccessRefused,
     BrokerError,
@@ -16,6 +18,7 @@ from broker.core.errors import (
 )
 
 REALM: Final = "amqpd"
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _TITLES: Final = {404: "Object Not Found", 405: "Method Not Allowed", 413: "payload_too_large"}
 
 
@@ -27,6 +30,10 @@ class ApiError(Exception):
         self.status = status
         self.error = error
         self.reason = reason
+
+
+class PeerLeftError(Exception):
+    """The sender of the request has disconnected: nobody waits for an answer."""
 
 
 def bad_request(reason: str) -> ApiError:
@@ -57,6 +64,11 @@ def add_error_handlers(app: FastAPI) -> None:
     async def refused(request: Request, error: ApiError) -> JSONResponse:
         return error_response(error.status, error.error, error.reason)
 
+    @app.exception_handler(PeerLeftError)
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=400)  # goes nowhere
+
     @app.exception_handler(BrokerError)
     async def refused_by_core(request: Request, error: BrokerError) -> JSONResponse:
         if isinstance(error, NotFound):
@@ -73,8 +85,23 @@ def add_error_handlers(app: FastAPI) -> None:
         return error_response(400, "bad_request", f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
 
     @app.exception_handler(HTTPException)
-    async def refused_by_router(request: Request, error: HTTPException) -> JSONResponse:
+    async def refused_by_router(request: Request, error: HTTPException) -> Response:
         title = _TITLES.get(error.status_code, str(error.detail))
-        answer = error_response(error.status_code, title, str(error.detail))
-        answer.headers.update(error.headers or {})
+        answer: Response = error_response(error.status_code, title, str(error.detail))
+        if error.status_code == 405:
+            if request.method == "OPTIONS":
+                answer = Response()
+            answer.headers["allow"] = _methods(request)
         return answer
+
+
+def _methods(request: Request) -> str:
+    """All methods of the path of a request. [RFC 9110 15.5.6]"""
+    found = {"OPTIONS"}
+    for method in METHODS:
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            found.add(method)
+    if "GET" in found:
+        found.add("HEAD")
+    return ", ".join(method for method in METHODS if method in found)

@@ -10,9 +10,10 @@ from contextlib import aclosing
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from broker.adapters.server import Server
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.consumers import shown_holder
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Managed

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from broker.adapters.access import EXCHANGE, Rights
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found

@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 
 from broker.adapters.access import QUEUE
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.clientless import channel_for
 from broker.admin.api.connections import open_connections
 from broker.admin.api.errors import bad_request

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Query
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.errors import ApiError
 from broker.admin.api.slices import Slices
 from broker.core.name_pattern import NamePattern

@@ -10,10 +10,10 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
 from broker.adapters.annotated import message_given
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body, MessageBody
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Managed, Management

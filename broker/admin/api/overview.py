@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body
 from broker.admin.api.connections import open_connections
 from broker.admin.api.durable import durable

@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found

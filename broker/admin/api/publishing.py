@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 from pamqp import commands, frame, header
 from pamqp import exceptions as pamqp_exceptions
 from pamqp.body import ContentBody
@@ -14,6 +13,7 @@ from pamqp.body import ContentBody
 from broker.adapters.channel091 import Channel
 from broker.adapters.publication import resolve
 from broker.adapters.special import publish_special
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import MessageBody
 from broker.admin.api.clientless import channel_for
 from broker.admin.api.durable import durable

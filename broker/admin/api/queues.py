@@ -4,9 +4,10 @@ import asyncio
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from broker.adapters.access import QUEUE, Rights
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body
 from broker.admin.api.consumers import shown_consumers
 from broker.admin.api.durable import durable

@@ -3,8 +3,9 @@
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body
 from broker.admin.api.errors import ApiError, bad_request, not_authorised, not_found
 from broker.admin.api.lists import Options, answer_list

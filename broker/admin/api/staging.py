@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
+from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request, not_found

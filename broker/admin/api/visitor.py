@@ -11,8 +11,9 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 
 from broker.adapters.access import Origin, Rights, is_loopback
-from broker.admin.api.errors import ApiError, not_authorised, not_found
+from broker.admin.api.errors import ApiError, PeerLeftError, not_authorised, not_found
 from broker.admin.api.management import Management, managed
+from broker.admin.http import PEER, Peer
 from broker.core.vhost import VirtualHost
 
 ADMINISTRATOR: Final = "administrator"
@@ -20,6 +21,8 @@ MONITORING: Final = "monitoring"
 POLICYMAKER: Final = "policymaker"
 MANAGEMENT: Final = "management"
 TAGS: Final = frozenset({ADMINISTRATOR, MONITORING, POLICYMAKER, MANAGEMENT})
+
+CREDENTIALS_MAX: Final = 4096  # as the header has them: they are kept until the password is checked
 
 _OBJECT: Final = "User not authorised to access object"
 
@@ -106,15 +109,25 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     host = request.client.host if request.client is not None else ""
     port = request.client.port if request.client is not None else 0
     origin = Origin(host, port, is_loopback(host))
+    peer: Peer | None = request.scope.get("extensions", {}).get(PEER)
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def answered(right: bool) -> None:
         if not answer.done():
             answer.set_result(right)
 
-    management.access.check(name, password, origin, answered)
+    def left() -> None:
+        check.abandon()
+        if not answer.done():
+            answer.set_exception(PeerLeftError())
+
+    check = management.access.check(name, password, origin, answered)
+    if not answer.done() and peer is not None:
+        peer.when_gone(left)
     if not await answer:
         raise _not_authorized("Not_Authorized")
+    if peer is not None:
+        peer.logged_in()
     user = management.users.get(name)
     tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
     if not tags:
@@ -139,6 +152,8 @@ def _credentials(header: str) -> tuple[str, str]:
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         raise _not_authorized("HTTP access denied: no credentials")
+    if len(encoded) > CREDENTIALS_MAX:
+        raise _not_authorized(f"HTTP access denied: credentials of more than {CREDENTIALS_MAX} bytes")
     try:
         name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
     except (binascii.Error, ValueError) as error:
