@@ -25,8 +25,8 @@ from broker.logs import Seldom
 PEER: Final = "amqpd.peer"
 """The extension of an ASGI scope that is the Peer who sent the request."""
 
-READ_BYTES: Final = 16 * 1024
-BODY_BYTES: Final = 16 * 1024  # of a body that are read before somebody asks for the body
+READ_BYTES: Final = 8 * 1024
+BODY_BYTES: Final = 4 * 1024  # of a body that are read before somebody asks for the body
 
 _HEAD_END: Final = b"\r\n\r\n"
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
