@@ -75,6 +75,11 @@ def method_bytes(command: base.Frame, channel: int = 0) -> bytes:
     return pamqp_frame.marshal(command, channel)
 
 
+def several_lines(command: base.Frame, channel: int) -> bytes:
+    """A method frame with names that `pamqp` refuses to encode: each `##` is a CR and an LF."""
+    return method_bytes(command, channel).replace(b"##", b"\r\n")
+
+
 def header_bytes(size: int, properties: Basic.Properties | bytes | None, channel: int) -> bytes:
     """A content header frame; `properties` may be the encoded flags and values. [amqp-0-9-1 4.2.6.1]"""
     encoded = properties if isinstance(properties, bytes) else (properties or Basic.Properties()).marshal()

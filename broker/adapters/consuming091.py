@@ -13,7 +13,7 @@ from broker.adapters.leases import ChannelLeases
 from broker.adapters.picked091 import CountedTarget, PickedConsume
 from broker.adapters.selecting import SelectorFilter
 from broker.adapters.target091 import Target091
-from broker.adapters.topology091 import queue_named
+from broker.adapters.topology091 import queue_named, serve_first
 from broker.auth.terms import READ
 from broker.core.argument_rule import invalid
 from broker.core.arguments import CONSUMER_TIMEOUT
@@ -162,8 +162,12 @@ def _stream_extent(
 def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
     """basic.cancel: what is unacked stays with the channel; an unknown tag is fine. [amqp-0-9-1 1.8.3.5]"""
     tag = frame.consumer_tag or ""
-    target = channel.targets.pop(tag, None)
+    target = channel.targets.get(tag)
     if target is not None:
+        for consumer in list(target.consumers):
+            if not serve_first(channel, consumer.queue):
+                return
+        channel.forget_target(target)
         target.close()
         for consumer in list(target.consumers):
             consumer.queue.remove_consumer(consumer, [])

@@ -12,6 +12,7 @@ from broker.adapters.consuming091 import lease_of, readable
 from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.redelivery import with_counts
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, write_message
+from broker.adapters.topology091 import serve_first
 from broker.core.arguments import GET_WAIT
 from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
@@ -41,6 +42,8 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
     queue = readable(channel, frame.queue)
     refuse_stream(queue, "read with basic.get")
     consumer = QueueConsumer(channel.get_target(), queue, not is_non_destructive(queue.arguments))
+    if not serve_first(channel, queue):
+        return
     entry = get_one(queue, consumer)
     if entry is None:
         milliseconds = _wait(channel, queue)

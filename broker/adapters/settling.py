@@ -29,15 +29,16 @@ AGAIN_MAX: Final[i64] = 5000  # deliveries that are sent again by one basic.reco
 
 
 def known(channel: Channel, tag: i64, multiple: bool, method: int) -> bool:
-    """Whether a settlement names something that is, or for `multiple` was, outstanding.
+    """Whether a settlement names a delivery that is outstanding; tag 0 with `multiple` names all of them.
 
-    The channel ends with 406 if not, unless the delivery was taken back because it took too long.
+    The channel ends with 406 if not, unless the delivery was taken back because it took too long: `multiple`
+    then settles the earlier ones. [amqp-0-9-1 1.8.3.13.2]
     """
     unacked = channel.unacked
-    if unacked.find(tag) is not None or (multiple and 0 <= tag < unacked.next_tag()):
+    if unacked.find(tag) is not None or (multiple and tag == 0):
         return True
     if unacked.is_forgiven(tag):
-        return False
+        return multiple
     shown: int = tag
     if shown < 0:
         shown += 1 << 64

@@ -11,8 +11,10 @@ from broker.adapters import direct_reply, topology
 from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.log_waiters import await_durable
 from broker.adapters.server import HELD_FOR_REPLY
+from broker.core.allowance import DELIVERY
 from broker.core.errors import NotFound
-from broker.core.names import refuse_default
+from broker.core.getting import serve_notified
+from broker.core.names import one_line, refuse_default
 from broker.core.purging import Purge, PurgeWaiter
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
@@ -20,6 +22,7 @@ from protocol.amqp091.content import DIRECT_REPLY_TO
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
+    from broker.core.queue import Queue
 
 # pamqp's classes say what a frame holds; the table that finds the handler is keyed by their method numbers
 Handler = Callable[["Channel", Any], None]
@@ -41,6 +44,23 @@ def queue_named(channel: Channel, name: str) -> str:
     return channel.last_queue
 
 
+def serve_first(channel: Channel, queue: Queue) -> bool:
+    """Deliver what consumers of `queue` have been told of, before a request that must not overtake that.
+
+    Returns whether the channel is still open: a delivery on it may have failed.
+    """
+    if queue.manager.notified > 0:
+        delivered = serve_notified(queue)
+        channel.server.broker.schedule.allowance.use(delivered * DELIVERY)
+    return channel.is_open()
+
+
+def _serve_named(channel: Channel, name: str) -> bool:
+    """Deliver what consumers of a queue were told of, if there is one of that name; see `serve_first`."""
+    queue = channel.virtual_host.queues.get(name)
+    return queue is None or serve_first(channel, queue)
+
+
 def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None:
     """Reply, when a durable change is on disk. [amqp-0-9-1 durable]"""
     if nowait:
@@ -54,15 +74,16 @@ def _answer(channel: Channel, frame: bytes, durable: bool, nowait: bool) -> None
 def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None:
     """exchange.declare. [amqp-0-9-1 1.6.2.1]"""
     virtual_host = channel.virtual_host
+    name = one_line(frame.exchange)
     if frame.passive:
-        refuse_default(frame.exchange)
-        channel.connection.rights.require_any(EXCHANGE, frame.exchange)
-        exchange = virtual_host.exchange(frame.exchange)
+        refuse_default(name)
+        channel.connection.rights.require_any(EXCHANGE, name)
+        exchange = virtual_host.exchange(name)
     else:
         exchange = topology.declare_exchange(
             channel.connection,
             virtual_host,
-            frame.exchange,
+            name,
             frame.exchange_type,
             frame.durable,
             frame.auto_delete,
@@ -76,7 +97,7 @@ def exchange_declare(channel: Channel, frame: commands.Exchange.Declare) -> None
 def exchange_delete(channel: Channel, frame: commands.Exchange.Delete) -> None:
     """exchange.delete; of an absent one too. [amqp-0-9-1 1.6.2.3]"""
     durable = topology.delete_exchange(
-        channel.connection, channel.virtual_host, frame.exchange, frame.if_unused
+        channel.connection, channel.virtual_host, one_line(frame.exchange), frame.if_unused
     )
     _answer(channel, methods.method_frame(channel.number, c.EXCHANGE_DELETE_OK), durable, frame.nowait)
 
@@ -114,21 +135,24 @@ def queue_declare(channel: Channel, frame: commands.Queue.Declare) -> None:
     if frame.queue.startswith(DIRECT_REPLY_TO):
         direct_reply.declare(channel, frame)
         return
+    name = one_line(frame.queue)
     virtual_host = channel.virtual_host
     connection = channel.connection
     if frame.passive:
-        queue = topology.use_queue(connection, virtual_host, queue_named(channel, frame.queue))
+        queue = topology.use_queue(connection, virtual_host, queue_named(channel, name))
     else:
         queue = topology.declare_queue(
             connection,
             virtual_host,
-            frame.queue,
+            name,
             frame.durable,
             frame.exclusive,
             frame.auto_delete,
             _arguments(frame.arguments),
         )
     channel.last_queue = queue.name
+    if not serve_first(channel, queue):
+        return
     reply = methods.queue_declare_ok(channel.number, queue.name, queue.ready, queue.consumer_count)
     _answer(channel, reply, queue.durable and not frame.passive, frame.nowait)
 
@@ -162,6 +186,8 @@ def queue_unbind(channel: Channel, frame: commands.Queue.Unbind) -> None:
 def queue_purge(channel: Channel, frame: commands.Queue.Purge) -> None:
     """queue.purge; what is unacked stays. Nothing else is read before it is over. [amqp-0-9-1 1.7.2.7]"""
     name = queue_named(channel, frame.queue)
+    if not _serve_named(channel, name):
+        return
     connection = channel.connection
     purge = topology.purge_queue(connection, channel.virtual_host, name)
     if not purge.over:
@@ -194,7 +220,9 @@ def queue_delete(channel: Channel, frame: commands.Queue.Delete) -> None:
 
     [amqp-0-9-1 1.7.2.9]
     """
-    name = queue_named(channel, frame.queue)
+    name = queue_named(channel, one_line(frame.queue))
+    if not _serve_named(channel, name):
+        return
     out = channel.connection.out
     before = len(out)
     count, durable = topology.delete_queue(

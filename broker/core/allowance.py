@@ -17,6 +17,7 @@ METHOD: Final[i64] = 10  # most of it to decode a small one
 PAYLOAD: Final[i64] = 16  # bytes of it for each of which it is a microsecond more
 PROPERTIES: Final[i64] = 10  # of a message, to decode them and route by them
 REQUEST: Final[i64] = 50  # over AMQP 1.0, to the node of management: to decode and to answer it
+DELIVERY: Final[i64] = 5  # of a message to a consumer, before the request that waits for it
 RECEIPT: Final[i64] = 10
 LETTER: Final[i64] = 20
 MODIFICATION: Final[i64] = 5  # of a message to which something is added

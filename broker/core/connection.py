@@ -32,6 +32,7 @@ class Connection:
     `gives_way`: this turn ends, because others want the next message of the same queue as much, or because
     looking for messages took long.
     `patient`: its next turn is one after sockets have had theirs.
+    `early`: this turn is one within the turn of another connection; the one that was asked for comes too.
     `effort`: what looking for messages has cost in this turn; see QueueContext.
     """
 
@@ -44,6 +45,7 @@ class Connection:
         self.full: bool = False
         self.gives_way: bool = False
         self.patient: bool = False
+        self.early: bool = False
         self.effort: i64 = 0
         self.sessions: dict[Session, None] = {}
         self.first_pending: Session | None = None
@@ -90,9 +92,18 @@ class Connection:
                 if session.first_pending is not None and not session.pending:
                     self.notify_work(session)
         finally:  # also after an exception: a connection marked as scheduled for ever would never run again
-            self.scheduled = False
+            self.scheduled = self.early
             if self.first_pending is not None:
                 self.schedule()
+
+    def pump_early(self, budget: i64) -> None:
+        """Take the turn that has been asked for, if one has: a request must not overtake its deliveries."""
+        if self.scheduled:
+            self.early = True
+            try:
+                self.pump(budget)
+            finally:
+                self.early = False
 
     def set_blocked(self, blocked: bool) -> None:
         """The transport is full (True), or takes data again (False)."""

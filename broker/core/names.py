@@ -19,6 +19,11 @@ def refuse_default(exchange: str) -> None:
         raise AccessRefused("operation not permitted on the default exchange")
 
 
+def one_line(name: str) -> str:
+    """Take CR and LF out of the name that a client gives to an exchange or queue. [RabbitMQ]"""
+    return name.replace("\r", "").replace("\n", "")
+
+
 def check_name(kind: str, name: str) -> None:
     """Refuse a name that a client may not give to a new object.
 

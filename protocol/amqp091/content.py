@@ -15,7 +15,7 @@ from protocol.amqp091.constants import (
     FRAME_MIN_SIZE,
     FRAME_OVERHEAD,
 )
-from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, ProtocolError
+from protocol.errors import FRAME_ERROR, SYNTAX_ERROR, UNEXPECTED_FRAME, ProtocolError
 
 # The properties in the order of their flag bits, 15 down to 2: how long a value is. [amqp-0-9-1 1.8]
 _SHORT: Final = 1
@@ -62,14 +62,15 @@ _SHORT_TRAITS: Final = bytes(
 )  # that a short string has by being there; REPLIES only with that value
 _DELAYING: Final = b"x-del"  # as in x-delay and x-delivery-time
 _DIRECT_REPLY_TO: Final = b"\x15amq.rabbitmq.reply-to"
+CLASS_AND_WEIGHT: Final = CLASS_BASIC << 16  # the weight has to be 0
 HEADER_PREFIX_BYTES: Final = 7 + 12  # frame header; class id, weight, body size
 
 
 def body_size(frame: bytes, start: i64, size: i64) -> i64:
     """Body size that the header frame at `start` with a payload of `size` bytes announces.
 
-    Raises ProtocolError: FRAME_ERROR when it is too short or not of class basic, SYNTAX_ERROR for a
-    negative size.
+    Raises ProtocolError: FRAME_ERROR when it is too short or not of class basic, UNEXPECTED_FRAME when its
+    weight is not 0, SYNTAX_ERROR for a negative size.
     """
     if size < 14:
         raise ProtocolError(FRAME_ERROR, f"content header of {size} bytes, at least 14 are needed")
@@ -77,6 +78,9 @@ def body_size(frame: bytes, start: i64, size: i64) -> i64:
         raise ProtocolError(
             FRAME_ERROR, f"content header of class {read_i16_be(frame, start + 7)}, expected 60 (basic)"
         )
+    if read_i32_be(frame, start + 7) != CLASS_AND_WEIGHT:
+        weight: int = read_i16_be(frame, start + 9)
+        raise ProtocolError(UNEXPECTED_FRAME, f"content header of weight {weight & 0xFFFF}, expected 0")
     length = read_i64_be(frame, start + 11)
     if length < 0:
         raise ProtocolError(SYNTAX_ERROR, f"content header announces a body of {length} bytes")

@@ -12,7 +12,6 @@ from mypy_extensions import i64
 from protocol.amqp091.constants import (
     BASIC_ACK,
     BASIC_PUBLISH,
-    CLASS_BASIC,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEADER,
@@ -21,7 +20,7 @@ from protocol.amqp091.constants import (
     FRAME_MIN_SIZE,
     FRAME_OVERHEAD,
 )
-from protocol.amqp091.content import PERSISTENT, body_size, scan
+from protocol.amqp091.content import CLASS_AND_WEIGHT, PERSISTENT, body_size, scan
 from protocol.amqp091.incoming import (
     DISCARD,
     EXPECT_BODY,
@@ -230,7 +229,7 @@ class Wire:
             raise ProtocolError(FRAME_ERROR, f"frame ends with octet {data[hend]} instead of 206")
         length: i64 = read_i64_be(data, h + 11)
         bend: i64 = hend
-        if length < 0 or data[h + 7] != 0 or data[h + 8] != CLASS_BASIC:
+        if length < 0 or read_i32_be(data, h + 7) != CLASS_AND_WEIGHT:
             length = body_size(data, h, size)  # refuses what is wrong
         if length > 0:
             if length + FRAME_OVERHEAD > self.frame_max or length > incoming.whole_bytes_max:

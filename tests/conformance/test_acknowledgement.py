@@ -2,7 +2,7 @@
 
 import pytest
 from pamqp import base
-from pamqp.commands import Basic, Queue
+from pamqp.commands import Basic, Queue, Tx
 
 from tests.frames import Message
 from tests.peer import Connector
@@ -182,6 +182,37 @@ def test_a_tag_can_be_acked_once(channel: PeerChannel, queue: str) -> None:
     channel.ack(tag)
     channel.round_trip()
     assert "unknown delivery tag 1" in channel.refused(Basic.Ack(tag), 406)
+
+
+@pytest.mark.spec("amqp-0-9-1", "basic.ack#multiple")
+@pytest.mark.parametrize("settled", [Basic.Ack(3, True), Basic.Nack(3, True, False), Basic.Reject(3, False)])
+@pytest.mark.parametrize("again", [Basic.Ack(3, True), Basic.Nack(3, True)])
+@pytest.mark.parametrize("transaction", [False, True])
+def test_a_settled_tag_cannot_be_settled_again_with_multiple(
+    channel: PeerChannel, queue: str, settled: base.Frame, again: base.Frame, transaction: bool
+) -> None:
+    if transaction:
+        channel.call(Tx.Select(), Tx.SelectOk)
+    for _ in range(4):
+        channel.take(queue)
+    channel.write(settled)
+    assert channel.refused(again, 406) == "PRECONDITION_FAILED - unknown delivery tag 3"
+    assert channel.peer.channel(2).take(queue).redelivered  # the fourth one, at least, has come back
+
+
+@pytest.mark.spec("amqp-0-9-1", "basic.ack#multiple")
+def test_a_delivery_that_needs_no_ack_cannot_be_acked_with_multiple(channel: PeerChannel, queue: str) -> None:
+    channel.take(queue)
+    channel.get(queue, no_ack=True)
+    assert channel.refused(Basic.Ack(2, True), 406) == "PRECONDITION_FAILED - unknown delivery tag 2"
+
+
+@pytest.mark.spec("amqp-0-9-1", "basic.ack#multiple")
+def test_everything_can_be_acked_when_nothing_is_outstanding(channel: PeerChannel, queue: str) -> None:
+    channel.take(queue)
+    channel.ack(0, multiple=True)
+    channel.ack(0, multiple=True)
+    channel.round_trip()
 
 
 @pytest.mark.spec("amqp-0-9-1", "basic.ack#delivery-tag")

@@ -98,6 +98,22 @@ def method_instead_of_body(peer: Peer) -> None:
     peer.write(Queue.Declare(), 1)
 
 
+def weighty(body: bytes) -> bytes:
+    """A content header whose weight is not 0."""
+    header = header_bytes(len(body), None, 1)
+    return header[:9] + b"\0\1" + header[11:]
+
+
+def header_with_a_weight(peer: Peer) -> None:
+    peer.write(Basic.Publish(routing_key="nowhere"), 1)
+    peer.send(weighty(b"body"))
+
+
+def whole_with_a_weight(peer: Peer) -> None:
+    whole = weighty(b"body") + frame_bytes(BODY, 1, b"body")
+    peer.send(method_bytes(Basic.Publish(routing_key="nowhere"), 1) + whole)
+
+
 def channel_never_opened(peer: Peer) -> None:
     peer.write(Queue.Declare(), 7)
 
@@ -141,6 +157,13 @@ MISDEEDS: list[tuple[int, str, str, Callable[[Peer], None]]] = [
     (505, "4.2.6", "UNEXPECTED_FRAME", body_instead_of_header),
     (505, "4.2.6", "UNEXPECTED_FRAME", method_instead_of_header),
     (505, "4.2.6", "UNEXPECTED_FRAME", method_instead_of_body),
+    (505, "4.2.6.1", "UNEXPECTED_FRAME - content header of weight 1, expected 0", header_with_a_weight),
+    (
+        505,
+        "4.2.6.1",
+        "UNEXPECTED_FRAME - content header of weight 1, expected 0",
+        whole_with_a_weight,
+    ),
     (504, "4.3", "CHANNEL_ERROR - expected 'channel.open'", channel_never_opened),
     (504, "4.3", "CHANNEL_ERROR - expected 'channel.open'", channel_closed_before),
     (504, "channel.open", "CHANNEL_ERROR - second 'channel.open' seen", channel_opened_twice),

@@ -7,7 +7,7 @@ from pamqp.commands import Exchange, Queue
 from pamqp.common import FieldTable
 
 from tests.field_bytes import FIELDS, field, long_string
-from tests.frames import METHOD, frame_bytes
+from tests.frames import METHOD, frame_bytes, several_lines
 from tests.peer_channel import PeerChannel
 from tests.topology_commands import bind_exchange, bind_queue, declare_exchange, drain
 
@@ -57,6 +57,19 @@ def test_the_default_exchange_cannot_be_touched(
 def test_reserved_names(channel: PeerChannel) -> None:
     text = channel.refused(Exchange.Declare(exchange="amq.mine", exchange_type="direct"), 403)
     assert text == "ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'"
+
+
+@pytest.mark.spec("amqp-0-9-1", "exchange.declare#exchange")
+def test_names_are_one_line(channel: PeerChannel, exchange: str) -> None:
+    name = f"##{exchange}##"
+    channel.peer.send(several_lines(Exchange.Declare(exchange=name, exchange_type="fanout"), channel.number))
+    channel.expect(Exchange.DeclareOk)
+    channel.peer.send(several_lines(Exchange.Declare(exchange=name, passive=True), channel.number))
+    channel.expect(Exchange.DeclareOk)
+    channel.call(Exchange.Declare(exchange=exchange, passive=True), Exchange.DeclareOk)
+    channel.peer.send(several_lines(Exchange.Delete(exchange=name), channel.number))
+    channel.expect(Exchange.DeleteOk)
+    channel.refused(Exchange.Declare(exchange=exchange, passive=True), 404)
 
 
 @pytest.mark.spec("amqp-0-9-1", "exchange.declare#type")

@@ -117,6 +117,13 @@ def test_reserved_names_and_names_that_are_too_long(api: Api, vhost: str) -> Non
     assert (answer.status_code, answer.json()["reason"]) == (400, "'%FF' in the path is not UTF-8")
 
 
+def test_names_are_one_line(api: Api, vhost: str) -> None:
+    for kind in ("queues", "exchanges"):
+        api.put(kind, vhost, "two\r\nlines", body={"type": "fanout"})
+        api.put(kind, vhost, "twolines", status=204, body={"type": "fanout"})
+        assert api.get(kind, vhost, "twolines")["name"] == "twolines"
+
+
 def test_deletion_may_have_conditions(api: Api, vhost: str, address: Address) -> None:
     api.put("queues", vhost, "q")
     api.put("exchanges", vhost, "x", type="fanout")

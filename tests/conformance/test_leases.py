@@ -42,6 +42,20 @@ def test_the_late_one_comes_again_and_the_other_does_not(channel: PeerChannel) -
     assert channel.refused(Basic.Ack(quick.tag), 406) == "PRECONDITION_FAILED - unknown delivery tag 2"
 
 
+def test_a_late_one_does_not_hinder_an_ack_of_several(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    channel.publish(b"0", queue)
+    channel.publish(b"1", queue)
+    quick = channel.take(queue)
+    channel.qos(1)
+    channel.consume(queue, arguments=TIMED)
+    late, again = channel.deliveries(2)
+    channel.ack(late.tag, multiple=True)
+    channel.ack(again.tag)
+    channel.round_trip()
+    assert channel.refused(Basic.Ack(quick.tag), 406) == "PRECONDITION_FAILED - unknown delivery tag 1"
+
+
 def test_it_comes_again_and_again_to_a_consumer_that_settles_nothing(channel: PeerChannel) -> None:
     queue = channel.declare(exclusive=True, arguments=TIMED)
     channel.qos(1)

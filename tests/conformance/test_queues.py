@@ -6,6 +6,7 @@ import pytest
 from pamqp import base
 from pamqp.commands import Basic, Queue
 
+from tests.frames import several_lines
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 
@@ -101,6 +102,24 @@ def test_a_queue_that_is_not_there(channel: PeerChannel, name: str, make: Maker)
 def test_reserved_names(channel: PeerChannel) -> None:
     text = channel.refused(Queue.Declare(queue="amq.mine"), 403)
     assert text == "ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'"
+
+
+@pytest.mark.spec("amqp-0-9-1", "queue.declare#queue")
+def test_names_are_one_line(channel: PeerChannel, name: str) -> None:
+    def ask(command: base.Frame) -> None:
+        channel.peer.send(several_lines(command, channel.number))
+
+    ask(Queue.Declare(queue=f"##{name}.##log##", exclusive=True))
+    assert channel.expect(Queue.DeclareOk).queue == f"{name}.log"
+    channel.publish(b"found", f"{name}.log")
+    ask(Queue.Declare(queue=f"{name}##.log", passive=True))
+    assert channel.expect(Queue.DeclareOk).message_count == 1
+    ask(Queue.Delete(queue=f"{name}.log##"))
+    assert channel.expect(Queue.DeleteOk).message_count == 1
+    ask(Queue.Declare(queue="##", exclusive=True))
+    assert str(channel.expect(Queue.DeclareOk).queue).startswith("amq.gen-")
+    ask(Queue.Declare(queue="##amq.mine"))
+    channel.expect_close(403)
 
 
 @pytest.mark.spec("amqp-0-9-1", "queue.declare#exclusive")

@@ -1,11 +1,13 @@
 """One connection without a socket: what is kept back, what goes out when, what its end leaves behind."""
 
 import pytest
+from pamqp import base
 from pamqp.commands import Basic, Channel, Connection, Queue
 
 from broker.adapters.connection091 import UNREAD_BYTES_MAX
 from broker.adapters.ending import CLOSES_MAX
 from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_REPLY
+from broker.core.getting import EARLY_MAX
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from tests.frames import frame_bytes, header_bytes, method_bytes, publish_bytes
 from tests.wired import House
@@ -107,6 +109,52 @@ def test_a_message_that_cannot_be_read_costs_one_connection_and_no_message(house
     house.store.unreadable = False
     other.send(Basic.Get(queue="d"), 1)
     assert isinstance(other.frames()[0], Basic.GetOk)
+
+
+REQUESTS = [
+    Basic.Get(queue="d"),
+    Basic.Cancel("t"),
+    Queue.Declare(queue="d", passive=True),
+    Queue.Purge(queue="d"),
+    Queue.Delete(queue="d"),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=[command.name for command in REQUESTS])
+def test_a_request_ends_with_its_connection_when_a_delivery_before_it_fails(
+    house: House, request_: base.Frame
+) -> None:
+    client, other = house.open(), house.open()
+    client.send(Queue.Declare(queue="d", durable=True), 1)
+    client.publish("d", b"first", persistent=True)
+    house.store.complete()
+    house.store.drop_contents()
+    house.store.unreadable = True
+    client.send(Basic.Consume(queue="d", consumer_tag="t"), 1)
+    client.frames()
+    client.send(request_, 1)
+    (close,) = client.frames()
+    assert isinstance(close, Connection.Close)
+    assert close.reply_code == 541
+    house.turns.run()
+    house.store.unreadable = False
+    assert house.broker.vhosts["/"].queues["d"].ready == 1
+    other.send(Basic.Get(queue="d"), 1)
+    assert isinstance(other.frames()[-1], Basic.GetOk)
+
+
+def test_a_request_waits_for_a_bounded_number_of_deliveries(house: House) -> None:
+    client, other = house.open(), house.open()
+    client.send(Queue.Declare(queue="q"), 1)
+    for _ in range(2 * EARLY_MAX):
+        client.publish("q", b"x")
+    client.frames()
+    client.send(Basic.Consume(queue="q", no_ack=True), 1)
+    other.send(Basic.Get(queue="q", no_ack=True), 1)
+    assert isinstance(other.frames()[-1], Basic.GetOk)
+    assert house.broker.vhosts["/"].queues["q"].ready == EARLY_MAX - 1
+    house.turns.run()
+    assert len([frame for frame in client.frames() if isinstance(frame, Basic.Deliver)]) == 2 * EARLY_MAX - 1
 
 
 def test_a_cancel_during_a_pause_goes_out_when_it_ends(house: House) -> None:

@@ -22,7 +22,7 @@ from broker.auth.terms import CONFIGURE
 from broker.core.arguments import ALTERNATE_EXCHANGE
 from broker.core.binding import Binding
 from broker.core.exchange import Exchange
-from broker.core.names import DEFAULT_EXCHANGE
+from broker.core.names import DEFAULT_EXCHANGE, one_line
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 
@@ -67,6 +67,7 @@ async def put_exchange(
 ) -> Response:
     """Declare an exchange: 201 if it is new, 204 if it was there as described."""
     found = visitor.vhost(vhost)
+    name = one_line(name)
     existed = name in found.exchanges
     declare_exchange(found, visitor.rights(found), name, body)
     await durable(management.store)

@@ -30,6 +30,7 @@ from broker.auth.terms import CONFIGURE, READ
 from broker.core.altering import alter_queue, altered_arguments, stop_queue
 from broker.core.arguments import DEAD_LETTER_EXCHANGE
 from broker.core.binding import Binding
+from broker.core.names import one_line
 from broker.core.policy_keys import without_effect
 from broker.core.purging import Purge, PurgeWaiter
 from broker.core.queue import Queue
@@ -97,6 +98,7 @@ async def get_queue(
 async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name, body: Body) -> Response:
     """Declare a queue: 201 if it is new, 204 if it was there as described."""
     found = visitor.vhost(vhost)
+    name = one_line(name)
     existed = name in found.queues
     declare_queue(found, visitor.rights(found), name, body)
     await durable(management.store)
@@ -114,6 +116,8 @@ async def alter(management: Managed, visitor: Asker, vhost: Name, name: Name, bo
     queue = existing_queue(found, name)
     rights = visitor.rights(found)
     called = text(body, "name", name)
+    if called != name:
+        called = one_line(called)
     if not called:
         raise bad_request("a queue needs a name")
     for each in {name, called}:
