@@ -230,12 +230,12 @@ class Settings(BaseModel):
     )
     compat_product: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
         default=None,
-        description="What clients of AMQP 1.0 are told that the broker is; some talk to RabbitMQ only.",
+        description="What clients are told that the broker is; some behave better with RabbitMQ.",
         json_schema_extra={"allowed": "a name"},
     )
     compat_version: Annotated[str | None, BeforeValidator(values.text_or_off)] = Field(
         default=None,
-        description="Its version; clients of RabbitMQ may ask for 4.0.0 or later.",
+        description="Its version; off: that of amqpd, or 3.13.7 (AMQP 0-9-1) and 4.2.0 (1.0) of RabbitMQ.",
         json_schema_extra={"allowed": "a version"},
     )
     amqp_value_as_text: Annotated[bool, BeforeValidator(values.switch)] = Field(

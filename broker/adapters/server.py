@@ -105,13 +105,13 @@ class Server:
         self.transaction_bytes_max: i64 = transaction_bytes_max
         self.transaction_timeout: i64 = transaction_timeout  # milliseconds, 0: none
         self.properties: dict[str, object] = {
-            "product": "amqpd",
+            "product": PRODUCT,
             "version": version,
             "platform": "Python",
             "information": "Apache-2.0",
             "capabilities": dict.fromkeys(CAPABILITIES, True),
         }
-        self.said = {name: str(self.properties[name]) for name in ("product", "version", "platform")}
+        self.said = {name: self.properties[name] for name in ("product", "version", "platform")}
 
     def user_deleted(self, user: str) -> None:
         """A user is gone, with his connections and the links that they have left behind."""
@@ -124,11 +124,19 @@ class Server:
         self.link_names.vhost_deleted(vhost)
 
     def pass_for(self, product: str | None, version: str | None) -> None:
-        """Tell clients of AMQP 1.0 that the broker is something else, or of another version."""
-        self.said["product"] = product or self.said["product"]
-        self.said["version"] = version or self.said["version"]
+        """Tell clients of both protocols that the broker is something else, or of another version."""
+        for told, rabbitmq_version in (
+            (self.properties, RABBITMQ_VERSION_091),
+            (self.said, RABBITMQ_VERSION_10),
+        ):
+            told["product"] = product or told["product"]
+            told["version"] = version or (rabbitmq_version if product == RABBITMQ else told["version"])
 
 
+PRODUCT: Final = "amqpd"  # also the container-id of the broker, whatever it passes for
+RABBITMQ: Final = "RabbitMQ"
+RABBITMQ_VERSION_091: Final = "3.13.7"  # the last one with which Kombu shares a prefetch window among queues
+RABBITMQ_VERSION_10: Final = "4.2.0"  # the first ones have another AMQP 1.0
 CAPABILITIES = (
     "publisher_confirms",
     "exchange_exchange_bindings",

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from pamqp.commands import Connection
 
+from broker import __version__ as amqpd_version
 from tests.daemon import Daemon, DaemonStarter
 from tests.peer import Dialler, Peer
+from tests.peer10 import Meet
 
 
 def offer(dial: Dialler, daemon: Daemon) -> Connection.Tune:
@@ -31,6 +33,34 @@ def test_the_file_may_be_named_by_a_flag(tmp_path: Path, start_daemon: DaemonSta
     file.write_text("heartbeat = 11\n")
     tune = offer(dial, start_daemon("--config", str(file)))
     assert (tune.heartbeat, tune.channel_max, tune.frame_max) == (11, 2047, 131072)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, ("amqpd", amqpd_version, amqpd_version)),
+        ({"AMQPD_COMPAT_PRODUCT": "RabbitMQ"}, ("RabbitMQ", "3.13.7", "4.2.0")),
+        (
+            {"AMQPD_COMPAT_PRODUCT": "RabbitMQ", "AMQPD_COMPAT_VERSION": "3.2.0"},
+            ("RabbitMQ", "3.2.0", "3.2.0"),
+        ),
+        ({"AMQPD_COMPAT_PRODUCT": "other"}, ("other", amqpd_version, amqpd_version)),
+    ],
+)
+def test_clients_of_both_protocols_are_told_a_product(
+    start_daemon: DaemonStarter,
+    dial: Dialler,
+    meet: Meet,
+    settings: dict[str, str],
+    told: tuple[str, str, str],
+) -> None:
+    daemon = start_daemon(environment=settings)
+    said = dial(daemon.address).start().server_properties
+    assert (said["product"], said["version"]) == told[:2]
+    opened = meet(daemon.address).open()
+    assert opened.container_id == "amqpd"
+    properties = {str(name): value for name, value in (opened.properties or {}).items()}
+    assert (properties["product"], properties["version"]) == (told[0], told[2])
 
 
 def test_addresses_and_folder_from_the_environment(tmp_path: Path) -> None:

@@ -229,3 +229,13 @@ def test_reconnecting_after_a_crash(start_daemon: DaemonStarter, name: str) -> N
         bound = queue(connection.default_channel)
         first, second = bound.get(no_ack=True), bound.get(no_ack=True)
         assert [first.payload, second.payload] == ["before", "after"]
+
+
+@pytest.mark.parametrize(("product", "of_the_specification"), [("off", True), ("RabbitMQ", False)])
+def test_the_prefetch_that_celery_asks_for(
+    start_daemon: DaemonStarter, product: str, of_the_specification: bool
+) -> None:
+    daemon = start_daemon(environment={"AMQPD_COMPAT_PRODUCT": product})
+    with kombu.Connection(daemon.address.url()) as connection:
+        connection.connect()
+        assert connection.qos_semantics_matches_spec is of_the_specification

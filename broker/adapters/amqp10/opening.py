@@ -11,6 +11,7 @@ from broker.adapters.access import Rights
 from broker.adapters.amqp10.idle import LEAST_MS
 from broker.adapters.amqp10.sole_connection import CAPABILITY, enforce
 from broker.adapters.opening import LimitError, vhost_for
+from broker.adapters.server import PRODUCT
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Error
 from protocol.amqp10.conditions import (
@@ -88,7 +89,7 @@ def say_open(connection: Connection10, properties: dict[str, object]) -> None:
     heartbeat: int = server.heartbeat
     frame_max: int = max(server.frame_max, FRAME_MAX_MIN)
     said = Open(
-        container_id=str(server.properties["product"]),
+        container_id=PRODUCT,
         max_frame_size=frame_max,
         channel_max=SESSIONS_MAX,
         idle_time_out=heartbeat * 1000 or None,

@@ -9,6 +9,7 @@ from broker.adapters.access import QUEUE
 from broker.adapters.amqp10.management.asking import Answer, Asking
 from broker.adapters.amqp10.management.bodies import arguments, fields_of, flag, shown_arguments
 from broker.adapters.amqp10.management.refusal import BAD_REQUEST, CREATED, OK, Refused
+from broker.adapters.server import PRODUCT
 from broker.core.errors import NotFound
 from broker.core.policy_keys import type_of
 from broker.core.purging import Purge, PurgeWaiter
@@ -97,7 +98,6 @@ def _counted(messages: int) -> list[bytes]:
 
 def _requester(asking: Asking, name: str) -> dict[object, object]:
     """A requester of AMQP 0-9-1 that waits for direct replies, shown as RabbitMQ shows its pseudo-queue."""
-    node = str(asking.client.server.properties["product"])
     return {
         "message_count": Ulong(0),
         "consumer_count": Uint(1),
@@ -108,8 +108,8 @@ def _requester(asking: Asking, name: str) -> dict[object, object]:
         "exclusive": True,
         "type": "rabbit_volatile_queue",
         "arguments": {},
-        "leader": node,
-        "replicas": Array(STRING8, [node]),
+        "leader": PRODUCT,
+        "replicas": Array(STRING8, [PRODUCT]),
     }
 
 
