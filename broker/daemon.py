@@ -153,9 +153,11 @@ class Daemon:
         self.admin_handshakes: TlsListener | None = None
 
     def _new_broker(self, schedule: Schedule) -> Broker:
-        return Broker(
+        broker = Broker(
             self.log, Counters(), self._unique, schedule, view_of, write_letter, _log.error, write_receipt
         )
+        broker.exclusive_drain = self.settings.exclusive_drain_ms
+        return broker
 
     # -- the life of the process
 

@@ -261,6 +261,14 @@ class Settings(BaseModel):
         "0: no limit.",
         json_schema_extra={"allowed": "0 to 315360000000"},
     )
+    exclusive_drain_ms: Annotated[
+        int, BeforeValidator(values.whole_number), Field(ge=0, le=315_360_000_000)
+    ] = Field(
+        default=30_000,
+        description="Milliseconds that an exclusive consumer waits for the deliveries of a cancelled one; "
+        "0: no limit.",
+        json_schema_extra={"allowed": "0 to 315360000000"},
+    )
     message_size_max: Annotated[int, BeforeValidator(values.size), Field(ge=1, le=512 * MIB)] = Field(
         default=128 * MIB,
         description="Largest message body accepted, in bytes.",

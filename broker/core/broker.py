@@ -14,6 +14,7 @@ from broker.core.definitions import DELETED, Change, apply_change, number_of, te
 from broker.core.delivery_limit import give_up_exhausted
 from broker.core.description import described
 from broker.core.errors import NotAllowed, NotFound, PreconditionFailed
+from broker.core.exclusive import EXCLUSIVE_DRAIN
 from broker.core.journal import SILENT, Journal
 from broker.core.letter import LetterWriter, bare_letter
 from broker.core.names import check_length
@@ -77,6 +78,7 @@ class Broker:
         self.appliers: dict[str, Callable[[Change], None]] = {}
         self.definers: list[Callable[[], Iterable[list[Change]]]] = []
         self.journal: Journal = SILENT
+        self.exclusive_drain: i64 = EXCLUSIVE_DRAIN
         self.leaving: list[Callable[[str], None]] = []
         self.left: list[Callable[[str], None]] = []
         self.parameters = Parameters(self._append)
@@ -288,6 +290,7 @@ class Broker:
             self._write_letter,
             self._trouble,
         )
+        vhost.exclusive_drain = self.exclusive_drain
         vhost.write_receipt = self._write_receipt
         vhost.journal = self.journal
         self.vhosts[name] = vhost

@@ -31,11 +31,13 @@ from broker.core.consumer import (
 )
 from broker.core.errors import InUse, ResourceLocked
 from broker.core.policy_keys import type_of
+from broker.core.schedule import Alarm
 from broker.core.waiting import clear_blocker, set_blocker, suspend
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
 
+EXCLUSIVE_DRAIN: Final[i64] = 30_000  # milliseconds, unless the broker is told otherwise
 STALE_MIN: Final = 64  # so many detached candidates are not worth sweeping
 PREEMPTS_EQUALS: Final = 127  # the highest priority of ActiveMQ: whoever comes last with it is served
 
@@ -51,10 +53,15 @@ class Election:
     `active` is the first one. A newcomer takes over from a lower priority; when the active one goes, the one
     of the highest priority follows, of equals the one that was attached first.
 
-    Taking over may drain (`draining`): nobody is served until nobody but the active one has deliveries that
-    are neither settled nor returned. So nothing is processed before what precedes it, whether the old one was
-    cancelled or outranked. It may hold its deliveries for ever; a lease ends that. A single active consumer
-    always drains, an exclusive one where the queue says so; else it starts at once.
+    Taking over may drain (`draining`): nobody is served until deliveries of others are settled or returned,
+    so that nothing is processed before what precedes it. What is waited for:
+
+    - single active consumer, and `x-exclusive-takeover` = `drain`: all deliveries of all others;
+    - without that argument: those of consumers that were cancelled when they were served;
+    - `immediate`: none.
+
+    After a cancel an exclusive consumer waits for `Topology.exclusive_drain` milliseconds at most. Otherwise
+    deliveries may be kept for ever; a lease ends that.
     """
 
     def __init__(self, queue: Queue, single_active: bool = True, everyone: bool = True) -> None:
@@ -63,6 +70,8 @@ class Election:
         self.active: QueueConsumer | None = None
         self.draining: bool = False
         self._single_active = single_active
+        self._leavers: list[QueueConsumer] = []  # cancelled ones whose deliveries are waited for
+        self._limit = DrainLimit(self)
         self._turns: i64 = 0
         # the next one first: negative priority, turn of attaching; some are detached
         self._candidates: list[tuple[int, int, QueueConsumer]] = []
@@ -113,17 +122,32 @@ class Election:
 
     def detached(self) -> None:
         """A consumer is detached, and what it was to give back is back: O(log n) amortised."""
-        if self.active is None or self.active.state != REMOVED:
+        left = self.active
+        if left is None or left.state != REMOVED:
             return
         candidates = self._candidates
         while candidates and candidates[0][2].state == REMOVED:
             heappop(candidates)
+        if left.inflight > 0 and EXCLUSIVE_TAKEOVER not in self.queue.effective:
+            self._leavers.append(left)
         self._hand_over(candidates[0][2] if candidates else None)
+        if self.draining and not self._single_active:
+            self._limit.begin()
 
     def delivery_ended(self) -> None:
         """A delivery has been settled or returned; all state is true again."""
-        if self.draining and not self._others_hold():
-            self.draining = False
+        if self.draining and not self._waits():
+            self._start()
+
+    def end_drain(self) -> None:
+        """Serve the next consumer although deliveries of others are still out: they have had their time."""
+        queue = self.queue
+        if self.draining and queue.election is self and queue.topology is not None:
+            queue.topology.trouble(
+                f"queue '{queue.name}' in vhost '{queue.vhost}' serves its next exclusive consumer although "
+                f"{queue.unacked} deliveries are out: the limit of {queue.topology.exclusive_drain} ms after "
+                "the cancel is over (exclusive_drain_ms). They may be processed again, out of order"
+            )
             self._start()
 
     def activity_of(self, consumer: QueueConsumer) -> str:
@@ -149,12 +173,15 @@ class Election:
             self._stop_all()
         if successor is not None and self.queue.discipline is not None:
             self.queue.discipline.served_alone(successor)
-        self.draining = self._drains() and self._others_hold()
+        self.draining = self._waits()
         if not self.draining:
             self._start()
 
-    def _drains(self) -> bool:
-        return self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN
+    def _waits(self) -> bool:
+        """Whether deliveries are out that precede what the active consumer would be served."""
+        if self._single_active or self.queue.effective.get(EXCLUSIVE_TAKEOVER) == DRAIN:
+            return self._others_hold()
+        return any(left.inflight > 0 for left in self._leavers)
 
     def _others_hold(self) -> bool:
         """Whether anybody but the active consumer has deliveries."""
@@ -163,6 +190,9 @@ class Election:
         return self.queue.unacked != own
 
     def _start(self) -> None:
+        self.draining = False
+        self._leavers.clear()
+        self._limit.end()
         active = self.active
         if active is not None:
             set_blocker(self.queue, active, BLOCKED_BY_STANDBY, False)
@@ -190,6 +220,31 @@ class Election:
 
     def _bystanders(self) -> list[QueueConsumer]:
         return [each for each in self.queue.manager.takers() if not self.is_candidate(each)]
+
+
+@final
+class DrainLimit(Alarm):
+    """When an exclusive consumer no longer waits for the deliveries of one that was cancelled."""
+
+    def __init__(self, election: Election) -> None:
+        super().__init__()
+        self._election = election
+
+    def begin(self) -> None:
+        """Wait so long from now on, if there is a limit."""
+        topology = self._election.queue.topology
+        if topology is not None and topology.exclusive_drain > 0:
+            topology.schedule.set(self, topology.schedule.now() + topology.exclusive_drain)
+
+    def end(self) -> None:
+        """Wait no longer."""
+        topology = self._election.queue.topology
+        if topology is not None and self.due != 0:
+            topology.schedule.cancel(self)
+
+    def ring(self) -> None:
+        """End the drain (Alarm)."""
+        self._election.end_drain()
 
 
 def declared_election(queue: Queue) -> Election | None:

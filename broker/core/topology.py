@@ -19,7 +19,7 @@ from broker.core.dependents import Dependents
 from broker.core.disciplines import new_discipline
 from broker.core.exchange import DIRECT, FANOUT, HEADERS, TOPIC, DefaultExchange, Exchange
 from broker.core.exchange_kinds import new_exchange
-from broker.core.exclusive import declared_election
+from broker.core.exclusive import EXCLUSIVE_DRAIN, declared_election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.header_value import Headers
 from broker.core.index import new_index
@@ -90,6 +90,7 @@ class Topology:
         self.description = ""
         self.tags: tuple[str, ...] = ()
         self.default_queue_type: str | None = None
+        self.exclusive_drain: i64 = EXCLUSIVE_DRAIN
         self.queues: dict[str, Queue] = {}
         self.exchanges: dict[str, Exchange] = {DEFAULT_EXCHANGE: DefaultExchange(self.queues)}
         for exchange, kind in PREDECLARED:

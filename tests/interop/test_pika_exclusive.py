@@ -8,7 +8,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.api import Api, amqp
-from tests.daemon import PATIENCE_S, Daemon
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.interop.pika_connection import Dial
 from tests.interop.pika_worker import Worker
 
@@ -35,7 +35,7 @@ def exclusive(pika_dial: Dial, queue: str, prefetch: int = 5, **arguments: objec
 
 
 def disconnect(api: Api, queue: str, worker: Worker) -> None:
-    """Have the broker end its connection: pika would cancel the consumer first, which keeps what it has."""
+    """Have the broker end its connection: pika would cancel the consumer first."""
     details = {each["consumer_tag"]: each for each in api.get("queues", "/", queue)["consumer_details"]}
     api.delete("connections", details[worker.tag]["channel_details"]["connection_name"])
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
@@ -228,3 +228,37 @@ def test_what_is_refused(
     assert refused.value.reply_code == 406
     assert next(iter(arguments)) in refused.value.reply_text
     assert other in refused.value.reply_text
+
+
+@pytest.mark.parametrize("all_exclusive", [False, True])
+def test_a_client_that_closes_politely_hands_over_in_order(
+    pika_dial: Dial, name: str, all_exclusive: bool
+) -> None:
+    channel = pika_dial().channel()
+    channel.queue_declare(name, arguments={"x-all-consumers-exclusive": all_exclusive})
+    first, second = exclusive(pika_dial, name, 10), exclusive(pika_dial, name, 50)
+    publish(channel, name, *range(40))
+    first.receive(10)
+    first.connection.close()  # which cancels the consumer, and then closes
+    assert [(again, n) for _, again, n in second.receive(40)] == [(n < 10, n) for n in range(40)]
+    channel.queue_delete(name)
+
+
+@pytest.mark.parametrize("takeover", [{}, {"x-exclusive-takeover": "drain"}])
+def test_the_deliveries_of_a_cancelled_one_are_not_waited_for_without_end(
+    start_daemon: DaemonStarter, name: str, takeover: dict[str, object]
+) -> None:
+    daemon = start_daemon(environment={"AMQPD_EXCLUSIVE_DRAIN_MS": "200"})
+    arguments = {"x-exclusive-consumer": True}
+    with amqp(daemon.address, "/") as cancelled, amqp(daemon.address, "/") as channel:
+        channel.queue_declare(name, arguments=takeover)
+        publish(channel, name, 0, 1)
+        cancelled.basic_qos(prefetch_count=1)
+        tag = cancelled.basic_consume(name, lambda *_: None, arguments=arguments)
+        cancelled.connection.process_data_events(time_limit=0.1)
+        following = channel.consume(name, arguments=arguments, inactivity_timeout=PATIENCE_S)
+        cancelled.basic_cancel(tag)
+        assert next(following)[2] == b"1"
+        daemon.log.wait_for(
+            f"queue '{name}' in vhost '/' serves its next exclusive consumer.*exclusive_drain_ms"
+        )

@@ -98,6 +98,9 @@ def test_a_higher_priority_takes_over_at_once(bench: Bench) -> None:
     low.ack()
     bench.publish()
     bench.run()
+    assert low.numbers == [1, 2]
+    high.ack()
+    bench.run()
     assert low.numbers == [1, 2, 5]
 
 
@@ -254,3 +257,65 @@ def test_a_single_active_consumer_is_another_thing(argument: str) -> None:
         new_vhost().declare_queue("q", False, None, False, arguments)
     assert argument in refusal.value.text
     assert "x-single-active-consumer" in refusal.value.text
+
+
+@pytest.mark.parametrize("end", ["settled", "returned", "halves"])
+def test_the_successor_of_a_cancelled_one_waits_for_its_deliveries_alone(bench: Bench, end: str) -> None:
+    ordinary = bench.client(2)
+    bench.publish(6)
+    bench.run()
+    first, second = bench.client(2, candidate=True), bench.client(candidate=True)
+    bench.run()
+    bench.queue.remove_consumer(first.consumer, [])
+    bench.run()
+    assert activities(first, second) == [DRAINING, WAITING]
+    if end == "settled":
+        first.ack(3)
+        first.ack(4)
+    elif end == "returned":
+        bench.queue.release(first.held, first.consumer)
+    else:
+        first.ack(3)
+        bench.run()
+        assert second.numbers == []
+        bench.queue.release(first.held[1:] if len(first.held) > 1 else first.held, first.consumer)
+    bench.run()
+    assert second.numbers == {"settled": [5, 6], "returned": [3, 4, 5, 6], "halves": [4, 5, 6]}[end]
+    assert ordinary.numbers == [1, 2], "who was there before is not waited for"
+
+
+def test_two_that_are_cancelled_are_both_waited_for(bench: Bench) -> None:
+    first, second, third = (bench.client(1, candidate=True) for _ in range(3))
+    bench.publish(3)
+    bench.run()
+    bench.queue.remove_consumer(first.consumer, [])
+    bench.queue.remove_consumer(second.consumer, [])
+    higher = bench.client(1, candidate=True, priority=1)
+    bench.run()
+    assert (higher.numbers, third.numbers) == ([], [])
+    first.ack(1)
+    bench.run()
+    assert higher.numbers == [2]
+
+
+def test_a_value_holds_for_cancelling_too(bench: Bench) -> None:
+    bench.queue.arguments["x-exclusive-takeover"] = "immediate"
+    first, second = bench.client(1, candidate=True), bench.client(candidate=True)
+    bench.publish(2)
+    bench.run()
+    bench.queue.remove_consumer(first.consumer, [])
+    bench.run()
+    assert second.numbers == [2]
+
+
+def test_when_the_last_one_is_cancelled_the_others_wait_too(bench: Bench) -> None:
+    ordinary, exclusive = bench.client(), bench.client(1, candidate=True)
+    bench.publish(2)
+    bench.run()
+    bench.queue.remove_consumer(exclusive.consumer, [])
+    bench.run()
+    assert ordinary.numbers == []
+    exclusive.ack(1)
+    bench.run()
+    assert ordinary.numbers == [2]
+    assert bench.queue.election is None

@@ -108,6 +108,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("auto_create", "^a,b{2,3}$", '["^a,b{2,3}$"]'),
         ("handshake_timeout_s", "2", "2"),
         ("consumer_timeout_ms", "60000", "60000"),
+        ("exclusive_drain_ms", "60000", "60000"),
         ("message_size_max", "1MiB", "1048576"),
         ("transaction_size_max", "1MiB", "1048576"),
         ("transaction_timeout_ms", "60000", "60000"),

@@ -122,7 +122,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "takeover without draining": Mutant(
         "core/exclusive.py",
-        "        self.draining = self._drains() and self._others_hold()\n",
+        "        self.draining = self._waits()\n",
         "        self.draining = False\n",
         profile="single active",
     ),
