@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
@@ -81,8 +82,23 @@ def run(settings: Settings) -> int:
         try:
             return runner.run(Daemon(settings, runner.get_loop()).main())
         except (StoreError, ListenError, TlsError, AutoCreateError, OSError) as error:
-            print(f"amqpd: {error}", file=sys.stderr)  # noqa: T201  the one line that says why it ends
+            reason = _reason(error, settings.data_dir)
+            print(f"amqpd: {reason}", file=sys.stderr)  # noqa: T201  the one line that says why it ends
             return 1
+
+
+def _reason(error: Exception, data_dir: Path) -> str:
+    """Why the daemon ends; if the data folder cannot be used, the user who needs it and the setting too."""
+    if not isinstance(error, OSError) or not isinstance(error.filename, str):
+        return str(error)
+    named = error.filename
+    folder, place = (Path(os.path.abspath(path)) for path in (data_dir, named))
+    if not place.is_relative_to(folder) and not folder.is_relative_to(place):
+        return str(error)
+    return (
+        f"cannot use the data folder {folder}: {error.strerror} ({named}); let user {os.geteuid()} "
+        "write there, or set --data-dir FOLDER (AMQPD_DATA_DIR)"
+    )
 
 
 class Daemon:

@@ -22,9 +22,11 @@ from protocol.amqp10.transfers import Transfer
 _ACCEPTED: Final = disposition(CHANNEL, True, 0, 0, True, ACCEPTED_VALUE)
 _FIRST_AT: Final = 16  # where in it the first delivery-id is, with its constructor before it
 _FIRST_LAST: Final = struct.Struct(">IBI")
+_UINT_HEAD: Final = struct.Struct(">BI")
 _TRANSFER: Final = b"\x00\x53\x14"
 _UINT: Final = 0x70
 _MARK_BYTES: Final = 16  # of a frame: header, performative and handle
+GROUPS_MAX: Final = 65536  # that one read can fill
 _TAIL_BYTES: Final = 8  # of the body
 _DATA_HEAD_BYTES: Final = 8  # of a data section of more than 255 bytes, as the bench's are
 
@@ -137,7 +139,7 @@ class Consumer10(Client10):
         self._take_up(1, len(pieces))
         self.receipts.judge(number, self._body(b"".join(pieces)), now)
         if len(pieces) == 1:
-            self._learn(start, place)
+            self._learn(start, place, number)
         return place
 
     def _body(self, payload: bytes) -> bytes:
@@ -148,19 +150,21 @@ class Consumer10(Client10):
         short = payload[layout.body + 3] == 0xA0
         return payload[layout.body + (5 if short else _DATA_HEAD_BYTES) : layout.body_end]
 
-    def _learn(self, start: int, after: int) -> None:
-        """Have the shape of the delivery from `start` to `after` remembered."""
+    def _learn(self, start: int, after: int, number: int) -> None:
+        """Have the shape of the delivery from `start` to `after` remembered, if it can be.
+
+        Its delivery-id has to be encoded in four octets: a broker may encode small ones in one or none.
+        """
         handle = self._links.index(self._link)
         id_at = _MARK_BYTES if handle == 0 else _MARK_BYTES + 1
         body = after - start - self._plan.size
         filler = self._plan.size - STAMP_BYTES
         tail = min(filler, _TAIL_BYTES)
         between = body - _DATA_HEAD_BYTES - id_at - 4
-        if between < 0 or handle > 255:
+        encoded = _UINT_HEAD.pack(_UINT, number & ID_MASK)
+        if between < 0 or handle > 255 or not self._buffer.startswith(encoded, start + id_at - 1):
             return
-        shape = struct.Struct(
-            f">{_MARK_BYTES}s{id_at - _MARK_BYTES}xI{between}x{_DATA_HEAD_BYTES}sQQ{filler - tail}x{tail}s"
-        )
+        shape = struct.Struct(f">{id_at}sI{between}x{_DATA_HEAD_BYTES}sQQ{filler - tail}x{tail}s")
         if shape.size == after - start:
             self.receipts.learn(shape, bytes(self._buffer[start:after]))
 
@@ -170,7 +174,9 @@ class Consumer10(Client10):
         """Settle the deliveries up to the last as the plan says, in one write."""
         every, following = self._plan.ack_every, self.receipts.following
         firsts = range(self._settled, following - every + 1, every)
-        if firsts:
+        if len(firsts) > GROUPS_MAX:  # deliveries are not numbered as they should be
+            self._settle([(self._settled, following - 1)])
+        elif firsts:
             self._settle([(first, first + every - 1) for first in firsts])
 
     def _settle(self, ranges: list[tuple[int, int]]) -> None:

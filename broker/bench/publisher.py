@@ -56,10 +56,13 @@ class Publisher:
         self._schedule()
 
     def pump(self) -> None:
-        """Publish one batch, and come back if more is allowed."""
+        """Publish one batch, and come back if more is allowed.
+
+        Nothing is published before `start`: credit for the first links comes while others are attached.
+        """
         self._scheduled = False
         sender = self.sender
-        if sender.paused or sender.failure is not None:
+        if self._began == 0 or sender.paused or sender.failure is not None:
             return
         room = self._find_room()
         batch = max(1, min(BATCH_MESSAGES, BATCH_BYTES // sender.message_bytes(self._turn)))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+UNAUTHORIZED: Final = 401
 TIMEOUT_SECONDS: Final = 60
 
 
@@ -51,6 +52,7 @@ class Client:
         if url.startswith("https:"):
             handlers.append(urllib.request.HTTPSHandler(context=_trusting(ca, certificate)))
         self._opener = urllib.request.build_opener(*handlers)
+        self._user = user
         for part in (user, password):
             _require_text(part)
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
@@ -105,7 +107,13 @@ class Client:
             return json.loads(content) if content else None
         except urllib.error.HTTPError as error:
             with error:
-                raise RefusedError(_reason(error.code, error.read())) from error
+                reason = _reason(error.code, error.read())
+            if error.code == UNAUTHORIZED:
+                reason = (
+                    f"{self._base} refuses the log-in of user '{self._user}': {reason}; "
+                    "set AMQPCTL_USER (--user) and AMQPCTL_PASSWORD"
+                )
+            raise RefusedError(reason) from error
         except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             raise UnreachableError(
                 f"no answer from {self._base}: {getattr(error, 'reason', error)}"

@@ -28,6 +28,13 @@ SPOKEN: Final = {
     "https/web-amqp": "AMQP over WebSocket and TLS",
 }
 """What people call them."""
+OPTIONS: Final = {
+    "amqp": "--listen",
+    "amqp/ssl": "--tls-listen",
+    "http/web-amqp": "--websocket-listen",
+    "https/web-amqp": "--websocket-tls-listen",
+}
+"""The options that set their addresses."""
 
 Layer = Callable[[Transport], object]
 """Gives what the event loop talks to: the transport itself, or what stands in front of it."""
@@ -108,7 +115,7 @@ class Listener:
                 reuse_address=True,
             )
         except OSError as e:
-            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(e)}") from e
+            raise _not_listening(host, port, protocol, e) from e
         self._sockets.append(listening)
         self._start_ticking()
         name = listening.sockets[0].getsockname()
@@ -126,7 +133,7 @@ class Listener:
         try:
             where = await self._tls.open(host, port, make)
         except OSError as e:
-            raise ListenError(f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(e)}") from e
+            raise _not_listening(host, port, protocol, e) from e
         self._start_ticking()
         self.bound.append(Bound(protocol, *where))
 
@@ -183,6 +190,14 @@ class Listener:
 
 def _directly(transport: Transport) -> Transport:
     return transport
+
+
+def _not_listening(host: str, port: int, protocol: str, error: OSError) -> ListenError:
+    """Say which address cannot be listened on, why, and which setting names another one."""
+    return ListenError(
+        f"cannot listen on {host}:{port} for {SPOKEN[protocol]}: {why(error)}; set "
+        f"{OPTIONS[protocol]} HOST:PORT to a free address, or end what listens there"
+    )
 
 
 def why(error: OSError) -> str:

@@ -69,7 +69,9 @@ def test_users(control: Control, api: Api, vhost: str, name: str) -> None:
         "messages",
     ]
     control("change_password", name, stdin="two\n")
-    control("list_vhosts", user=name, password="one", status=1)
+    refused = control("list_vhosts", user=name, password="one", status=1)
+    assert f"refuses the log-in of user '{name}'" in refused.stderr
+    assert "set AMQPCTL_USER (--user) and AMQPCTL_PASSWORD" in refused.stderr
     control("set_user_tags", name, "monitoring", "policymaker")
     assert api.get("users", name)["tags"] == ["monitoring", "policymaker"]
     control("list_vhosts", user=name, password="two")

@@ -152,3 +152,21 @@ def test_the_first_user(start_daemon: DaemonStarter, dial: Dialler) -> None:
     peer.start()
     peer.login("bob", "other")
     peer.expect_close(403)
+
+
+def test_a_port_that_is_taken(tmp_path: Path, start_daemon: DaemonStarter) -> None:
+    host, port = start_daemon().address
+    late = Daemon(tmp_path / "late", port=port)
+    late.expect_exit(1)
+    said = f"amqpd: cannot listen on {host}:{port} for AMQP: address already in use; set --listen HOST:PORT"
+    assert said in late.log.text()
+
+
+def test_a_data_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    for folder in (file, file / "data", file / "parent" / "deep"):
+        daemon = Daemon(tmp_path / f"for-{folder.name}", data_dir=folder)
+        daemon.expect_exit(1)
+        assert f"amqpd: cannot use the data folder {folder}: Not a directory" in daemon.log.text()
+        assert "set --data-dir FOLDER (AMQPD_DATA_DIR)" in daemon.log.text()

@@ -91,6 +91,35 @@ def test_every_delivery_is_counted_checked_and_settled(size: int, step: int) -> 
     assert settled(socket.written) == [(n, n) for n in range(20)]
 
 
+@pytest.mark.parametrize("handle", [0, 1])
+@pytest.mark.parametrize("step", [97, 10**9])
+def test_delivery_ids_in_the_fewest_octets(handle: int, step: int) -> None:
+    """0 has none and up to 255 they have one, as with RabbitMQ 4."""
+    consumer, flow, socket = consumer_of(Plan(ADDRESS, AMQP_10, size=24, count=300), queues=2)
+    template = Transfers(0, Plan(ADDRESS, size=24, count=1), "", 131072).template
+    stream = b""
+    for number in range(300):
+        ((_, message),) = performatives(bytes(template.batch(1, 0, number, 1, 1)))
+        head = Transfer(handle=handle, delivery_id=number, delivery_tag=b"t", settled=False)
+        stream += frame(0, encode_composite(head) + message)
+
+    feed(consumer, stream, step)
+
+    assert consumer.failure is None
+    receipts = consumer.receipts
+    assert (flow.received, receipts.misnumbered, receipts.damaged, flow.checker.lost([300])) == (300, 0, 0, 0)
+    assert settled(socket.written) == [(n, n) for n in range(300)]
+
+
+def test_a_broker_that_numbers_wildly_takes_no_memory() -> None:
+    consumer, _, socket = consumer_of(Plan(ADDRESS, AMQP_10, size=24, count=3))
+
+    feed(consumer, deliveries([0, ID_MASK - 1, ID_MASK], [0, 1, 2], 24), 10**9)
+
+    assert consumer.receipts.misnumbered == 1
+    assert settled(socket.written) == [(0, ID_MASK)]
+
+
 @pytest.mark.parametrize("step", [997, 10**9])
 def test_deliveries_in_several_transfers(step: int) -> None:
     consumer, flow, _ = consumer_of(Plan(ADDRESS, AMQP_10, size=3000, count=3))
@@ -241,7 +270,8 @@ async def test_no_more_is_sent_than_credit_and_window_allow(window: int, credit:
     publisher, sender, socket = await asyncio.to_thread(publisher_of, plan, 100)
     allow(sender, window, credit)
 
-    for _ in range(3):
+    publisher.start()
+    for _ in range(2):
         publisher.pump()
 
     sent = [one for one, _ in performatives(socket.written) if isinstance(one, Transfer)]
@@ -251,11 +281,22 @@ async def test_no_more_is_sent_than_credit_and_window_allow(window: int, credit:
     assert publisher.confirms.outstanding == room
 
 
+async def test_nothing_is_sent_before_all_links_are_attached() -> None:
+    plan = Plan(ADDRESS, AMQP_10, size=16, count=50, confirm=100)
+    publisher, sender, socket = await asyncio.to_thread(publisher_of, plan, 100)
+    allow(sender, 100, 100)
+    await asyncio.sleep(0)
+    publisher.pump()
+    assert socket.written == b""
+    publisher.start()
+    assert socket.written != b""
+
+
 async def test_outcomes_are_confirms() -> None:
     plan = Plan(ADDRESS, AMQP_10, size=16, count=50, confirm=100)
     publisher, sender, _ = await asyncio.to_thread(publisher_of, plan, 100)
     allow(sender, 100, 100)
-    publisher.pump()
+    publisher.start()
 
     say(sender, Disposition(role=True, first=0, last=9, settled=True, state=Accepted()))
     say(sender, Disposition(role=True, first=20, last=21, settled=True, state=Released()))
