@@ -143,10 +143,11 @@ class Election:
         """Serve the next consumer although deliveries of others are still out: they have had their time."""
         queue = self.queue
         if self.draining and queue.election is self and queue.topology is not None:
+            limit = int(queue.topology.exclusive_drain)
             queue.topology.trouble(
                 f"queue '{queue.name}' in vhost '{queue.vhost}' serves its next exclusive consumer although "
-                f"{queue.unacked} deliveries are out: the limit of {queue.topology.exclusive_drain} ms after "
-                "the cancel is over (exclusive_drain_ms). They may be processed again, out of order"
+                f"{int(queue.unacked)} deliveries are out: the limit of {limit} ms after the cancel is over "
+                "(exclusive_drain_ms). They may be processed again, out of order"
             )
             self._start()
 
