@@ -41,7 +41,10 @@ class HandScheduler(Scheduler):
 
     def schedule(self, connection: Connection) -> None:
         assert connection not in self.ready, "a connection is scheduled once"
-        self.ready.append(connection)
+        if connection.in_round:
+            self.ready.appendleft(connection)
+        else:
+            self.ready.append(connection)
 
     def prefer(self, connection: Connection) -> None:
         """Give `connection`, which waits, the next turn."""

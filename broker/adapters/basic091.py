@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
-    """basic.qos: a window for each consumer, or one for the channel; live consumers get it too.
+    """basic.qos: the window of each consumer to come, or one for the whole channel.
 
+    Live consumers keep the windows of their own. A new window for the channel holds for them too.
     [amqp-0-9-1 1.8.3.1, RabbitMQ per-consumer prefetch]
     """
     if frame.global_:
@@ -35,9 +36,6 @@ def qos(channel: Channel, frame: commands.Basic.Qos) -> None:
     else:
         channel.prefetch_count = frame.prefetch_count
         channel.prefetch_bytes = frame.prefetch_size
-        for target in list(channel.targets.values()):
-            if not target.no_ack:
-                target.credit.resize(frame.prefetch_count, frame.prefetch_size)
     channel.reply(methods.method_frame(channel.number, c.BASIC_QOS_OK))
 
 

@@ -70,7 +70,7 @@ class Channel(IncomingChannel):
         self.state = CHANNEL_OPEN
         self.session = Session(connection, number)
         self.window: Credit | None = None  # of the whole channel, basic.qos global=true
-        self.prefetch_count: i64 = 0  # of each consumer, basic.qos global=false
+        self.prefetch_count: i64 = 0  # of each consumer to come, basic.qos global=false
         self.prefetch_bytes: i64 = 0
         self.targets: dict[str, Target091] = {}
         self.unacked = Unacked()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
 from pamqp import commands
 
 from broker.adapters import direct_reply
@@ -23,6 +24,7 @@ from broker.core.consumer_arguments import (
     EXCLUSIVE_CONSUMER,
     GET_COUNT,
     NOTIFY_ACTIVE,
+    PREFETCH,
     PRIORITY,
     browses,
     check_consumer_arguments,
@@ -72,7 +74,9 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     assert isinstance(notified, str), "arguments have been checked"
     if notified:
         check_notified(channel.connection.rights, channel.virtual_host, notified, queue.name)
-    target = _target(channel, tag, frame.no_ack, GET_COUNT in arguments)
+    prefetch = arguments.get(PREFETCH, channel.prefetch_count)
+    assert isinstance(prefetch, int), "arguments have been checked"
+    target = _target(channel, tag, frame.no_ack, prefetch, GET_COUNT in arguments)
     target.arguments = arguments
     if gets_some(arguments):
         refuse_stream(queue, "read with x-get-message-id, x-get-position or x-get-count")
@@ -111,10 +115,10 @@ def _queues(channel: Channel, queue: Queue, arguments: dict[str, object]) -> lis
     return queues
 
 
-def _target(channel: Channel, tag: str, no_ack: bool, counted: bool) -> Target091:
+def _target(channel: Channel, tag: str, no_ack: bool, prefetch: i64, counted: bool) -> Target091:
     credit, window = Credit(), None
     if not no_ack:  # else nothing is ever outstanding, so there is nothing to limit
-        credit, window = Credit(channel.prefetch_count, channel.prefetch_bytes), channel.window
+        credit, window = Credit(prefetch, channel.prefetch_bytes), channel.window
     if counted:
         return CountedTarget(channel, credit, window, tag, no_ack)
     return Target091(channel, credit, window, tag, no_ack)
@@ -138,7 +142,7 @@ def _consumer(
         target, queue, not browse, priority, frame.exclusive, target.tag, frame.no_ack, sieve
     )
     if queue.stream is not None:
-        consumer.extent = _stream_extent(channel, queue, frame, arguments)
+        consumer.extent = _stream_extent(channel, queue, frame, arguments, target.credit.count_max)
     elif browse:
         consumer.extent = extent_argument(arguments)
     consumer.candidate = arguments.get(EXCLUSIVE_CONSUMER) is True
@@ -148,13 +152,17 @@ def _consumer(
 
 
 def _stream_extent(
-    channel: Channel, queue: Queue, frame: commands.Basic.Consume, arguments: dict[str, object]
+    channel: Channel,
+    queue: Queue,
+    frame: commands.Basic.Consume,
+    arguments: dict[str, object],
+    prefetch: i64,
 ) -> Extent:
     """What the consumer sees of a stream, from which it gets no more than it acknowledges."""
     where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
     if frame.no_ack:
         raise Unsupported(f"{where} is a stream: its consumers have to acknowledge what they get")
-    if channel.prefetch_count == 0 and (channel.window is None or channel.window.count_max == 0):
+    if prefetch == 0 and (channel.window is None or channel.window.count_max == 0):
         raise PreconditionFailed(f"consumer prefetch count is not set for {where}, which is a stream")
     return stream_extent(arguments, where, channel.virtual_host.schedule.date())
 

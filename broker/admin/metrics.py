@@ -49,7 +49,7 @@ TOTALS: Final = {
     "dead_letters_failed": "Messages that could not be dead-lettered; the log keeps those that it has.",
     "messages_made_ready": "Messages that became ready in a queue: new there, or given back.",
     "consumer_wakeups": "Consumers that were told of messages.",
-    "consumer_empty_wakeups": "Looks of such consumers that found nothing.",
+    "consumer_empty_wakeups": "Such consumers that got no message at all.",
     "logins_accepted": "Log-ins that were accepted.",
     "logins_refused": "Log-ins that were refused: a wrong password, say.",
     "connections_opened": "Connections opened.",

@@ -18,19 +18,25 @@ class Scheduler:
     """Gives scheduled connections their turns: calls `connection.pump` once, later, for each `schedule`."""
 
     def schedule(self, connection: Connection) -> None:
-        """Arrange one call of `connection.pump`, in the order of requests, never from inside this call."""
+        """Arrange one call of `connection.pump`, never from inside this call.
+
+        Connections come in the order of their requests. A connection that is `in_round` comes first.
+        """
         raise NotImplementedError
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection:
-    """The sessions of one peer and which of them have work. The adapters' connections extend it.
+    """The sessions of one peer, and the targets that have work. The adapters' connections extend it.
 
     `name`: what it is called, by the endpoints of its socket. `user`: who has logged in.
     `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
     `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
-    `gives_way`: this turn ends, because others want the next message of the same queue as much, or because
-    looking for messages took long.
+    `gives_way`: consumers elsewhere want the next message of the same queue as much. The turn ends as soon as
+    each target that waited has had one message, so that consumers get equal shares, whether they have a
+    connection each or share one. `in_round`: the turn ended before that, so the next one comes before those
+    of other connections.
+    `spent`: looking for messages has cost enough for one turn, which ends at once.
     `patient`: its next turn is one after sockets have had theirs.
     `early`: this turn is one within the turn of another connection; the one that was asked for comes too.
     `effort`: what looking for messages has cost in this turn; see QueueContext.
@@ -44,21 +50,19 @@ class Connection:
         self.blocked: bool = False
         self.full: bool = False
         self.gives_way: bool = False
+        self.in_round: bool = False
+        self.spent: bool = False
         self.patient: bool = False
         self.early: bool = False
         self.effort: i64 = 0
         self.sessions: dict[Session, None] = {}
-        self.first_pending: Session | None = None
-        self.last_pending: Session | None = None
+        self.first_pending: ConsumerTarget | None = None
+        self.last_pending: ConsumerTarget | None = None
+        self._round_end: ConsumerTarget | None = None  # the last target of this round
 
-    def notify_work(self, session: Session) -> None:
-        """`session`, which is not pending, has work."""
-        session.pending = True
-        if self.last_pending is None:
-            self.first_pending = session
-        else:
-            self.last_pending.next_pending = session
-        self.last_pending = session
+    def notify_work(self, target: ConsumerTarget) -> None:
+        """Give `target`, which is not pending, a turn behind the targets that wait already."""
+        self._append(target)
         self.schedule()
 
     def schedule(self) -> None:
@@ -73,27 +77,45 @@ class Connection:
         self.patient = True
 
     def pump(self, budget: i64) -> None:
-        """The turn: deliver up to `budget` messages, taking turns among the sessions that have work.
+        """The turn: deliver up to `budget` messages, taking turns among the targets that have work.
 
         Asks for another turn if work is left. Extensions flush their output afterwards.
         """
         left = budget
-        self.gives_way = False
+        if not self.in_round:
+            self.gives_way = False
+            self._round_end = self.last_pending
+        self.in_round = False
+        self.spent = False
         self.patient = False
         self.effort = 0
+        unfinished = False
         try:
-            while left > 0 and not self.gives_way and not self.blocked and not self.full:
-                session = self.first_pending
-                if session is None:
+            while left > 0 and not self.spent and not self.blocked and not self.full:
+                target = self.first_pending
+                if target is None:
                     break
-                self._pop(session)
-                delivered = session.process_pending(left)
+                unfinished = False
+                ends_round = target is self._round_end
+                self.first_pending = target.next_pending
+                if self.first_pending is None:
+                    self.last_pending = None
+                target.next_pending = None
+                target.pending = False
+                delivered = target.process_pending(left)
                 left -= delivered if delivered > 0 else 1  # a turn without a message is a step all the same
-                if session.first_pending is not None and not session.pending:
-                    self.notify_work(session)
+                if target.again and not target.pending:
+                    self._append(target)
+                if not ends_round:
+                    unfinished = True
+                elif self.gives_way:
+                    break
+                else:
+                    self._round_end = self.last_pending
         finally:  # also after an exception: a connection marked as scheduled for ever would never run again
             self.scheduled = self.early
             if self.first_pending is not None:
+                self.in_round = unfinished and self.gives_way and not self.spent and not self.patient
                 self.schedule()
 
     def pump_early(self, budget: i64) -> None:
@@ -123,9 +145,10 @@ class Connection:
     def _targets(self) -> list[ConsumerTarget]:
         return [target for session in self.sessions for target in session.targets]
 
-    def _pop(self, session: Session) -> None:
-        self.first_pending = session.next_pending
-        if self.first_pending is None:
-            self.last_pending = None
-        session.next_pending = None
-        session.pending = False
+    def _append(self, target: ConsumerTarget) -> None:
+        target.pending = True
+        if self.last_pending is None:
+            self.first_pending = target
+        else:
+            self.last_pending.next_pending = target
+        self.last_pending = target

@@ -69,6 +69,7 @@ class QueueConsumer:
     `extent`: which part of the queue a browser sees, None: all. Set before it is attached.
     `inflight`: entries that it has acquired and that are neither settled nor released, also after its
     removal.
+    `woken`: it is NOTIFIED, and has had no message since it was told of work.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class QueueConsumer:
         self.state: i64 = REMOVED
         self.blockers: i64 = 0
         self.inflight: i64 = 0
+        self.woken: bool = False
         self.context: QueueContext = queue.context
         self.waiting_on: QueueEntry | None = None
         self.holding: Holding | None = None  # the groups that it owns, once it has had one

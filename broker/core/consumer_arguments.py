@@ -12,6 +12,8 @@ from broker.core.selector.argument import SELECTOR
 from broker.core.view import milliseconds
 
 PRIORITY: Final = "x-priority"
+PREFETCH: Final = "x-prefetch"
+PREFETCH_MAX: Final = 65535  # as of basic.qos
 BROWSE: Final = "x-browse"
 BROWSE_FROM: Final = "x-browse-from"
 EXCLUSIVE_CONSUMER: Final = "x-exclusive-consumer"
@@ -26,6 +28,7 @@ GETTING: Final = (GET_MESSAGE_ID, GET_POSITION, GET_COUNT)
 
 CONSUMER_RULES: Final = {
     PRIORITY: ArgumentRule("int", -(2**31), 2**31 - 1),
+    PREFETCH: ArgumentRule("int", 0, PREFETCH_MAX),
     ALSO_CONSUME: ArgumentRule("names", high=ALSO_MAX),
     NOTIFY_ACTIVE: ArgumentRule("name"),
     EXCLUSIVE_CONSUMER: ArgumentRule("bool"),

@@ -21,6 +21,7 @@ from broker.core.consumer import (
 
 if TYPE_CHECKING:
     from broker.core.context import QueueContext
+    from broker.core.counters import Counters
     from broker.core.discarding import DiscardedLater
     from broker.core.purging import Purge
     from broker.core.returning import ReturnedLater
@@ -35,6 +36,7 @@ class QueueConsumerList:
     """Consumers in one state, linked through themselves: O(1) append at the tail, O(1) removal of any."""
 
     def __init__(self) -> None:
+        self.count: i64 = 0
         self.head: QueueConsumer | None = None
         self.tail: QueueConsumer | None = None
 
@@ -47,6 +49,7 @@ class QueueConsumerList:
         else:
             tail.next = consumer
         self.tail = consumer
+        self.count += 1
 
     def remove(self, consumer: QueueConsumer) -> None:
         """Take out `consumer`, which is in this list."""
@@ -62,6 +65,7 @@ class QueueConsumerList:
             after.prev = before
         consumer.prev = None
         consumer.next = None
+        self.count -= 1
 
     def __iter__(self) -> Iterator[QueueConsumer]:
         """All in order, for cold use; the list must not change meanwhile."""
@@ -75,14 +79,15 @@ class QueueConsumerList:
 class ConsumerLevel:
     """The acquiring consumers of one rank that see the same entries, those of `context`.
 
-    `members` counts them in whatever state they are. `home` is the list that the level is in. `turn`: when
-    one of them was told of work last.
+    `members` counts them in whatever state they are. `home` is the list that the level is in while one of
+    them wants work; `listed`: it is there. `turn`: when one of them was told of work last.
     """
 
     def __init__(self, rank: i64, context: QueueContext, home: list[ConsumerLevel]) -> None:
         self.rank = rank
         self.context = context
         self.home = home
+        self.listed: bool = False
         self.turn: i64 = 0
         self.members: i64 = 0
         self.interested = QueueConsumerList()
@@ -93,14 +98,51 @@ class ConsumerLevel:
         """Whether one of them would take an entry."""
         return self.interested.head is not None or self.notified.head is not None
 
+    def enlist(self) -> None:
+        """Put the level into `home`: behind higher ranks, and behind levels of its rank that wait longer."""
+        home = self.home
+        self.listed = True
+        if len(home) == 1 and not home[0].wants_work:
+            home[0].listed = False
+            home[0] = self
+        else:
+            home.insert(self._place(), self)
+
+    def delist(self) -> None:
+        """Take the level, which is in `home`, out of it."""
+        home = self.home
+        self.listed = False
+        if home[0] is self:  # as it mostly is
+            del home[0]
+            return
+        index = self._place() - 1
+        while home[index] is not self:  # equals that came later stand behind it
+            index -= 1
+        del home[index]
+
+    def _place(self) -> i64:
+        """Find the place behind all levels of `home` that do not come after this one."""
+        home = self.home
+        low: i64 = 0
+        high: i64 = len(home)
+        while low < high:
+            middle = (low + high) >> 1
+            other = home[middle]
+            if other.rank < self.rank or (other.rank == self.rank and other.turn > self.turn):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
 
 @final
 class QueueConsumerManager:
     """Every consumer is in `all` and in exactly one of the lists of its state.
 
     Gets that wait for a message are in `gets` instead of `all`, and otherwise consumers like others.
-    `levels`: Interested and Notified per rank and context, highest rank first; browsers are in none, and who
-    sees one row of an index is in that.
+    `levels`: Interested and Notified per rank and context, highest rank first, as far as one of these wants
+    work: what a message costs does not grow with the number of priorities. A level that is alone may stay
+    there without. Browsers are in none, and who sees one row of an index is in that.
     `strict`: consumers of one priority do not take turns, the one that was attached first goes first, so that
     each has a rank of its own; else the rank is the priority. A change of it holds from when nobody acquires.
     [ActiveMQ strictOrderDispatch]
@@ -109,15 +151,18 @@ class QueueConsumerManager:
     what is on its way out, as they have refused it, if that is much.
     `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
     `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
-    that had been told found nothing.
+    that had been told had no message before it was idle or suspended again. `counters`: the broker's, which
+    count the latter too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
         self.all: dict[QueueConsumer, None] = {}
         self.gets: dict[QueueConsumer, None] = {}
         self.non_acquiring = QueueConsumerList()
         self.not_interested = QueueConsumerList()
         self.levels: list[ConsumerLevel] = []
+        self._levels: dict[tuple[int, QueueContext], ConsumerLevel] = {}
         self.acquiring: i64 = 0
         self.interested: i64 = 0
         self.notified: i64 = 0
@@ -161,7 +206,9 @@ class QueueConsumerManager:
             self.acquiring -= 1
             level.members -= 1
             if level.members == 0:
-                level.home.remove(level)
+                if level.listed:
+                    level.delist()
+                del self._levels[int(level.rank), level.context]
 
     def move(self, consumer: QueueConsumer, state: i64) -> None:
         """Put `consumer` at the tail of the list for `state`; nothing happens if it is in that state."""
@@ -170,18 +217,26 @@ class QueueConsumerManager:
         level = consumer.level
         self._leave(consumer, level)
         consumer.state = state
+        if level is None:
+            if state == NOT_INTERESTED:
+                self.not_interested.append(consumer)
+            elif state == NON_ACQUIRING:
+                self.non_acquiring.append(consumer)
+            return
         if state == INTERESTED:
-            assert level is not None, _NO_LEVEL
             level.interested.append(consumer)
             self.interested += 1
         elif state == NOTIFIED:
-            assert level is not None, _NO_LEVEL
             level.notified.append(consumer)
             self.notified += 1
-        elif state == NOT_INTERESTED:
-            self.not_interested.append(consumer)
-        elif state == NON_ACQUIRING:
-            self.non_acquiring.append(consumer)
+        else:
+            if state == NOT_INTERESTED:
+                self.not_interested.append(consumer)
+            if level.listed and len(level.home) > 1 and not level.wants_work:
+                level.delist()
+            return
+        if not level.listed:
+            level.enlist()
 
     def to_back(self, consumer: QueueConsumer) -> None:
         """Put `consumer` at the tail of the list that it is in: it has just had a message."""
@@ -191,26 +246,18 @@ class QueueConsumerManager:
             level.interested.append(consumer)
 
     def outranked(self, consumer: QueueConsumer) -> bool:
-        """Whether a consumer of higher rank wants work."""
-        for higher in self.levels:
-            if higher.rank <= consumer.rank:
-                break
-            if higher.interested.head is not None or higher.notified.head is not None:
-                return True
-        return False
+        """Whether a consumer of higher rank than `consumer`, which wants work, wants work too."""
+        return self.levels[0].rank > consumer.rank
 
     def rotate(self, level: ConsumerLevel) -> None:
         """Have the other levels of the same rank come before `level`, which has been asked."""
         self._rotations += 1
-        level.turn = self._rotations
-        levels = level.home
-        index = levels.index(level)
-        last = index
-        while last + 1 < len(levels) and levels[last + 1].rank == level.rank:
-            last += 1
-        if last != index:
-            del levels[index]
-            levels.insert(last, level)
+        if len(level.home) > 1:
+            level.delist()
+            level.turn = self._rotations
+            level.enlist()
+        else:
+            level.turn = self._rotations
 
     def _leave(self, consumer: QueueConsumer, level: ConsumerLevel | None) -> None:
         state = consumer.state
@@ -222,20 +269,18 @@ class QueueConsumerManager:
             assert level is not None, _NO_LEVEL
             level.notified.remove(consumer)
             self.notified -= 1
+            if consumer.woken:
+                consumer.woken = False
+                self.empty_wakeups += 1
+                self.counters.consumer_empty_wakeups += 1
         elif state == NOT_INTERESTED:
             self.not_interested.remove(consumer)
         elif state == NON_ACQUIRING:
             self.non_acquiring.remove(consumer)
 
     def _level(self, rank: i64, context: QueueContext) -> ConsumerLevel:
-        home = self.levels if context.row is None else context.row.levels
-        index = 0
-        for level in home:
-            if level.rank == rank and level.context is context:
-                return level
-            if level.rank < rank:
-                break
-            index += 1
-        level = ConsumerLevel(rank, context, home)
-        home.insert(index, level)
+        level = self._levels.get((int(rank), context))
+        if level is None:
+            home = self.levels if context.row is None else context.row.levels
+            level = self._levels[int(rank), context] = ConsumerLevel(rank, context, home)
         return level

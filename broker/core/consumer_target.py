@@ -97,7 +97,7 @@ class ConsumerTarget:
         self.credit.use(size)
         shared = self.session_credit
         if shared is not None:
-            shared.use(size)
+            shared.use_for(self, size)
 
     def restore_credit(self, size: i64) -> None:
         """A message of `size` bytes has been settled, released or discarded."""
@@ -145,15 +145,15 @@ class ConsumerTarget:
     # ---- turns
 
     def notify_work(self) -> None:
-        """One of the queues may have work: ask the session for a turn."""
+        """One of the queues may have work: ask the connection for a turn."""
         if not self.pending:
-            self.session.notify_work(self)
+            self.session.connection.notify_work(self)
 
     def process_pending(self, quota: i64) -> i64:
         """The turn: deliver one message, or up to `quota` while nobody else waits. Returns how many.
 
         With several queues, they take turns by message. While other consumers of the queue are NOTIFIED too,
-        the whole connection gives way after each message: a burst is shared by message, however small it is.
+        the connection gives way: a burst is shared by message, however small it is.
         """
         self.again = False
         if len(self.consumers) == 1:
@@ -189,8 +189,7 @@ class ConsumerTarget:
         return 0
 
     def _pull(self, consumer: QueueConsumer, quota: i64) -> i64:
-        session = self.session
-        connection = session.connection
+        connection = self.session.connection
         queue = consumer.queue
         consumers = queue.manager
         context = consumer.context
@@ -202,12 +201,7 @@ class ConsumerTarget:
                 connection.gives_way = True
                 self.again = consumer.state >= NOTIFIED
                 return delivered
-            if (
-                delivered >= quota
-                or connection.full
-                or session.first_pending is not None
-                or connection.first_pending is not None
-            ):
+            if delivered >= quota or connection.full or connection.first_pending is not None:
                 self.again = consumer.state >= NOTIFIED
                 return delivered
         self.again = self._has_more(consumer)
@@ -231,7 +225,7 @@ class ConsumerTarget:
         connection.effort += context.effort
         if connection.effort < EFFORT_MAX:
             return False
-        connection.gives_way = True
+        connection.spent = True
         return True
 
     def _has_more(self, consumer: QueueConsumer) -> bool:

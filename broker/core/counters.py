@@ -31,8 +31,8 @@ class Counters:
         self.discarded: list[int] = [0, 0, 0, 0]  # and what was dropped because there was none
         self.dead_letters_failed: i64 = 0  # whose content the disk did not give back, say
         self.made_ready: i64 = 0  # entries that became ready: enqueued or given back
-        self.consumer_wakeups: i64 = 0  # consumers that were told of work,
-        self.consumer_empty_wakeups: i64 = 0  # and looks of theirs that found nothing
+        self.consumer_wakeups: i64 = 0  # of consumers that were told of work,
+        self.consumer_empty_wakeups: i64 = 0  # and got no message at all
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Credit:
     """One window of messages and body bytes, of one target or shared by several (a 0-9-1 channel's).
 
+    `targets`: in the order in which they are resumed. A target of several that has had a message comes last,
+    so that a small window goes round.
     `count_max` and `bytes_max`: 0 is unlimited. `used` and `used_bytes` count what is out, limited or not, so
     a limit may be set at any time. The first message always fits an idle byte window; otherwise one larger
     than the window could never be delivered. [AMQP 0-9-1 basic.qos]
@@ -47,6 +49,14 @@ class Credit:
         self.used_bytes += size
         if self.used == self.count_max or (self.bytes_max != 0 and self.used_bytes >= self.bytes_max):
             self.update_targets()
+
+    def use_for(self, target: ConsumerTarget, size: i64) -> None:
+        """A message of `size` bytes goes out to `target`, which shares the window."""
+        targets = self.targets
+        if len(targets) > 1 and target in targets:
+            del targets[target]
+            targets[target] = None
+        self.use(size)
 
     def restore(self, size: i64) -> None:
         """A message of `size` bytes has come back or been settled. Wakes the targets that can go on."""

@@ -3,6 +3,10 @@
 While entries are ready, the highest priority at which some consumer has no blocker has a NOTIFIED consumer,
 which pulls until it gets nothing; if it drops out, another one takes over. So no wake-up is lost, and nobody
 polls. Notifying only asks for a turn. It never delivers.
+
+More consumers of a level are NOTIFIED where there is work for them too. Where all see the same, these are no
+more than there are ready entries. Elsewhere nobody knows how many entries a consumer sees: a consumer that
+has had its message has the next one of its level be NOTIFIED if there is another entry, see `share_work`.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from broker.core.entry import QueueEntry
 from broker.core.index import all_levels, levels_for
 
 if TYPE_CHECKING:
+    from broker.core.consumer_manager import ConsumerLevel
     from broker.core.queue import Queue
 
 
@@ -27,6 +32,7 @@ def notify(queue: Queue, consumer: QueueConsumer) -> None:
     queue.manager.move(consumer, NOTIFIED)
     queue.manager.wakeups += 1
     queue.counters.consumer_wakeups += 1
+    consumer.woken = True
     consumer.notify_work()
 
 
@@ -46,13 +52,11 @@ def notify_one(queue: Queue, entry: QueueEntry) -> None:
     if not queue.alike:
         _notify_taker(queue, entry)
         return
-    for level in queue.manager.levels:
-        consumer = level.interested.head
+    levels = queue.manager.levels
+    if levels:
+        consumer = levels[0].interested.head
         if consumer is not None:
             notify(queue, consumer)
-            return
-        if level.notified.head is not None:
-            return
 
 
 def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
@@ -70,31 +74,53 @@ def notify_if_nobody_comes(queue: Queue, entry: QueueEntry) -> None:
     notify_one(queue, entry)
 
 
-def notify_consumer(queue: Queue, consumer: QueueConsumer) -> None:
-    """`consumer` has just become able to work: is there anything for it?"""
+def notify_consumer(queue: Queue, consumer: QueueConsumer, together: bool = False) -> None:
+    """`consumer` has just become able to work: is there anything for it?
+
+    `together`: so have others, which are to share from the first message on.
+    """
     if consumer.state == NON_ACQUIRING:
         consumer.notify_work()
     elif consumer.state == INTERESTED and queue.ready != 0:
+        level = consumer.level
+        assert level is not None, "who is INTERESTED acquires"
         if not queue.alike:
-            _look(queue, consumer)
-        elif not queue.manager.outranked(consumer):
+            _look(queue, level, consumer, together)
+        elif level.notified.count < queue.ready and not queue.manager.outranked(consumer):
             notify(queue, consumer)
 
 
-def pass_baton(queue: Queue) -> None:
-    """A consumer that was relied upon has dropped out: the next one takes over, if there is work."""
+def pass_baton(queue: Queue, left: QueueConsumer | None = None) -> None:
+    """A consumer that was relied upon has dropped out: the next one takes over, if there is work.
+
+    `left`: that consumer, if it is still attached and no other one has dropped out with it.
+    """
     if queue.ready == 0:
         return
     if not queue.alike:
-        wake_contexts(queue)
+        level = None if left is None else left.level
+        if level is None or not level.wants_work:
+            wake_contexts(queue)
+        elif level.notified.head is None:  # else that one sees the same
+            _look(queue, level, level.interested.head)
         return
-    for level in queue.manager.levels:
-        if level.notified.head is not None:
-            return
-        consumer = level.interested.head
+    levels = queue.manager.levels
+    if levels and levels[0].notified.head is None:
+        consumer = levels[0].interested.head
         if consumer is not None:
             notify(queue, consumer)
-            return
+
+
+def share_work(queue: Queue, consumer: QueueConsumer) -> None:
+    """`consumer`, NOTIFIED, has had a message: if there is another one, an idle equal is NOTIFIED too."""
+    level = consumer.level
+    if level is None:  # a browser's
+        return
+    idle = level.interested.head
+    if idle is not None and queue.ready != 0:
+        entry = next_entry(queue, idle)
+        if entry is not None and not _is_wanted_above(queue, idle, entry):
+            notify(queue, idle)
 
 
 def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
@@ -105,8 +131,6 @@ def found_nothing(queue: Queue, consumer: QueueConsumer) -> None:
         return
     if consumer.state == NOTIFIED:
         queue.manager.move(consumer, INTERESTED)
-        queue.manager.empty_wakeups += 1
-        queue.counters.consumer_empty_wakeups += 1
     consumer.target.no_messages_available(consumer)
     extent = consumer.extent
     if extent is not None and extent.snapshot:
@@ -167,12 +191,20 @@ def _is_wanted_above(queue: Queue, consumer: QueueConsumer, entry: QueueEntry) -
     return False
 
 
-def _look(queue: Queue, consumer: QueueConsumer) -> None:
-    """Is there something for `consumer`, which is INTERESTED? Then it is NOTIFIED, or waits for its turn."""
-    context = consumer.context
+def _look(queue: Queue, level: ConsumerLevel, consumer: QueueConsumer | None, together: bool = False) -> None:
+    """Is there something for `consumer`, INTERESTED, of `level`? Then it is NOTIFIED, or waits for its turn.
+
+    A NOTIFIED consumer of the level takes whatever is not for `consumer` alone, so nobody looks then. But
+    consumers that become able `together` do: that a group goes to one of them is for long.
+    """
+    if consumer is None:
+        return
+    relied = level.notified.head is not None and not together
+    if relied and (consumer.holding is None or not consumer.holding.groups):
+        return
     entry = next_entry(queue, consumer)
     if entry is None:
-        if context.more:
+        if level.context.more:
             notify(queue, consumer)  # it goes on looking when it has its turn
     elif _is_wanted_above(queue, consumer, entry):
         wait_for_turn(queue, consumer, entry)
@@ -181,7 +213,7 @@ def _look(queue: Queue, consumer: QueueConsumer) -> None:
 
 
 def wake_contexts(queue: Queue) -> None:
-    """One idle consumer of each context looks whether there is something for it.
+    """One idle consumer of each context looks whether there is something for it, if nobody else is to.
 
     One for all contexts would not do: it may not see what others see. When that has cost enough, the others
     look when they have their turns.
@@ -189,12 +221,18 @@ def wake_contexts(queue: Queue) -> None:
     effort: i64 = 0
     seen: set[QueueContext] = set()
     for level in all_levels(queue):
+        context = level.context
+        if context in seen:
+            continue
+        if level.notified.head is not None:
+            seen.add(context)
+            continue
         consumer = level.interested.head
-        if consumer is not None and level.context not in seen:
-            seen.add(level.context)
+        if consumer is not None:
+            seen.add(context)
             if effort >= SCAN_BUDGET:
                 notify(queue, consumer)
                 continue
-            before = level.context.effort
-            _look(queue, consumer)
-            effort += level.context.effort - before
+            before = context.effort
+            _look(queue, level, consumer)
+            effort += context.effort - before

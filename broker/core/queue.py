@@ -21,7 +21,7 @@ from broker.core.entry_list import QueueEntryList
 from broker.core.exclusive import Election
 from broker.core.expiry import is_late_for
 from broker.core.message import Message
-from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one
+from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one, share_work
 from broker.core.outcome import CRASH, NACK
 from broker.core.places import note_change
 from broker.core.ports import MessageStore
@@ -103,7 +103,7 @@ class Queue:
         self.delivered: i64 = 0
         self.redelivered: i64 = 0
         self.acked: i64 = 0
-        self.manager = QueueConsumerManager()
+        self.manager = QueueConsumerManager(counters)
         self.context = QueueContext(entries)
         self.filtered: list[QueueContext] = []
         self.browsers: Browsers | None = None
@@ -213,10 +213,12 @@ class Queue:
             consumer.context.passed(entry)
         credit.use(size)
         if target.session_credit is not None:
-            target.session_credit.use(size)
+            target.session_credit.use_for(target, size)
         target.deliver(consumer, entry)
         if consumer.no_ack and consumer.acquires:
             self.settle(entry)
+        if not self.alike and consumer.state == NOTIFIED:
+            share_work(self, consumer)
         return True
 
     def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
@@ -231,6 +233,7 @@ class Queue:
         entry.owner = consumer
         entry.delivery_count += 1
         consumer.inflight += 1
+        consumer.woken = False
         self.ready -= 1
         self.ready_bytes -= size
         self.unacked += 1

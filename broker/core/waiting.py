@@ -46,7 +46,7 @@ def set_blocker(queue: Queue, consumer: QueueConsumer, blocker: i64, on: bool) -
     if after != 0:
         queue.manager.move(consumer, NOT_INTERESTED)
         if consumer.acquires:
-            pass_baton(queue)
+            pass_baton(queue, consumer)
     else:
         queue.manager.move(consumer, INTERESTED if consumer.acquires else NON_ACQUIRING)
         notify_consumer(queue, consumer)
@@ -66,7 +66,7 @@ def clear_blocker(queue: Queue, consumers: list[QueueConsumer], blocker: i64) ->
         if queue.alike and woken >= queue.ready:
             break
         if consumer.state != REMOVED:
-            notify_consumer(queue, consumer)
+            notify_consumer(queue, consumer, together=True)
             if consumer.state == NOTIFIED:
                 woken += 1
 

@@ -29,7 +29,9 @@ class Pump(Scheduler):
 
     def schedule(self, connection: Connection) -> None:
         """Pump `connection` on one of the next turns of the loop; it calls this once until it is pumped."""
-        if connection.patient:
+        if connection.in_round:
+            self._ready.appendleft(connection)
+        elif connection.patient:
             self._patient.append(connection)
         else:
             self._ready.append(connection)

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from broker.daemon import GC_THRESHOLDS
-from tests.bench import bursts, depth, steps
+from tests.bench import bursts, depth, fairness, steps
 from tests.bench.delays import delays
 from tests.bench.loop import Figure
 from tests.bench.passing import passing
@@ -32,6 +32,9 @@ BENCHMARKS: Final[dict[str, Callable[[float], list[Figure]]]] = {
         bursts.declarations,
         bursts.receipts,
         delays,
+        fairness.shares,
+        fairness.wakeups,
+        fairness.priorities,
     )
 }
 

@@ -117,7 +117,7 @@ def _select(site: Site, text: str, matches: int) -> list[Figure]:
     loop = site.loop
     loop.restart()
     client = site.open()
-    client.send(Basic.Qos(0, 1, False), 1)
+    client.send(Basic.Qos(0, 1, True), 1)
     client.frames()
     spent = site.ask(client, Basic.Consume(queue="q", arguments={"x-filter-jms-selector": text}))
     further: list[float] = []
@@ -135,7 +135,7 @@ def _select(site: Site, text: str, matches: int) -> list[Figure]:
             further.append(spent)
         client.edge.written.clear()
         spent = site.ask(client, Basic.Nack(delivery_tag=tag, requeue=True)) if tag > matches else 0.0
-        spent += site.ask(client, Basic.Qos(0, tag + 1, False))
+        spent += site.ask(client, Basic.Qos(0, tag + 1, True))
     client.connection.lost("")
     loop.run()
     return [

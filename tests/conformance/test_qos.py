@@ -1,7 +1,8 @@
 """Prefetch windows: per consumer, per channel, in bytes; and flow control by the client."""
 
 import pytest
-from pamqp.commands import Channel
+from pamqp.commands import Basic, Channel
+from pamqp.common import FieldTable
 
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
@@ -137,19 +138,90 @@ def test_the_window_in_bytes(channel: PeerChannel) -> None:
     assert len(channel.delivery().body) == 10
 
 
-@pytest.mark.amqpd_only("RabbitMQ applies a change to later consumers only")
-@pytest.mark.spec("amqp-0-9-1", "basic.qos")
-def test_a_change_applies_to_running_consumers(channel: PeerChannel, queue: str) -> None:
+@pytest.mark.spec("rabbitmq-extensions", "per_consumer_qos")
+def test_a_change_is_for_consumers_to_come(channel: PeerChannel, queue: str) -> None:
     channel.qos(1)
-    channel.consume(queue)
+    tag = channel.consume(queue, "a")
     assert bodies(channel, 1) == [0]
-    channel.expect_silence()
     channel.qos(3)
-    assert bodies(channel, 2) == [1, 2]
+    channel.expect_silence()
+    channel.consume(queue, "b")
+    later = channel.deliveries(3)
+    assert [(message.consumer_tag, int(message.body)) for message in later] == [
+        ("b", 1),
+        ("b", 2),
+        ("b", 3),
+    ]
+    channel.ack(1)
+    message = channel.delivery()
+    assert (message.consumer_tag, int(message.body)) == ("a", 4), "its window is still one"
+    channel.expect_silence()
+    channel.cancel(tag)
+    channel.consume(queue, "c")
+    assert bodies(channel, 3) == [5, 6, 7], "what the former consumer holds is not in the new one's window"
+    channel.ack(message.tag)
     channel.expect_silence()
 
 
-@pytest.mark.amqpd_only("RabbitMQ applies a change to later consumers only")
+@pytest.mark.amqpd_only("amqpd's own argument")
+@pytest.mark.spec("rabbitmq-extensions", "per_consumer_qos")
+def test_a_consumer_has_the_prefetch_of_its_argument(channel: PeerChannel, queue: str) -> None:
+    channel.qos(1)
+    channel.consume(queue, "a", arguments={"x-prefetch": 3})
+    assert bodies(channel, 3) == [0, 1, 2]
+    channel.expect_silence()
+    channel.consume(queue, "b")
+    assert bodies(channel, 1) == [3]
+    channel.expect_silence()
+    channel.consume(queue, "c", arguments={"x-prefetch": 0})
+    assert bodies(channel, 6) == [4, 5, 6, 7, 8, 9], "0 is no limit"
+
+
+@pytest.mark.amqpd_only("amqpd's own argument")
+@pytest.mark.parametrize("value", [-1, 65536, "7", True])
+@pytest.mark.spec("rabbitmq-extensions", "per_consumer_qos")
+def test_a_prefetch_that_is_none_is_refused(channel: PeerChannel, queue: str, value: object) -> None:
+    arguments: FieldTable = {"x-prefetch": value}  # type: ignore[dict-item]
+    text = channel.refused(Basic.Consume(queue=queue, arguments=arguments), 406)
+    assert "x-prefetch" in text
+    assert queue in text
+
+
+@pytest.mark.parametrize("count", [1, 10])
+@pytest.mark.spec("rabbitmq-extensions", "per_consumer_qos")
+def test_the_window_of_the_channel_goes_round_queues(channel: PeerChannel, count: int) -> None:
+    queues = [channel.declare(exclusive=True) for _ in range(3)]
+    for _ in range(40):
+        for queue in queues:
+            channel.publish(b"0", queue)
+    channel.qos(count, whole_channel=True)
+    for queue in queues:
+        channel.consume(queue, queue)
+    shares = dict.fromkeys(queues, 0)
+    for _ in range(99):
+        message = channel.delivery()
+        shares[str(message.consumer_tag)] += 1
+        channel.ack(message.tag)
+    assert max(shares.values()) - min(shares.values()) <= count + 1, shares
+
+
+@pytest.mark.spec("rabbitmq-extensions", "per_consumer_qos")
+def test_the_window_of_the_channel_goes_round_consumers_of_one_queue(channel: PeerChannel) -> None:
+    queue = channel.declare(exclusive=True)
+    for _ in range(100):
+        channel.publish(b"0", queue)
+    channel.qos(1, whole_channel=True)
+    shares = {"a": 0, "b": 0}
+    for tag in shares:
+        channel.consume(queue, tag)
+    for _ in range(100):
+        message = channel.delivery()
+        shares[str(message.consumer_tag)] += 1
+        channel.ack(message.tag)
+    assert max(shares.values()) - min(shares.values()) <= 2, shares
+
+
+@pytest.mark.amqpd_only("RabbitMQ applies a window of the channel to later consumers only")
 @pytest.mark.spec("amqp-0-9-1", "basic.qos")
 def test_a_window_of_the_channel_takes_in_running_consumers(channel: PeerChannel, queue: str) -> None:
     channel.qos(2)
@@ -167,9 +239,6 @@ def test_a_window_of_the_channel_takes_in_running_consumers(channel: PeerChannel
     channel.expect_silence()
     channel.qos(0, whole_channel=True)
     channel.expect_silence()  # now each consumer's own window is full
-    channel.qos(3)
-    assert bodies(channel, 2) == [6, 7]
-    channel.expect_silence()
 
 
 @pytest.mark.amqpd_only("RabbitMQ refuses prefetch_size with 540")

@@ -25,7 +25,7 @@ def test_the_chain_of_notification_schedules_a_connection_once() -> None:
     assert list(bench.scheduler.ready) == [connection]
     bench.run()
     assert connection.first_pending is None
-    assert (client.numbers, other.numbers, third.numbers) == ([1], [3], [2]), "sessions take turns"
+    assert (client.numbers, other.numbers, third.numbers) == ([1], [2], [3])
 
 
 def test_equal_consumers_share_equally() -> None:
@@ -115,6 +115,51 @@ def test_connections_take_turns_by_their_budget_otherwise() -> None:
     bench.scheduler.step(4)
     bench.scheduler.step(4)
     assert [len(client.deliveries) for client in clients] == [6, 4]
+
+
+def shared_connection(bench: Bench, count: int) -> list[Client]:
+    """Clients on channels of one connection."""
+    connection = Connection(bench.scheduler)
+    return [bench.client(session=Session(connection)) for _ in range(count)]
+
+
+def test_a_turn_that_gives_way_serves_each_target_first() -> None:
+    bench = Bench()
+    together, alone = shared_connection(bench, 3), bench.client()
+    bench.publish(12)
+    bench.scheduler.step(256)
+    assert [len(client.deliveries) for client in together] == [1, 1, 1]
+    assert alone.numbers == []
+    bench.run(256)
+    assert [len(client.deliveries) for client in (*together, alone)] == [3, 3, 3, 3]
+
+
+def test_a_turn_that_ends_early_goes_on_before_others() -> None:
+    """The budget is used up before each target of the connection has had its message."""
+    bench = Bench()
+    together, alone = shared_connection(bench, 5), bench.client()
+    bench.publish(12)
+    for served in ([1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1]):
+        bench.scheduler.step(2)
+        assert [len(client.deliveries) for client in together] == served
+    assert alone.numbers == []
+    bench.run(2)
+    assert [len(client.deliveries) for client in (*together, alone)] == [2, 2, 2, 2, 2, 2]
+
+
+def test_a_connection_that_is_blocked_in_its_round_goes_on_later() -> None:
+    bench = Bench()
+    together, alone = shared_connection(bench, 3), bench.client()
+    connection = together[0].session.connection
+    bench.publish(8)
+    bench.scheduler.step(2)
+    connection.set_blocked(True)
+    bench.run()
+    assert [len(client.deliveries) for client in (*together, alone)] == [1, 1, 0, 6]
+    connection.set_blocked(False)
+    bench.publish(4)
+    bench.run()
+    assert sum(len(client.deliveries) for client in (*together, alone)) == 12
 
 
 class Collector(Client):

@@ -1,6 +1,8 @@
 """Nobody is woken in vain more often than can be helped, and the end of the messages is told."""
 
+from broker.core.consumer import NOTIFIED
 from broker.core.credit import Credit
+from broker.core.getting import get_one
 from broker.core.session import Session
 from tests.dispatch import Bench
 
@@ -22,6 +24,7 @@ def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
 
 
 def test_wakeups_are_counted_by_queue_and_by_broker() -> None:
+    """A wake-up is empty if the consumer has had no message when it is idle or suspended again."""
     bench = Bench()
     clients = [bench.client() for _ in range(10)]
     for _ in range(20):
@@ -31,8 +34,18 @@ def test_wakeups_are_counted_by_queue_and_by_broker() -> None:
     bench.run()
     counters, manager = bench.counters, bench.queue.manager
     assert counters.made_ready == 22
-    assert (manager.wakeups, manager.empty_wakeups) == (22, 22)
-    assert (counters.consumer_wakeups, counters.consumer_empty_wakeups) == (22, 22)
+    assert (manager.wakeups, manager.empty_wakeups) == (22, 0)
+    assert (counters.consumer_wakeups, counters.consumer_empty_wakeups) == (22, 0)
+    bench.publish()
+    assert get_one(bench.queue, bench.getter()) is not None
+    bench.run()
+    assert (manager.wakeups, manager.empty_wakeups) == (23, 1), "the message had been taken"
+    bench.publish()
+    [relied] = [client for client in clients if client.consumer.state == NOTIFIED]
+    relied.session.set_flow(False)
+    assert (manager.wakeups, manager.empty_wakeups) == (25, 2), "the one relied upon was suspended"
+    bench.run()
+    assert (counters.consumer_wakeups, counters.consumer_empty_wakeups) == (25, 2)
 
 
 def test_suspended_consumers_are_not_woken() -> None:

@@ -178,6 +178,33 @@ def returned_beside_many(crowd: int, steps: Steps) -> Iterator[None]:
     assert bench.queue.ready == 20
 
 
+def arrived_below_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
+    """A message for a consumer of the lowest of many priorities: the others have all that they may."""
+    bench = Bench(steps.through(FifoEntryList()))
+    lowest = bench.client()
+    for priority in range(1, crowd + 1):
+        bench.client(1, priority=priority)
+    bench.publish(crowd)
+    bench.run()
+    assert lowest.numbers == []
+    yield
+    bench.publish()
+    bench.run()
+    assert lowest.numbers == [crowd + 1]
+
+
+def settled_among_many_priorities(crowd: int, steps: Steps) -> Iterator[None]:
+    """A consumer in the middle of many priorities settles a message and gets the next one."""
+    bench = Bench(steps.through(FifoEntryList()))
+    clients = [bench.client(1, priority=priority) for priority in range(crowd)]
+    bench.publish(crowd + 1)
+    bench.run()
+    yield
+    clients[crowd // 2].ack()
+    bench.run()
+    assert clients[crowd // 2].numbers[1:] == [crowd + 1]
+
+
 SITUATIONS: tuple[Situation, ...] = (
     returned_and_got_again,
     returned_among_many,
@@ -188,6 +215,8 @@ SITUATIONS: tuple[Situation, ...] = (
     settled_in_groups,
     arrived_for_one_of_many,
     returned_beside_many,
+    arrived_below_many_priorities,
+    settled_among_many_priorities,
 )
 
 

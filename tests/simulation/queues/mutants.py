@@ -26,7 +26,7 @@ MEASURES = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *MEASURED)
 MUTANTS: dict[str, Mutant] = {
     "lost baton": Mutant(
         "core/waiting.py",
-        "        if consumer.acquires:\n            pass_baton(queue)\n",
+        "        if consumer.acquires:\n            pass_baton(queue, consumer)\n",
         "        pass\n",
     ),
     "lost baton of those that are suspended together": Mutant(
@@ -117,8 +117,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a notification delivers": Mutant(
         "core/consumer_target.py",
-        "            self.session.notify_work(self)\n",
-        "            self.session.notify_work(self)\n            self.process_pending(1)\n",
+        "            self.session.connection.notify_work(self)\n",
+        "            self.session.connection.notify_work(self)\n            self.process_pending(1)\n",
     ),
     "takeover without draining": Mutant(
         "core/exclusive.py",

@@ -1,4 +1,4 @@
-"""Equal consumers get equal shares, and nobody is woken in vain more often than something arrives."""
+"""Equal consumers get equal shares, and few are woken for nothing."""
 
 import pytest
 
@@ -22,6 +22,20 @@ def test_equal_consumers_get_equal_shares_of_a_backlog(prefetch: int) -> None:
 def test_bursts_are_shared_too() -> None:
     fair = bursts(CONSUMERS * WINDOW + 10_000, seed=1)
     fair.check_shares(WINDOW, 0.95)
+    fair.check_wakeups()
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 10, 250])
+def test_consumers_that_share_a_connection_get_as_much_of_a_backlog_as_others(prefetch: int) -> None:
+    fair = steady(50 * 200, prefetch, consumers=50, shared=25)
+    fair.check_shares(100, 0.98)
+    fair.check_gaps(4 * 50 * max(prefetch, 1))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 10, 250])
+def test_consumers_that_share_a_connection_get_as_much_of_bursts_as_others(prefetch: int) -> None:
+    fair = bursts(50 * 200, seed=2, consumers=50, prefetch=prefetch, shared=25)
+    fair.check_shares(100, 0.98)
     fair.check_wakeups()
 
 

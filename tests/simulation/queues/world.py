@@ -286,5 +286,4 @@ class World:
             self.scheduler.run(budget, turns_max=20_000)
         self.book.end_of_step()
         for shelf in self.book.shelves.values():
-            queue, shared = self.queue_of(shelf), self.profile.several > 0
-            checks.check_rest(self.seen, shelf, queue, self.clock.now, shared)
+            checks.check_rest(self.seen, shelf, self.queue_of(shelf), self.clock.now)

@@ -1,0 +1,222 @@
+"""Many consumers of one queue, on connections that they share or on connections of their own."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from pamqp.commands import Basic
+from pamqp.common import FieldTable
+
+from protocol.amqp10.composites import Accepted, Source, Target
+from protocol.amqp10.performatives import Attach, Disposition, Flow
+from tests.daemon import PATIENCE_S, Address
+from tests.frames import method_bytes
+from tests.peer import Peer
+from tests.peer10 import Peer10, amqp
+from tests.peer_session10 import PeerSession10
+
+DELIVER: Final = b"\x00\x3c\x00\x3c"
+TRANSFER: Final = b"\x00\x53\x14"
+READ_BYTES: Final = 262144
+CREDIT: Final = 1000  # of links whose deliveries are settled as they are sent
+WINDOW: Final = 1_000_000  # of sessions, which is not to limit anything
+
+
+def jain(counts: Iterable[int]) -> float:
+    """1 if all counts are equal, 1/n if one has everything. [Jain, Chiu and Hawe, DEC-TR-301]"""
+    shares = list(counts)
+    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+
+class End:
+    """One connection with a consumer on each of its channels, and how many messages each consumer has got.
+
+    `prefetch`: how many messages a consumer may have that are not settled; 0: nothing is to be settled.
+    """
+
+    def __init__(self, connected: socket.socket, channels: Iterable[int], prefetch: int) -> None:
+        self.socket = connected
+        self.prefetch = prefetch
+        self.shares = dict.fromkeys(channels, 0)
+        self._data = b""
+
+    def take(self, data: bytes) -> bytes:
+        """Count the deliveries in `data`; returns what settles them."""
+        raise NotImplementedError
+
+
+class End091(End):
+    """A connection of AMQP 0-9-1, with a channel for each consumer, of which there are the arguments."""
+
+    def __init__(self, address: Address, queue: str, prefetch: int, consumers: Sequence[FieldTable]) -> None:
+        peer = Peer(address).open()
+        super().__init__(peer.socket, range(1, len(consumers) + 1), prefetch)
+        for number, arguments in enumerate(consumers, 1):
+            channel = peer.channel(number)
+            if prefetch:
+                channel.qos(prefetch)
+            no_ack = not prefetch
+            channel.write(
+                Basic.Consume(
+                    queue=queue, consumer_tag="t", no_ack=no_ack, nowait=True, arguments=arguments or None
+                )
+            )
+
+    def take(self, data: bytes) -> bytes:
+        """Count the deliveries in `data`; returns what settles them (End)."""
+        data = self._data + data
+        at, size = 0, len(data)
+        tags: dict[int, int] = {}
+        while size - at >= 7:
+            kind, channel, length = struct.unpack_from(">BHI", data, at)
+            end = at + 7 + length + 1
+            if end > size:
+                break
+            if kind == 1 and data[at + 7 : at + 11] == DELIVER:
+                tags[channel] = struct.unpack_from(">Q", data, at + 12 + data[at + 11])[0]
+                self.shares[channel] += 1
+            at = end
+        self._data = data[at:]
+        if not self.prefetch:
+            return b""
+        return b"".join(method_bytes(Basic.Ack(tag, True), channel) for channel, tag in tags.items())
+
+
+class End10(End):
+    """A connection of AMQP 1.0, with a session and one link for each consumer."""
+
+    def __init__(self, address: Address, queue: str, prefetch: int, consumers: int) -> None:
+        peer = Peer10(address)
+        peer.open(container_id=f"crowd {peer.socket.getsockname()[1]}", channel_max=consumers)
+        super().__init__(peer.socket, range(consumers), prefetch)
+        sessions = [PeerSession10(peer, number, incoming_window=WINDOW) for number in self.shares]
+        for session in sessions:
+            session.write(
+                Attach(
+                    name=f"{peer.socket.getsockname()[1]} {session.channel}",
+                    handle=0,
+                    role=True,
+                    snd_settle_mode=0 if prefetch else 1,
+                    source=Source(address=f"/queues/{queue}"),
+                    target=Target(),
+                )
+            )
+            session.expect(Attach)
+        for session in sessions:
+            session.allow(0, prefetch or CREDIT)
+
+    def take(self, data: bytes) -> bytes:
+        """Count the deliveries in `data`, each of one transfer; returns what settles them (End)."""
+        data = self._data + data
+        at, size = 0, len(data)
+        before = dict(self.shares)
+        while size - at >= 8:
+            length, offset, kind, channel = struct.unpack_from(">IBBH", data, at)
+            if at + length > size:
+                break
+            if kind == 0 and data[at + 4 * offset :].startswith(TRANSFER, 0, 3):
+                self.shares[channel] += 1
+            at += length
+        self._data = data[at:]
+        return b"".join(
+            self._settle(channel, before[channel], count)
+            for channel, count in self.shares.items()
+            if count != before[channel]
+        )
+
+    def _settle(self, channel: int, before: int, count: int) -> bytes:
+        settling = b""
+        if self.prefetch:
+            state = Disposition(role=True, first=before, last=count - 1, settled=True, state=Accepted())
+            settling = amqp(state, channel)
+        allowing = Flow(
+            next_incoming_id=count,
+            incoming_window=WINDOW,
+            next_outgoing_id=0,
+            outgoing_window=WINDOW,
+            handle=0,
+            delivery_count=count,
+            link_credit=self.prefetch or CREDIT,
+        )
+        return settling + amqp(allowing, channel)
+
+
+class Feeder:
+    """A publisher that sends `data` as fast as the broker takes it."""
+
+    def __init__(self, address: Address, data: bytes) -> None:
+        self._peer = Peer(address).open()
+        self._peer.channel(1)
+        self.socket = self._peer.socket
+        self._left = memoryview(data)
+
+    def send(self) -> bool:
+        """Send some; false when all has been sent."""
+        with suppress(BlockingIOError):
+            self._left = self._left[self.socket.send(self._left[:READ_BYTES]) :]
+        return len(self._left) > 0
+
+
+class Crowd:
+    """`ends` that read and settle in turn, until they have `count` messages."""
+
+    def __init__(self, ends: list[End]) -> None:
+        self.ends = ends
+
+    @property
+    def shares(self) -> list[int]:
+        """What each consumer has got."""
+        return [share for end in self.ends for share in end.shares.values()]
+
+    def consume(
+        self, count: int, feed: Callable[[], None] | None = None, feeder: Feeder | None = None
+    ) -> None:
+        """Read until all have `count` messages together; `feed` is called whenever everybody had a look."""
+        selector = selectors.DefaultSelector()
+        for end in self.ends:
+            end.socket.setblocking(False)
+            selector.register(end.socket, selectors.EVENT_READ, end)
+        if feeder is not None:
+            feeder.socket.setblocking(False)
+            selector.register(feeder.socket, selectors.EVENT_WRITE, feeder)
+        total = 0
+        last = time.monotonic()
+        while total < count:
+            for key, _ in selector.select(0.01):
+                if isinstance(key.data, Feeder):
+                    if not key.data.send():
+                        selector.unregister(key.fileobj)
+                else:
+                    _turn(key.data)
+            if feed is not None:
+                feed()
+            got = sum(self.shares)
+            if got != total:
+                total, last = got, time.monotonic()
+            assert time.monotonic() - last < PATIENCE_S, f"{total} of {count} messages have come"
+        selector.close()
+        if feeder is not None:
+            feeder.socket.close()
+        for end in self.ends:
+            end.socket.setblocking(True)
+
+    def close(self) -> None:
+        """Let all sockets go."""
+        for end in self.ends:
+            end.socket.close()
+
+
+def _turn(end: End) -> None:
+    data = end.socket.recv(READ_BYTES)
+    assert data, "the broker has hung up"
+    answer = end.take(data)
+    if answer:
+        end.socket.setblocking(True)
+        end.socket.sendall(answer)
+        end.socket.setblocking(False)
