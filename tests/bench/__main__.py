@@ -1,4 +1,4 @@
-"""`python -m tests.bench [NAME ...] [--scale X]`: what work on queues costs, without sockets and disk.
+"""`python -m tests.bench [NAME ...] [--scale X]`: what work on queues costs, and how fair queues are.
 
 The limits are for compiled modules and 10^6 messages. A figure over its limit makes the exit code 2.
 """

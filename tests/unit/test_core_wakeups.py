@@ -1,10 +1,13 @@
 """Nobody is woken in vain more often than can be helped, and the end of the messages is told."""
 
+import pytest
+
 from broker.core.consumer import NOTIFIED
 from broker.core.credit import Credit
 from broker.core.getting import get_one
 from broker.core.session import Session
 from tests.dispatch import Bench
+from tests.grouping import Numbers
 
 
 def test_one_notification_and_one_empty_pull_for_each_single_message() -> None:
@@ -46,6 +49,41 @@ def test_wakeups_are_counted_by_queue_and_by_broker() -> None:
     assert (manager.wakeups, manager.empty_wakeups) == (25, 2), "the one relied upon was suspended"
     bench.run()
     assert (counters.consumer_wakeups, counters.consumer_empty_wakeups) == (25, 2)
+
+
+@pytest.mark.parametrize("entry_filter", [None, Numbers(lambda _: True)], ids=["alike", "selector"])
+def test_no_more_are_woken_by_their_credit_than_there_is_work_for(entry_filter: Numbers | None) -> None:
+    bench = Bench()
+    clients = [bench.client(1, entry_filter=entry_filter) for _ in range(4)]
+    bench.publish(5)
+    bench.run()
+    assert bench.queue.ready == 1
+    before = bench.notifications
+    for client in clients:
+        client.ack()
+    assert bench.notifications == before + 1
+    bench.run()
+    assert (bench.queue.ready, bench.queue.manager.empty_wakeups) == (0, 0)
+    bench.publish(3)
+    bench.run()
+    assert bench.queue.ready == 0, "the others are still there"
+
+
+def test_those_of_a_selector_share_what_waits_for_them() -> None:
+    """A consumer that has had a message has the next one woken: nobody is left out, nor woken in vain."""
+    bench = Bench()
+    all_of_them = Numbers(lambda _: True)
+    clients = [bench.client(entry_filter=all_of_them) for _ in range(4)]
+    for client in clients:
+        client.session.set_flow(False)
+    bench.publish(40)
+    for client in clients:
+        client.session.set_flow(True)
+    assert [client.consumer.state == NOTIFIED for client in clients] == [True, False, False, False]
+    bench.run()
+    counts = [len(client.deliveries) for client in clients]
+    assert max(counts) - min(counts) <= 2, counts
+    assert bench.queue.manager.empty_wakeups == 0
 
 
 def test_suspended_consumers_are_not_woken() -> None:

@@ -78,9 +78,33 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "one baton for all selectors": Mutant(
         "core/notifying.py",
-        "            effort += level.context.effort - before\n",
+        "            effort += context.effort - before\n",
         "            return\n",
         profile="selectors",
+    ),
+    "a baton stays with equals that want no work": Mutant(
+        "core/notifying.py",
+        "        if level is None or not level.wants_work:\n",
+        "        if level is None:\n",
+        profile="selectors",
+    ),
+    "a baton is passed to nobody of the same level": Mutant(
+        "core/notifying.py",
+        "            _look(queue, level, level.interested.head)\n",
+        "            pass\n",
+        profile="selectors",
+    ),
+    "an owner leaves its groups to equals": Mutant(
+        "core/notifying.py",
+        "    if relied and (consumer.holding is None or not consumer.holding.groups):\n",
+        "    if relied:\n",
+        profile="groups, sticky, priorities, bytes",
+    ),
+    "a connection that is shared gets the share of one consumer": Mutant(
+        "core/connection.py",
+        "                if not ends_round:\n",
+        "                if not self.gives_way:\n",
+        seeds=0,
     ),
     "no waiting for a turn": Mutant(
         "core/notifying.py",
