@@ -4,7 +4,7 @@ import itertools
 
 from broker.core.broker import Broker
 from broker.core.counters import Counters
-from broker.core.dead_letter import REASONS
+from broker.core.dead_letter import CAUSES, REASONS
 from broker.core.entry import QueueEntry
 from broker.core.message import NEVER, Message
 from broker.core.ports import MessageStore
@@ -75,6 +75,16 @@ class Yard:
         """How many died of what, dead-lettered or not."""
         both = zip(REASONS, self.counters.dead_lettered, self.counters.discarded, strict=True)
         return {reason: sent + dropped for reason, sent, dropped in both if sent + dropped}
+
+    def dropped(self) -> dict[str, int]:
+        """How many dead letters were dropped, by reason of the death and cause of the drop."""
+        return dropped(self.counters)
+
+
+def dropped(counters: Counters) -> dict[str, int]:
+    """How many dead letters were dropped, by reason of the death and cause of the drop."""
+    names = [f"{reason}, {cause}" for reason in REASONS for cause in CAUSES]
+    return {name: count for name, count in zip(names, counters.letters_dropped, strict=True) if count}
 
 
 def numbers(queue: Queue) -> list[int]:

@@ -35,6 +35,7 @@ from broker.core.retry_arguments import check_retry, retry_rules
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 EXPIRES: Final = "x-expires"
+EXPIRES_IF_EMPTY: Final = "x-expires-if-empty"
 MESSAGE_TTL: Final = "x-message-ttl"
 MAX_LENGTH: Final = "x-max-length"
 MAX_LENGTH_BYTES: Final = "x-max-length-bytes"
@@ -47,6 +48,10 @@ DELAYED_TYPE: Final = "x-delayed-type"
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 DEAD_LETTER_ROUTING_KEY: Final = "x-dead-letter-routing-key"
 DEAD_LETTER_REASONS: Final = "x-dead-letter-reasons"
+DEAD_LETTER_STRATEGY: Final = "x-dead-letter-strategy"
+AT_MOST_ONCE: Final = "at-most-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+DROP_HEAD: Final = "drop-head"
 MAXLEN: Final = "maxlen"
 DEATHS: Final[tuple[str, ...]] = ("rejected", "expired", MAXLEN, "delivery_limit")
 REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
@@ -81,16 +86,17 @@ def _queue_rules() -> dict[str, ArgumentRule]:
     """The arguments of queues in the order in which they are checked and compared."""
     return {
         EXPIRES: ArgumentRule("int", 1, MILLISECONDS_MAX),
+        EXPIRES_IF_EMPTY: ArgumentRule("bool"),
         MESSAGE_TTL: ArgumentRule("int", 0, MILLISECONDS_MAX),
         DEAD_LETTER_EXCHANGE: ArgumentRule("short"),
         DEAD_LETTER_ROUTING_KEY: ArgumentRule("short"),
         DEAD_LETTER_REASONS: ArgumentRule("set", choices=DEATHS),
-        "x-dead-letter-strategy": ArgumentRule("str", choices=("at-most-once", "at-least-once")),
+        DEAD_LETTER_STRATEGY: ArgumentRule("str", choices=(AT_MOST_ONCE, AT_LEAST_ONCE)),
         MAX_LENGTH: ArgumentRule("int", 0, ANY_SIZE),
         MAX_LENGTH_BYTES: ArgumentRule("int", 0, ANY_SIZE),
         "x-max-in-memory-length": ArgumentRule("int", 0, ANY_SIZE),
         "x-max-in-memory-bytes": ArgumentRule("int", 0, ANY_SIZE),
-        OVERFLOW: ArgumentRule("str", choices=("drop-head", "reject-publish", REJECT_PUBLISH_DLX)),
+        OVERFLOW: ArgumentRule("str", choices=(DROP_HEAD, "reject-publish", REJECT_PUBLISH_DLX)),
         **kind_rules(),
         SINGLE_ACTIVE_CONSUMER: ArgumentRule("bool"),
         ALL_CONSUMERS_EXCLUSIVE: ArgumentRule("bool"),
@@ -234,6 +240,36 @@ def dead_letter_reasons(arguments: Arguments) -> list[str]:
     """The deaths, out of DEATHS, after which a queue moves messages; its arguments have been checked."""
     reasons = text_argument(arguments, DEAD_LETTER_REASONS)
     return list(DEATHS) if reasons is None else [name.strip() for name in reasons.split(",")]
+
+
+def wanted_strategy(effective: Arguments, declared: Arguments) -> str:
+    """The strategy of dead letters that a queue asks for; its type is among the `declared` arguments.
+
+    A quorum queue that does not say and refuses publishers when it is full asks for at-least-once.
+    """
+    said = text_argument(effective, DEAD_LETTER_STRATEGY)
+    if said is not None:
+        return said
+    return AT_LEAST_ONCE if is_quorum(declared) and not _drops_head(effective) else AT_MOST_ONCE
+
+
+def is_dead_lettered_surely(effective: Arguments, declared: Arguments) -> bool:
+    """Whether a queue dead-letters at least once. Not so with drop-head. [RabbitMQ dead-letter-strategy]"""
+    return wanted_strategy(effective, declared) == AT_LEAST_ONCE and not _drops_head(effective)
+
+
+def strategy_warning(effective: Arguments, declared: Arguments) -> str:
+    """Why a queue that asks for at-least-once does not have it; "" if it has, or asks for nothing."""
+    if wanted_strategy(effective, declared) == AT_MOST_ONCE or not _drops_head(effective):
+        return ""
+    return (
+        f"{DEAD_LETTER_STRATEGY} '{AT_LEAST_ONCE}' has no effect with {OVERFLOW} '{DROP_HEAD}': "
+        f"dead letters that no queue takes are dropped; set {OVERFLOW} to 'reject-publish'"
+    )
+
+
+def _drops_head(effective: Arguments) -> bool:
+    return effective.get(OVERFLOW, DROP_HEAD) == DROP_HEAD
 
 
 def is_volatile(arguments: Arguments) -> bool:

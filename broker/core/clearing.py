@@ -26,6 +26,8 @@ def cut_off(queue: Queue, schedule: Schedule) -> None:
     queue.deleted = True
     if queue.rules is not None:
         queue.rules.stop()
+    if queue.backlog is not None:
+        queue.backlog.stop()
     if queue.retry is not None:
         queue.retry.stop()
     if queue.volatile is not None:
@@ -64,7 +66,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.context.behind.clear()
     queue.context.last = queue.entries.head
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
-    queue.held = queue.held_bytes = 0
+    queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0
     remains.ring()
     for consumer in consumers:
         consumer.target.consumer_cancelled(consumer)
@@ -72,7 +74,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
 
 def burden(queue: Queue) -> i64:
     """How many entries, or what is as much work, `dispose` lets go of at once."""
-    held = queue.depth
+    held = queue.messages
     if queue.rules is not None and queue.rules.timetable is not None:
         held += len(queue.rules.timetable)
     if queue.memory is not None:
@@ -114,6 +116,10 @@ class Remains(Alarm):
         if timetable is not None:
             for message in timetable.take(room):
                 self._forget(message)
+        backlog = self._queue.backlog
+        if backlog is not None:
+            for message in backlog.take(room):
+                self._forget(message)
         memory = self._memory
         if memory is not None:
             for mark in memory.take(room):
@@ -121,6 +127,7 @@ class Remains(Alarm):
         if (
             entry is not None
             or (timetable is not None and len(timetable) > 0)
+            or (backlog is not None and not backlog.is_empty())
             or (memory is not None and len(memory) > 0)
         ):
             self._schedule.set(self, self._schedule.now())

@@ -1,8 +1,11 @@
 """Plain integers that the hot path adds to; the metrics collector reads them at scrape time."""
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
+
+REASONS: Final = 4  # of deaths: `broker.core.dead_letter.REASONS`
+CAUSES: Final = 4  # of drops: `broker.core.dead_letter.CAUSES`
 
 
 @final
@@ -27,8 +30,12 @@ class Counters:
         self.replaced: i64 = 0  # by later ones with the same value, in last-value queues
         self.receipts_sent: i64 = 0
         self.receipts_dropped: i64 = 0  # the queue that they were for was not there, or took no more
-        self.dead_lettered: list[int] = [0, 0, 0, 0]  # by reason: what went to a dead-letter exchange,
-        self.discarded: list[int] = [0, 0, 0, 0]  # and what was dropped because there was none
+        # by reason of the death: messages that arrived in other queues as dead letters,
+        self.dead_lettered: list[int] = [0] * REASONS
+        self.dead_lettered_surely: list[int] = [0] * REASONS  # those of them that died at-least-once,
+        self.discarded: list[int] = [0] * REASONS  # and messages whose queue dead-letters none of the reason
+        # dead letters that were dropped, at reason * CAUSES + cause
+        self.letters_dropped: list[int] = [0] * (REASONS * CAUSES)
         self.dead_letters_failed: i64 = 0  # whose content the disk did not give back, say
         self.made_ready: i64 = 0  # entries that became ready: enqueued or given back
         self.consumer_wakeups: i64 = 0  # of consumers that were told of work,

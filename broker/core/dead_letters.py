@@ -8,19 +8,38 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.allowance import LETTER
-from broker.core.dead_letter import MAXLEN, NO_PLACE, REASONS, REJECTED, Death
+from broker.core.dead_letter import (
+    ARRIVES,
+    CAUSES,
+    CYCLE,
+    FULL,
+    MAXLEN,
+    NO_EXCHANGE,
+    NO_PLACE,
+    NO_ROUTE,
+    REASONS,
+    REJECTED,
+    Death,
+)
+from broker.core.dead_letter_backlog import Backlog, backlog_of
 from broker.core.errors import StoreFailed
+from broker.core.exchange import Exchange
 from broker.core.journal import DEAD_LETTERED, DELAYED, descends
 from broker.core.letter import Notice
 from broker.core.message import Address, Message
 from broker.core.passage import Passage
 from broker.core.queue import Queue
 from broker.core.route import Route
+from broker.core.rules import Rules
+from broker.core.view import MessageView
 
 if TYPE_CHECKING:
     from broker.core.topology import Topology
 
-REPORT_MS: Final = 1000  # so often at most it is told that dead letters fail
+NO_VIEW: Final = MessageView()
+_DIED: Final = ("rejected", "expired", "one too many", "returned too often")
+REPORT_MS: Final = 1000  # so often at most it is told that dead letters fail,
+TOLD_MS: Final = 60_000  # and of one queue that they are dropped, or wait
 
 
 @final
@@ -31,14 +50,21 @@ class DeadLetters:
     list, so that no row of queues reaches the end of the stack. All of them are done before `add` returns to
     whoever called it first.
 
+    A letter whose exchange does not exist, that is routed to no queue, or to a queue that is full and takes
+    no more, is dropped, counted and told to `Topology.trouble`; its message waits in its `Backlog` instead if
+    it dies at least once.
+
     One that fails, because the disk does not give its content back, say, is counted and told to
     `Topology.trouble`, and concerns nobody else: neither those that follow nor the message for which it had
-    to make room. It is in no queue any more; the log, if it has it, goes on holding it, so that it is where
-    it was after a restart.
+    to make room. If it does not wait, it is in no queue any more; the log, if it has it, goes on holding it,
+    so that it is where it was after a restart.
+
+    `backlogs`: those in which something waits.
     """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self.backlogs: dict[Backlog, None] = {}
         self._waiting: deque[Death] = deque()
         self._running = False
         self._untold: i64 = 0  # of those that failed
@@ -49,11 +75,41 @@ class DeadLetters:
         self._waiting.append(death)
         self._run()
 
+    def try_again(self, death: Death) -> bool:
+        """Dead-letter a message that waits in its backlog; false if it goes on waiting."""
+        queue = death.queue
+        message = death.message
+        death.held = message if queue.logged and message.sequence != 0 else None
+        death.holder = queue
+        if self._is_blocked(death):
+            return False
+        try:
+            chain = self.foresee(death, False)
+        except Exception as error:
+            if not death.is_unreadable:
+                self._tell_failure(death, error)
+            death.is_unreadable = death.apart = True
+            return False
+        death.is_unreadable = False
+        if failure_of(chain) != ARRIVES:
+            forget(chain)
+            return False
+        self._run_with(chain)
+        return True
+
+    def routes_changed(self) -> None:
+        """Try again what waits: it may have a route now."""
+        for backlog in self.backlogs:
+            backlog.try_soon()
+
     def pass_on(self, passage: Passage, held: Message | None, holder: Queue) -> None:
         """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
-        passage.leave_out_full()
+        passage.leave_out_full(False)
+        self._check_rows(passage)
         self._append(passage, held, holder)
+        self._topology.counters.discarded[MAXLEN] += len(passage.full)
         passage.put(self._topology, DELAYED)
+        self._waiting.extend(passage.deaths)
         self._run()
 
     def _run(self) -> None:
@@ -68,11 +124,28 @@ class DeadLetters:
                 self._failed(death, error)
         self._running = False
 
+    def _run_with(self, chain: list[Death]) -> None:
+        """Complete `chain`, and all that dies of it, which is nobody's price."""
+        running = self._running
+        self._running = True
+        try:
+            self._complete(chain)
+        finally:
+            self._running = running
+        self._run()
+
     def _failed(self, death: Death, error: Exception) -> None:
+        self._tell_failure(death, error)
+        death.passage = None
+        if death.sure and not death.queue.deleted:
+            death.is_unreadable = True
+            backlog_of(death.queue, self._topology).add_unreadable(death)
+        else:
+            _note(death)
+
+    def _tell_failure(self, death: Death, error: Exception) -> None:
         topology = self._topology
         topology.counters.dead_letters_failed += 1
-        death.passage = None
-        _note(death)
         self._untold += 1
         now = topology.schedule.now()
         if now < self._silent_until:
@@ -90,34 +163,63 @@ class DeadLetters:
         if rules is not None and rules.passes_on:
             self.add(Death(queue, rules, message, MAXLEN, None, queue))
 
-    def plan(self, death: Death) -> None:
-        """Find out what the dead letter says and where it goes: the `passage` of the death.
+    # ---- where a dead letter goes
+
+    def foresee(self, death: Death, behind: bool) -> list[Death]:
+        """Plan a death, and those of its letter in queues that refuse it and dead-letter what they refuse.
+
+        Room is reserved for all of them, until they are put or forgotten. `behind`: the letter lines up
+        behind those that wait for room.
+
+        Raises:
+            OSError, LogDamaged: the disk does not give the message's content back.
+            StoreFailed: a stream is to have the letter, and the log has stopped.
+        """
+        chain: list[Death] = []
+        waiting = deque([death])
+        try:
+            while waiting:
+                planned = waiting.popleft()
+                chain.append(planned)
+                self._plan(planned, behind)
+                passage = planned.passage
+                if passage is not None:
+                    self._check_rows(passage)
+                    passage.reserve()
+                    waiting += passage.deaths
+        except Exception:
+            forget(chain)
+            raise
+        return chain
+
+    def _plan(self, death: Death, behind: bool) -> None:
+        """Find out what the dead letter says and where it goes: the `passage` of the death, its `failure`.
 
         Raises OSError or LogDamaged if the disk does not give the message's content back.
         """
         topology = self._topology
         rules = death.rules
         old = death.message
-        exchange = topology.exchanges.get(rules.dead_letter_exchange)
-        if exchange is None:  # [RabbitMQ: dropped]
+        death.passage = None
+        death.planned = True
+        death.full = []
+        exchange = _exchange(death, topology)
+        if exchange is None:
+            death.failure = NO_EXCHANGE
             return
-        key = rules.dead_letter_key
         date = topology.schedule.date()
         letter = topology.write_letter(
             old,
             topology.store,
-            Notice(death.queue.name, REASONS[death.reason], date, key is None, death.past),
+            Notice(death.queue.name, REASONS[death.reason], date, rules.dead_letter_key is None, death.past),
         )
-        route = rules.dead_letter_route
-        if key is None:
-            key = old.address.routing_key
-        if route is None or route.address.routing_key != key:
-            route = Route(Address(exchange.name, key), exchange)
-            rules.dead_letter_route = route  # for the next of the same queue and key
-        found = topology.destinations(route, [key, *letter.copies], letter.view)
+        route = _route(death, exchange)
+        found = topology.destinations(route, [route.address.routing_key, *letter.copies], letter.view)
         queues = list(found.queues)
+        cycles = 0
         if death.reason != REJECTED:
             queues = [queue for queue in queues if not letter.ends_cycle(queue.name)]
+            cycles = len(found.queues) - len(queues)
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date
         copy.died = True
@@ -125,46 +227,109 @@ class DeadLetters:
         copy.body = old.body
         found.delay_message(copy, topology.schedule)
         passage = Passage(copy, queues, found.keepers)
-        passage.leave_out_full()
+        passage.leave_out_full(behind)
         death.passage = passage
+        death.apart = route.by_message or bool(letter.copies) or cycles > 0
+        death.full = passage.full
+        death.failure = ARRIVES
+        if passage.full:
+            death.failure = FULL
+        elif not passage.leads_somewhere:
+            death.failure = CYCLE if cycles > 0 else NO_ROUTE
+
+    def _is_blocked(self, death: Death) -> bool:
+        """Whether it is known without the letter, which has been planned before, that it does not arrive."""
+        if not death.planned or death.apart:
+            return False
+        topology = self._topology
+        exchange = _exchange(death, topology)
+        death.full = []
+        if exchange is None:
+            death.failure = NO_EXCHANGE
+            return True
+        route = _route(death, exchange)
+        queues = topology.destinations(route, [route.address.routing_key], NO_VIEW).queues
+        if route.by_message:
+            return False
+        for queue in queues:
+            rules = queue.rules
+            if rules is not None and not rules.passes_on and rules.lacks_room(death.message):
+                death.full.append(rules)
+        death.failure = FULL if death.full else ARRIVES if queues else NO_ROUTE
+        return death.failure != ARRIVES
+
+    # ---- its way
 
     def put(self, death: Death) -> None:
         """Put a dead letter where it goes: it is planned, and appended."""
         counters = self._topology.counters
         passage = death.passage
         _note(death)
+        if death.failure != ARRIVES:
+            self._dropped(death)
         if passage is None:
-            counters.discarded[death.reason] += 1
-        else:
+            return
+        if passage.leads_somewhere:
             counters.dead_lettered[death.reason] += 1
-            passage.put(self._topology, DEAD_LETTERED)
+            if death.sure:
+                counters.dead_lettered_surely[death.reason] += 1
+        passage.put(self._topology, DEAD_LETTERED)
+
+    def wait(self, death: Death, full: list[Rules], told: bool = False) -> None:
+        """Have a death wait in its backlog for room in the queues with the rules `full`, or for a route."""
+        backlog = backlog_of(death.queue, self._topology)
+        backlog.add(death, full, told)
+        if not death.planned:
+            return  # behind others of which it has been told
+        waiting = len(backlog)
+        self._tell(
+            death,
+            f"messages that wait to be dead-lettered: {waiting}; the last was {_DIED[death.reason]}, and ",
+        )
 
     def _send(self, death: Death) -> None:
-        self._topology.schedule.allowance.use(LETTER)
-        self.plan(death)
-        passage = death.passage
-        if passage is not None:
-            self._append(passage, death.held, death.holder)
-        elif death.held is not None:
-            self._topology.store.append_settle(death.held, death.holder)
-        self.put(death)
+        topology = self._topology
+        topology.schedule.allowance.use(LETTER)
+        if death.sure and must_line_up(death):
+            self.wait(death, [])
+            return
+        chain = self.foresee(death, death.sure)
+        if death.sure and failure_of(chain) != ARRIVES and not death.queue.deleted:
+            forget(chain)
+            self.wait(death, full_in(chain))
+            return
+        self._complete(chain)
+
+    def _complete(self, chain: list[Death]) -> None:
+        """Append and put the letters of deaths that have been foreseen."""
+        for death in chain:
+            passage = death.passage
+            if passage is not None:
+                passage.unreserve()
+                self._append(passage, death.held, death.holder)
+            elif death.held is not None:
+                self._topology.store.append_settle(death.held, death.holder)
+            self.put(death)
+
+    def _check_rows(self, passage: Passage) -> None:
+        """Raise StoreFailed if streams are to have a letter that the log does not take."""
+        store = self._topology.store
+        if store.failure and passage.streams:
+            raise StoreFailed(store.refusal)  # the log goes on holding it
 
     def _append(self, passage: Passage, held: Message | None, holder: Queue) -> None:
-        """Append what is on its way, and have those who refuse it send it on.
+        """Append what is on its way, for those who refuse it too.
 
         Whoever has it durably lets go of what the log has held until now; if nobody has, the next in the row.
         """
         store = self._topology.store
         logged = passage.logged
-        rows = bool(passage.streams)
-        if rows and store.failure:
-            raise StoreFailed(store.refusal)  # the log goes on holding it
         if logged and held is not None:
             store.append_death(passage.message, logged, held, holder)
             held = None
         elif logged and not store.failure:
             store.append_message(passage.message, logged)
-        if rows:
+        if passage.streams:
             passage.append_rows()
             if held is not None:
                 store.append_burial(held, holder)
@@ -174,9 +339,94 @@ class DeadLetters:
             death.held = held
             death.holder = holder
             held = None
-            self._waiting.append(death)
         if held is not None:
             store.append_settle(held, holder)
+
+    # ---- what is told of those that do not arrive
+
+    def _dropped(self, death: Death) -> None:
+        counters = self._topology.counters
+        counters.letters_dropped[death.reason * len(CAUSES) + death.failure] += 1
+        death.rules.drops += 1
+        if self._tell(
+            death,
+            f"dead letters dropped: {int(death.rules.drops)}; the last was {_DIED[death.reason]}, and ",
+        ):
+            death.rules.drops = 0
+
+    def _tell(self, death: Death, text: str) -> bool:
+        """Tell it once per queue and minute."""
+        topology = self._topology
+        rules = death.rules
+        now = topology.schedule.now()
+        if now < rules.silent_until:
+            return False
+        rules.silent_until = now + TOLD_MS
+        topology.trouble(f"queue '{death.queue.name}' in vhost '{topology.name}': {text}{_why(death)}")
+        return True
+
+
+def must_line_up(death: Death) -> bool:
+    """Whether others of its queue wait that take the same route."""
+    backlog = death.queue.backlog
+    return backlog is not None and backlog.queues_up(death)
+
+
+def failure_of(chain: list[Death]) -> i64:
+    """Why one of these letters does not arrive, ARRIVES if all of them do."""
+    for death in chain:
+        if death.failure != ARRIVES:
+            return death.failure
+    return ARRIVES
+
+
+def full_in(chain: list[Death]) -> list[Rules]:
+    """The rules of the queues that have no room for one of these letters."""
+    return [rules for death in chain for rules in death.full]
+
+
+def forget(chain: list[Death]) -> None:
+    """Nothing becomes of deaths that were foreseen: give the room back."""
+    for death in chain:
+        if death.passage is not None:
+            death.passage.unreserve()
+            death.passage = None
+
+
+def _exchange(death: Death, topology: Topology) -> Exchange | None:
+    """The dead-letter exchange, None if it does not exist, or the queue has none any more."""
+    rules = death.rules
+    return topology.exchanges.get(rules.dead_letter_exchange) if rules.dead_letter_reasons else None
+
+
+def _route(death: Death, exchange: Exchange) -> Route:
+    """The route of the dead letter, but for routing keys that its publisher has added."""
+    rules = death.rules
+    key = rules.dead_letter_key
+    if key is None:
+        key = death.message.address.routing_key
+    route = rules.dead_letter_route
+    if route is None or route.address.routing_key != key:
+        route = Route(Address(exchange.name, key), exchange)
+        rules.dead_letter_route = route  # for the next of the same queue and key
+    return route
+
+
+def _why(death: Death) -> str:
+    """Why a dead letter does not arrive."""
+    rules = death.rules
+    exchange = f"exchange '{rules.dead_letter_exchange}'"
+    if death.failure == NO_EXCHANGE:
+        return f"{exchange} does not exist" if rules.dead_letter_reasons else "it has no exchange any more"
+    if death.failure == FULL and death.full:
+        return f"queue '{death.full[0].queue.name}' is full"
+    if death.failure == FULL:
+        return "a queue that it is passed on to is full"
+    if death.failure == CYCLE:
+        return f"{exchange} leads back to a queue where it died before"
+    key = rules.dead_letter_key
+    key = death.message.address.routing_key if key is None else key
+    return f"{exchange} routes '{key}' to no queue"
 
 
 def _note(death: Death) -> None:

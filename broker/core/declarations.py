@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.core.arguments import check_exchange_arguments, check_lasting, check_queue_arguments
+from broker.core.arguments import (
+    check_exchange_arguments,
+    check_lasting,
+    check_queue_arguments,
+    strategy_warning,
+)
 from broker.core.chance import Chance
 from broker.core.counters import Counters
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
@@ -175,6 +180,9 @@ class Declarations(Topology):
         open_stream(queue, self)
         if durable:
             self.store.append_definition(queue_change(self.name, queue))
+        warning = strategy_warning(queue.effective, arguments)
+        if warning:
+            self.trouble(f"{where}: {warning}")
         return queue
 
     def generate_name(self) -> str:
@@ -210,7 +218,7 @@ class Declarations(Topology):
             return 0
         self.check_owner(queue, owner)
         ready = queue.ready
-        if if_empty and (ready + queue.held + delayed_in(queue) or queue.manager.returns):
+        if if_empty and (ready + queue.held + queue.dead + delayed_in(queue) or queue.manager.returns):
             raise PreconditionFailed(f"{self._queue_text(name)} not empty")
         if if_unused and queue.consumer_count:
             raise PreconditionFailed(f"{self._queue_text(name)} in use")

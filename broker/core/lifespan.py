@@ -47,6 +47,6 @@ class Lifespan(Alarm):
         queue = self._queue
         if self.links and (queue.consumer_count or self._topology.dependents.has(queue)):
             return
-        if self.messages and (queue.ready + queue.unacked + queue.held + delayed_in(queue)):
+        if self.messages and (queue.messages + delayed_in(queue)):
             return
         self._topology.queue_unused(queue)

@@ -194,7 +194,7 @@ class Memory(Alarm):
             self._watch()
         elif self._is_off():
             self.queue.memory = None
-            self.topology.epoch += 1
+            self.topology.changed()
 
     def _forget_ids(self, most: i64) -> i64:
         """Forget up to `most` ids that are over, too many, or were when recovery came; returns how many."""
@@ -272,5 +272,5 @@ def apply_memory(queue: Queue, topology: Topology) -> None:
         if DEDUP_WINDOW not in held and DEDUP_PRODUCERS not in held:
             return
         queue.memory = Memory(queue, topology)
-        topology.epoch += 1  # routes know it
+        topology.changed()  # routes know it
     queue.memory.apply(held)

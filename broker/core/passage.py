@@ -28,8 +28,8 @@ class Passage:
     """`queues` and `keepers` get `message`.
 
     `identity`: what it is known by, if that matters to one of them; `known`: all queues have had it before.
-    `deaths`: of the message in queues that take no more and send on what they refuse; `dropped`: how many
-    others take no more. Both only if `leave_out_full` was asked for.
+    `deaths`: of the message in queues that take no more and send on what they refuse; `full`: the rules of
+    others that take no more. Both only if `leave_out_full` was asked for.
     """
 
     def __init__(self, message: Message, queues: list[Queue], keepers: list[Keeper]) -> None:
@@ -39,7 +39,7 @@ class Passage:
         self.identity: Identity | None = None
         self.known = False
         self.deaths: list[Death] = NO_DEATHS
-        self.dropped: i64 = 0
+        self.full: list[Rules] = NO_RULES
         self._reserved: list[Rules] = NO_RULES
 
     @property
@@ -50,6 +50,11 @@ class Passage:
         logged = [queue for queue in self.queues if queue.logged]
         logged += [keeper.queue for keeper in self.keepers if keeper.queue.logged]
         return logged
+
+    @property
+    def leads_somewhere(self) -> bool:
+        """Whether a queue or keeper gets the message, or dead-letters it."""
+        return bool(self.queues) or bool(self.keepers) or bool(self.deaths)
 
     @property
     def streams(self) -> list[Queue]:
@@ -101,21 +106,23 @@ class Passage:
         if self.identity is not None:
             self.identity.append(self.message, self.queues, topology)
 
-    def leave_out_full(self) -> None:
-        """Leave out queues that take no more."""
+    def leave_out_full(self, behind: bool) -> None:
+        """Leave out queues that take no more; `behind`: also where dead letters wait for room."""
         message = self.message
         taking: list[Queue] = []
         deaths: list[Death] = []
+        full: list[Rules] = []
         for queue in self.queues:
             rules = queue.rules
-            if rules is None or not rules.refuses(message):
+            if rules is None or not (rules.refuses(message) if behind else rules.lacks_room(message)):
                 taking.append(queue)
             elif rules.passes_on:
                 deaths.append(Death(queue, rules, message, MAXLEN, None, queue))
             else:
-                self.dropped += 1
+                full.append(rules)
         self.queues = taking
         self.deaths = deaths
+        self.full = full
 
     # ---- when some time passes between the append and the put
 
@@ -163,7 +170,6 @@ class Passage:
         journal = topology.journal
         before = journal.way
         journal.way = way
-        topology.counters.discarded[MAXLEN] += self.dropped
         message = self.message
         twin = unlogged_twin(message, self.queues, self.keepers)
         for keeper in self.keepers:

@@ -149,7 +149,7 @@ class Policies:
         held = alternate if isinstance(alternate, str) else None
         if held != exchange.alternate:
             exchange.alternate = held
-            self._topology.epoch += 1
+            self._topology.changed()
 
     def explain_queue(self, queue: Queue) -> dict[str, Effective]:
         """For each key that holds for a queue: its value, whose it is, and what it won over."""

@@ -25,7 +25,6 @@ AUTO_CREATE: Final = "auto-create"
 
 WITHOUT_EFFECT: Final = frozenset(
     {
-        "dead-letter-strategy",
         "initial-cluster-size",
         "max-in-memory-bytes",
         "max-in-memory-length",
@@ -46,6 +45,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "dead-letter-exchange",
     "dead-letter-reasons",
     "dead-letter-routing-key",
+    "dead-letter-strategy",
     "delay-before-dispatch",
     "delayed-retry-max",
     "delayed-retry-min",
@@ -58,6 +58,7 @@ QUEUE_KEYS: Final = WITHOUT_EFFECT | {
     "dispatch",
     "exclusive-takeover",
     "expires",
+    "expires-if-empty",
     "get-wait",
     "journal",
     "max-age",

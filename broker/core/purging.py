@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker.core.queue import Queue
 
 SLICE: Final[i64] = 5000  # entries that are looked at in one turn: one or two milliseconds
+DEAD_SLICE: Final[i64] = 1000  # messages that wait to be dead-lettered, of which each is told to the log
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -34,6 +35,8 @@ class PurgeWaiter:
 @final
 class Purge(Alarm):
     """Drops every AVAILABLE or HELD entry of `queue`, as far as they were there when it was asked for.
+
+    Then it drops the messages that wait to be dead-lettered, as far as they did so then.
 
     What comes later stays, and so does what somebody has when its turn comes. As long as it goes on no
     consumer is served, so that none of them gets what is to go; only browsers, basic.get and operators may
@@ -53,6 +56,8 @@ class Purge(Alarm):
         self._schedule = schedule
         self._most = most
         self._newest: i64 = queue.entries.sequence
+        self._newest_dead: i64 = 0 if queue.backlog is None else queue.backlog.numbers
+        self._entries_done = False
         self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
         self._waiter: PurgeWaiter | None = None
 
@@ -66,12 +71,13 @@ class Purge(Alarm):
         """Drop a first slice. If there is more, no consumer is served until this is over."""
         queue = self.queue
         last = self._drop_slice(queue.entries.head)
+        is_over = last is None and self._drop_dead()
         self._schedule.allowance.use(self.dropped // ENTRIES)
-        if last is None:
+        if is_over:
             self.over = True
             return
         self.wait()
-        self._stand_on(last)
+        self._go_on(last)
 
     def wait(self) -> None:
         """Have a turn to come, until which no consumer is served."""
@@ -83,10 +89,27 @@ class Purge(Alarm):
     def ring(self) -> None:
         """Drop another slice (Alarm)."""
         last: QueueEntry | None = None
-        if not self.queue.deleted:
+        if not self.queue.deleted and not self._entries_done:
             last = self._drop_slice(self.queue.entries.head if self._cursor is None else self._cursor.last)
-        if last is None:
+        if last is None and (self.queue.deleted or self._drop_dead()):
             self._end()
+        else:
+            self._go_on(last)
+
+    def _drop_dead(self) -> bool:
+        """Drop a slice of what waits to be dead-lettered; true if that was all."""
+        self._entries_done = True
+        backlog = self.queue.backlog
+        if backlog is None or self._newest_dead == 0:
+            return True
+        dropped = backlog.drop(DEAD_SLICE, self._newest_dead)
+        self.dropped += dropped
+        return dropped < DEAD_SLICE
+
+    def _go_on(self, last: QueueEntry | None) -> None:
+        """Go on after `last` in another turn; None: with what waits to be dead-lettered."""
+        if last is None:
+            self._schedule.set(self, self._schedule.now())
         else:
             self._stand_on(last)
 

@@ -31,6 +31,7 @@ from broker.core.waiting import set_blocker, wait_for_size, wake_for_earlier, wa
 
 if TYPE_CHECKING:
     from broker.core.browsers import Browsers
+    from broker.core.dead_letter_backlog import Backlog
     from broker.core.index import Index
     from broker.core.journal import QueueJournal
     from broker.core.memory import Memory
@@ -55,15 +56,15 @@ class Queue:
     its own. `alike`: all see the same, so it does not matter who is told of which entry.
 
     `store` is told what is settled if the queue is `logged`, by its `number`. `counters` are the broker's.
-    `ready`, `unacked`, `held` and their `_bytes` (of bodies) are what is in it now; `published`, `delivered`,
-    `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages to clients.
-    `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of them.
-    `election`: who is served, if only one consumer is at a time. `discipline`: who may have which entry, if
-    not whoever sees it; set before there are entries. `rules`: what limits it in time and space. `retry`:
-    what becomes of what comes back. `memory`: what it knows duplicates by. `topology`: where it is. `stops`:
-    what is switched off. `volatile`: what it loses. `stream`: what it keeps for good. `sample`: what showed
-    its counters last. `journal`: who is told of every step, if anybody. `places`: which entry stands where,
-    while somebody asks for that.
+    `ready`, `unacked`, `held`, `dead` and their `_bytes` (of bodies) are what is in it now; `published`,
+    `delivered`, `acked` and `redelivered` count since start. `vhost` is its virtual host's name, for messages
+    to clients. `arguments` are those of the declaration, `effective` what `effect`, its policies, makes of
+    them. `election`: who is served, if only one consumer is at a time. `discipline`: who may have which
+    entry, if not whoever sees it; set before there are entries. `rules`: what limits it in time and space.
+    `backlog`: the `dead`, messages that wait to be dead-lettered. `retry`: what becomes of what comes back.
+    `memory`: what it knows duplicates by. `topology`: where it is. `stops`: what is switched off. `volatile`:
+    what it loses. `stream`: what it keeps for good. `sample`: what showed its counters last. `journal`: who
+    is told of every step, if anybody. `places`: which entry stands where, while somebody asks for that.
     """
 
     def __init__(
@@ -99,6 +100,8 @@ class Queue:
         self.unacked_bytes: i64 = 0
         self.held: i64 = 0
         self.held_bytes: i64 = 0
+        self.dead: i64 = 0
+        self.dead_bytes: i64 = 0
         self.published: i64 = 0
         self.delivered: i64 = 0
         self.redelivered: i64 = 0
@@ -113,6 +116,7 @@ class Queue:
         self.gated: dict[QueueConsumer, None] = {}  # whose next entry is left to one of higher priority
         self.awaited: dict[QueueEntry, list[QueueConsumer]] = {}  # both of them, by what they wait on
         self.rules: Rules | None = None
+        self.backlog: Backlog | None = None
         self.retry: Retry | None = None
         self.memory: Memory | None = None
         self.volatile: Volatile | None = None
@@ -134,6 +138,11 @@ class Queue:
     def depth(self) -> i64:
         """How many entries are linked."""
         return self.ready + self.unacked + self.held
+
+    @property
+    def messages(self) -> i64:
+        """How many messages there are: linked entries, and those that wait to be dead-lettered."""
+        return self.depth + self.dead
 
     def enqueue(self, message: Message) -> QueueEntry:
         """Link `message` at its place and notify. Appending it to the log was the caller's business."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from broker.core.annotating import restore_annotations
+from broker.core.dead_letter import marked_reason
+from broker.core.dead_letter_backlog import backlog_of
 from broker.core.delaying import delay
 from broker.core.message import DELAYED, REMEMBERED, Message
 from broker.core.rules import Rules
@@ -20,8 +22,9 @@ def restore(
 ) -> bool:
     """Link a recovered `message`, before there are consumers. Recovery calls this in the log's order.
 
-    One that was held until its date is held again. What is not a message but what the queue remembers of one
-    is remembered again; false if the queue remembers nothing any more.
+    One that was held until its date is held again, and one that waited to be dead-lettered waits again. What
+    is not a message but what the queue remembers of one is remembered again; false if the queue remembers
+    nothing any more.
     What its time, which has gone on, and the queue's limits ask for is done when the broker runs.
     """
     if message.marks & REMEMBERED:
@@ -38,6 +41,9 @@ def restore(
     latest = queue.entries.latest
     if latest is not None:
         latest.set_aside(message)
+    if topology is not None and marked_reason(delivery_count) >= 0:
+        backlog_of(queue, topology).restore(queue.link(message), delivery_count, annotations)
+        return True
     entry = queue.link(message)
     entry.redelivered = redelivered
     entry.delivery_count = delivery_count

@@ -13,11 +13,13 @@ from broker.core.arguments import (
     DEAD_LETTER_EXCHANGE,
     DEAD_LETTER_ROUTING_KEY,
     EXPIRES,
+    EXPIRES_IF_EMPTY,
     MAX_LENGTH,
     MAX_LENGTH_BYTES,
     MESSAGE_TTL,
     OVERFLOW,
     dead_letter_reasons,
+    is_dead_lettered_surely,
     number_argument,
     text_argument,
 )
@@ -32,10 +34,12 @@ from broker.core.timers import Timer, Timers
 from broker.core.timetable import Timetable
 
 if TYPE_CHECKING:
+    from broker.core.dead_letter_backlog import Lane
     from broker.core.queue import Queue
     from broker.core.route import Route
     from broker.core.topology import Topology
 
+LOOKS: Final[i64] = 8  # at a queue that is spared for its messages, in the time after which it expires
 SLICE: Final[i64] = 100  # entries that leave in one ring of the alarm: dead-lettering takes up to 50 us each
 
 _NAMES: Final = (
@@ -60,7 +64,10 @@ class Rules(Alarm):
     HELD: what is with a client stays there.
 
     `ttl`, `expires`: milliseconds, -1: for ever. `max_length`, `max_bytes`: of the ready entries and their
-    bodies. `limited`: one of these two is set. `used`: when the queue was last used, on the schedule's clock.
+    bodies, and where publishers are refused also of the messages that wait to be dead-lettered. `limited`:
+    one of these two is set. `used`: when the queue was last used, on the schedule's clock.
+    `sure`: the queue dead-letters at least once. `seekers`: lanes of dead letters that wait for room in the
+    queue; publishers are refused as long as there are some, or they would take that room.
     """
 
     def __init__(self, queue: Queue, topology: Topology) -> None:
@@ -85,6 +92,11 @@ class Rules(Alarm):
         self.dead_letter_reasons: i64 = 0  # bits, 1 << reason; none without such an exchange
         self.dead_letter_key: str | None = None
         self.dead_letter_route: Route | None = None  # the latest
+        self.sure = False
+        self.spares_messages = False  # the queue does not expire while it has messages
+        self.seekers: dict[Lane, None] = {}
+        self.drops: i64 = 0  # dead letters that were dropped and have not been told to `Topology.trouble`
+        self.silent_until: i64 = 0  # on the schedule's clock: when it may be told again
 
     # ---- what holds
 
@@ -104,17 +116,22 @@ class Rules(Alarm):
         self.dead_letter_exchange = exchange or ""
         self.dead_letter_key = text_argument(held, DEAD_LETTER_ROUTING_KEY)
         self.dead_letter_route = None
+        self.sure = exchange is not None and is_dead_lettered_surely(held, self.queue.arguments)
+        self.spares_messages = held.get(EXPIRES_IF_EMPTY) is True
         expires = number_argument(held, EXPIRES, -1)
         if expires != self.expires:
             self.expires = expires
             self.used = self.schedule.now()
         if self.careful != was_careful:
-            self.topology.epoch += 1  # routes know it
+            self.topology.changed()  # routes know it
         self.victims = None
         if self.limited and self.overflow == DROP_HEAD:
             self.victims = Victims.of(self.queue)
             self.trimming = self.over()
         self.arm()
+        self.room_made()
+        if self.queue.backlog is not None:
+            self.queue.backlog.try_soon()
 
     @property
     def careful(self) -> bool:
@@ -127,7 +144,16 @@ class Rules(Alarm):
         return queue.ready > self.max_length or queue.ready_bytes > self.max_bytes
 
     def refuses(self, message: Message) -> bool:
-        """Whether a message is refused because it would be one too many; not one that replaces another."""
+        """Whether a message is refused because it would be one too many; not one that replaces another.
+
+        Dead letters that wait for room come first.
+        """
+        if not self.limited or self.overflow == DROP_HEAD:
+            return False
+        return bool(self.seekers) or self.lacks_room(message)
+
+    def lacks_room(self, message: Message) -> bool:
+        """Whether the queue, which refuses what is too much, has no room for a message now."""
         if not self.limited or self.overflow == DROP_HEAD:
             return False
         queue = self.queue
@@ -139,9 +165,20 @@ class Rules(Alarm):
             count = 0
             size -= old.message.size
         return (
-            queue.ready + self.reserved + count > self.max_length
-            or queue.ready_bytes + self.reserved_bytes + size > self.max_bytes
+            queue.ready + queue.dead + self.reserved + count > self.max_length
+            or queue.ready_bytes + queue.dead_bytes + self.reserved_bytes + size > self.max_bytes
         )
+
+    def ever_has_room(self, message: Message) -> bool:
+        """Whether the queue, were it empty, would take the message."""
+        return self.max_length > 0 and message.size <= self.max_bytes
+
+    def room_made(self) -> None:
+        """There is more room than before: the next dead letters that wait for it are tried soon."""
+        for lane in self.seekers:
+            if not lane.is_woken:
+                lane.wake()
+                return
 
     @property
     def passes_on(self) -> bool:
@@ -156,6 +193,8 @@ class Rules(Alarm):
         """Keep room for messages of a transaction, or give it back if negative."""
         self.reserved += count
         self.reserved_bytes += size
+        if count < 0 and self.seekers:
+            self.room_made()
 
     # ---- what happens to entries
 
@@ -242,7 +281,7 @@ class Rules(Alarm):
         timer = self.timers.first()
         due: i64 = 0 if timer is None else timer.due
         if self.expires >= 0 and not self._is_used():
-            end = self.used + self.expires
+            end = self.schedule.now() + self._look_ms() if self._is_spared() else self.used + self.expires
             if due == 0 or end < due:
                 due = end
         if self.trimming:
@@ -254,13 +293,27 @@ class Rules(Alarm):
         manager = self.queue.manager
         return bool(manager.all) or bool(manager.gets)
 
+    def _is_spared(self) -> bool:
+        """Whether the queue, which nobody uses, stays for its messages."""
+        queue = self.queue
+        return queue.dead > 0 or (self.spares_messages and queue.depth > 0)
+
+    def _look_ms(self) -> i64:
+        """How often to look whether a queue that is spared has become empty."""
+        return self.expires // LOOKS + 1
+
     def ring(self) -> None:
         """Do a slice of what is due (Alarm)."""
         queue = self.queue
         now = self.schedule.now()
-        if self.expires >= 0 and not self._is_used() and now - self.used >= self.expires:
-            self.topology.queue_unused(queue)
-            return
+        if self.expires >= 0 and not self._is_used():
+            if self._is_spared():
+                self.used = (
+                    now + self._look_ms()
+                )  # never too early: it may be empty long before the next look
+            elif now - self.used >= self.expires:
+                self.topology.queue_unused(queue)
+                return
         for _ in range(SLICE):
             timer = self.timers.first()
             if timer is None or timer.due > now:

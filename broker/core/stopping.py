@@ -53,7 +53,7 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
     was = stopped(queue)
     queue.stops = Stops(ENQUEUE in names, DEQUEUE in names) if names else None
     if (ENQUEUE in was) != (ENQUEUE in names) and queue.topology is not None:
-        queue.topology.epoch += 1  # routes know it
+        queue.topology.changed()  # routes know it
     if DEQUEUE in names and DEQUEUE not in was:
         for consumer in queue.manager.takers():
             suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over

@@ -105,6 +105,11 @@ class Topology:
         self.settlements: list[Later] = []  # deliveries that clients have ended and that have turns to come
         self._owned: dict[object, dict[Queue, None]] = {}
 
+    def changed(self) -> None:
+        """Make resolved routes stale, and try dead letters again that wait for a route."""
+        self.epoch += 1
+        self.dead_letters.routes_changed()
+
     def destinations(self, route: Route, keys: list[str], view: MessageView) -> Resolution:
         """Find out where a message of a route goes with these routing keys, internal exchanges included."""
         raise NotImplementedError
@@ -167,7 +172,7 @@ class Topology:
             self.numbers.queues[number] = queue
         if exclusive_owner is not None:
             self._owned.setdefault(exclusive_owner, {})[queue] = None
-        self.epoch += 1
+        self.changed()
         return queue
 
     def rename_queue(self, queue: Queue, name: str) -> None:
@@ -176,7 +181,7 @@ class Topology:
         queue.name = name
         self.queues[name] = queue
         self.bindings.renamed(queue)
-        self.epoch += 1
+        self.changed()
         if queue.journal is not None:
             queue.journal.renamed()
 
@@ -195,7 +200,7 @@ class Topology:
         if owner is not None:
             self._disown(owner, queue)
         left = _unused(self.bindings.cut_off(queue))
-        self.epoch += 1
+        self.changed()
         self.schedule.allowance.use(burden(queue) // ENTRIES + len(queue.manager.all))
         dispose(queue, self.schedule)
         self.dependents.cut_off(queue)
@@ -220,14 +225,14 @@ class Topology:
                 self.numbers.queues[number] = queue
         self.exchanges[exchange.name] = exchange
         self.policies.cover_exchange(exchange)
-        self.epoch += 1
+        self.changed()
 
     def remove_exchange(self, exchange: Exchange) -> list[Exchange]:
         """Remove an exchange with its bindings, both ways; returns the exchanges that this leaves unused."""
         del self.exchanges[exchange.name]
         exchange.deleted = True
         left = _unused(self.bindings.cut_off(exchange))
-        self.epoch += 1
+        self.changed()
         kept = exchange.kept
         if kept is not None:
             self.numbers.queues.pop(kept.number, None)
@@ -239,12 +244,12 @@ class Topology:
         """Add a binding between what is there, unless it is there already."""
         if self.bindings.add(binding):
             self.no_local.bound(binding)
-            self.epoch += 1
+            self.changed()
 
     def remove_binding(self, binding: Binding) -> list[Exchange]:
         """Remove a binding; returns its source if that is to be deleted with its last binding, and it was."""
         self.bindings.remove(binding)
-        self.epoch += 1
+        self.changed()
         return [] if binding.source.outgoing else _unused([binding.source])
 
     def _disown(self, owner: object, queue: Queue) -> None:
@@ -267,7 +272,7 @@ class Topology:
         self.queues = {}
         self.exchanges = {}
         self._owned = {}
-        self.epoch += 1
+        self.changed()
         return vacating
 
 

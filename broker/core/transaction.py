@@ -204,7 +204,7 @@ class Transaction(DurableWaiter):
         for publish in self.publishes:
             publish.passage.unreserve()
         for settlement in self.settlements:
-            if settlement.deaths:
+            if settlement.deaths or settlement.waits:
                 settlement.forget_deaths()
 
     def _which(self, number: int, why: str) -> str:
@@ -227,6 +227,8 @@ class Transaction(DurableWaiter):
 
     def on_store_failed(self, reason: str) -> None:
         """It is not, or nobody knows (DurableWaiter)."""
+        for settlement in self.settlements:
+            settlement.take_back()
         self._unreserve()
         release_held(self.settlements)
         self.failed(reason)

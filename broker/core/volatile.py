@@ -82,4 +82,4 @@ class Volatile(Alarm):
 
     def _at_risk(self) -> i64:
         """How many messages there are."""
-        return self.queue.ready + self.queue.unacked + self.queue.held
+        return self.queue.messages

@@ -89,9 +89,14 @@ def stop_waiting(queue: Queue, consumer: QueueConsumer) -> None:
 
 
 def wake_waiters(queue: Queue, entry: QueueEntry) -> None:
-    """`entry` is no longer AVAILABLE: something smaller may be next for those who waited on it."""
+    """`entry` is no longer AVAILABLE: something smaller may be next for those who waited on it.
+
+    Dead letters that wait for room in the queue wait on every entry.
+    """
     for consumer in list(queue.awaited.get(entry, ())):
         stop_waiting(queue, consumer)
+    if queue.rules is not None and queue.rules.seekers:
+        queue.rules.room_made()
 
 
 def wake_for_earlier(queue: Queue, entry: QueueEntry) -> None:

@@ -60,7 +60,7 @@ class QueueRecorder(QueueJournal):
     def begin(self) -> None:
         """The queue is journaled from here on: it is new, or there already."""
         queue = self._queue
-        if queue.published == 0 and queue.depth == 0:
+        if queue.published == 0 and queue.messages == 0:
             self._fact(r.DECLARE, 0, 0, NO_PLACE, _LEVELS[self.level])
             return
         self._checkpoint(_LEVEL)
@@ -82,7 +82,7 @@ class QueueRecorder(QueueJournal):
         """The broker stops, and the log is closed: say what goes with it, and what will be there again."""
         queue = self._queue
         if queue.number == 0:
-            self._fact(r.QUEUE_DELETE, queue.depth, 0, NO_PLACE, _SHUTDOWN)
+            self._fact(r.QUEUE_DELETE, queue.messages, 0, NO_PLACE, _SHUTDOWN)
             return
         lost: i64 = 0
         for entry in queue.entries:
@@ -90,7 +90,7 @@ class QueueRecorder(QueueJournal):
                 lost += 1
         if lost > 0:
             self._fact(r.LOST, lost, 0, NO_PLACE, _SHUTDOWN)
-        self._fact(r.CHECKPOINT, queue.depth - lost, 0, self._last_place(), _SHUTDOWN)
+        self._fact(r.CHECKPOINT, queue.messages - lost, 0, self._last_place(), _SHUTDOWN)
 
     def checkpoint(self) -> None:
         """Say how much is in the queue now, and how much is recorded of it, as who reads a part may ask."""
@@ -98,7 +98,7 @@ class QueueRecorder(QueueJournal):
 
     def _checkpoint(self, reason: i64) -> None:
         queue = self._queue
-        self._fact(r.CHECKPOINT, queue.depth, queue.unacked, self._last_place(), reason)
+        self._fact(r.CHECKPOINT, queue.messages, queue.unacked, self._last_place(), reason)
 
     def _last_place(self) -> i64:
         entries = self._queue.entries
@@ -134,7 +134,7 @@ class QueueRecorder(QueueJournal):
 
     def deleted(self) -> None:
         """The queue is deleted, with all that is in it now (QueueJournal)."""
-        self._fact(r.QUEUE_DELETE, self._queue.depth, 0, NO_PLACE, 0)
+        self._fact(r.QUEUE_DELETE, self._queue.messages, 0, NO_PLACE, 0)
 
     def purged(self, first: i64, last: i64, count: i64) -> None:
         """All entries from one place to another leave (QueueJournal)."""

@@ -1,4 +1,4 @@
-"""The bytes of the log, format version 6. All integers are unsigned and big-endian.
+"""The bytes of the log, format version 7. All integers are unsigned and big-endian.
 
 A segment file is a row of batches. Behind the last one the file ends, or a header's length of zeros stands
 there (less if the file ends within it): the file may be longer, preallocated or with old batches of the dead
@@ -28,7 +28,9 @@ later batch may have.
                   marks 4 and 8: receipts are wanted for its arrival, for its being consumed;
                   mark 32: the queues hold it until the date; mark 128: which is the end of a delay
     9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer,
-                  but for what did not count
+                  but for what did not count; in the first octet of the count why the message waits to be
+                  dead-lettered: 0 it does not, 1 it was rejected, 2 it expired, 3 it was one too many, 4 it
+                  was returned too often; and 16 more if it was held then to be tried again
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
     11 annotated  sequence 8 | queue 8 | count 8 | length 4 | annotations    a count, with what consumers have
@@ -49,8 +51,8 @@ decides which older segments exist.
 
 This format keeps being readable: a change adds a version, and tests/golden holds a log of every version.
 Version 1 has no kinds 8 and 9, version 2 no kind 10, no pieces, and no 65,535 queues, version 3 no marks but
-the first, version 4 no kind 11, version 5 no kind 12. Every segment is of one version, a log may have
-segments of several.
+the first, version 4 no kind 11, version 5 no kind 12, version 6 nothing in the first octet of a count. Every
+segment is of one version, a log may have segments of several.
 """
 
 from struct import Struct
@@ -63,7 +65,7 @@ try:  # the same CRC-32, five times as fast
 except ImportError:  # no wheel for this machine
     from zlib import crc32
 
-FORMAT_VERSION: Final = 6
+FORMAT_VERSION: Final = 7
 MAGIC: Final = b"AMQL"
 HEADER_BYTES: Final = 44
 BLANK: Final = bytes(HEADER_BYTES)

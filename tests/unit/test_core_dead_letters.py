@@ -101,7 +101,8 @@ def test_an_exchange_that_is_not_there_drops_them() -> None:
     yard.publish()
     yard.clock.advance(10)
     assert numbers(queue) == []
-    assert yard.counters.discarded == [0, 1, 0, 0]
+    assert yard.counters.discarded == [0, 0, 0, 0]
+    assert yard.dropped() == {"expired, no_exchange": 1}
     yard.vhost.declare_exchange("later", "fanout", False, False, True, {})
     dead = yard.queue("dead")
     yard.vhost.bind_queue("dead", "later", "", {})
@@ -112,6 +113,7 @@ def test_an_exchange_that_is_not_there_drops_them() -> None:
     yard.publish()
     yard.clock.advance(10)
     assert yard.counters.dead_lettered == [0, 1, 0, 0]
+    assert yard.dropped() == {"expired, no_exchange": 2}
 
 
 def test_a_dead_letter_that_leads_nowhere_is_gone() -> None:
@@ -187,8 +189,8 @@ def test_a_full_queue_refuses_dead_letters_too() -> None:
     yard.publish(count=3)
     yard.clock.advance(10)
     assert numbers(dead) == [1]
-    assert yard.counters.dead_lettered == [0, 3, 0, 0]
-    assert yard.counters.discarded == [0, 0, 2, 0]
+    assert yard.counters.dead_lettered == [0, 1, 0, 0]
+    assert yard.dropped() == {"expired, full": 2}
 
 
 def test_reject_publish_dlx_refuses_and_dead_letters() -> None:
