@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from broker.admin.readers import Readers
 from broker.admin.state import AdminState, Measured, MeasuredQueue, Measures
 from broker.core.counters import Counters
-from broker.core.dead_letter import REASONS
+from broker.core.dead_letter import CAUSES, REASONS
 from broker.core.journal import Journal
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -63,6 +63,7 @@ PER_QUEUE: Final = {
     "ready": ("queue_messages_ready", "Messages that consumers may take."),
     "unacked": ("queue_messages_unacked", "Messages that consumers hold."),
     "held": ("queue_messages_held", "Messages that wait for their next delivery."),
+    "dead": ("queue_messages_dlx", "Messages that wait to be dead-lettered."),
     "ready_bytes": ("queue_messages_ready_bytes", "Bodies of the messages that consumers may take."),
     "unacked_bytes": ("queue_messages_unacked_bytes", "Bodies of the messages that consumers hold."),
     "consumer_count": ("queue_consumers", "Consumers of the queue."),
@@ -209,18 +210,32 @@ def _readers(readers: Readers) -> Metric:
 
 
 def _dead_letters(counters: Counters) -> Iterable[Metric]:
-    """By reason, under RabbitMQ's names: its dashboards ask for them. [RabbitMQ rabbit_global_counters]"""
-    for reason, dead_lettered, discarded in zip(
-        REASONS, counters.dead_lettered, counters.discarded, strict=True
+    """By reason, under RabbitMQ's names: its dashboards ask for them. [RabbitMQ rabbit_global_counters]
+
+    Under a name of ours also those that were dropped on their way, and why.
+    """
+    for reason, dead_lettered, surely, discarded in zip(
+        REASONS, counters.dead_lettered, counters.dead_lettered_surely, counters.discarded, strict=True
     ):
         family = CounterMetricFamily(
             f"rabbitmq_global_messages_dead_lettered_{reason}",
-            f"Messages that left a queue as {reason}; 'disabled' are those that were not dead-lettered.",
+            f"Messages that died as {reason} and arrived elsewhere; 'disabled': had nowhere to go.",
             labels=("queue_type", "dead_letter_strategy"),
         )
-        family.add_metric(("rabbit_classic_queue", "at_least_once"), dead_lettered)
+        family.add_metric(("rabbit_classic_queue", "at_most_once"), dead_lettered - surely)
+        family.add_metric(("rabbit_classic_queue", "at_least_once"), surely)
         family.add_metric(("rabbit_classic_queue", "disabled"), discarded)
         yield family
+    dropped = CounterMetricFamily(
+        "amqpd_dead_letters_dropped",
+        "Dead letters that were dropped because no queue took them.",
+        labels=("reason", "cause"),
+    )
+    for reason_number, reason in enumerate(REASONS):
+        for cause_number, cause in enumerate(CAUSES):
+            count = counters.letters_dropped[reason_number * len(CAUSES) + cause_number]
+            dropped.add_metric((reason, cause), count)
+    yield dropped
 
 
 def _histogram(name: str, text: str, measures: Measures) -> Metric:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from broker.admin.json_values import shown
 from broker.auth.permissions import Permission, TopicPermission
 from broker.auth.user import User
+from broker.core.arguments import AT_LEAST_ONCE, AT_MOST_ONCE, strategy_warning
 from broker.core.binding import Binding, digest_of
 from broker.core.delayed import DelayedExchange
 from broker.core.delaying import delayed_in
@@ -39,11 +40,12 @@ def queue_counters(queue: Queue) -> dict[str, int]:
 def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
     """A queue; `stats` are its counters with their rates. Held are messages that wait to be tried again.
 
+    `messages_dlx` and `message_bytes_dlx`: RabbitMQ's names for those that wait to be dead-lettered.
     Delayed are those that are not in the queue yet; `messages` does not count them.
     """
-    ready, unacked, held = int(queue.ready), int(queue.unacked), int(queue.held)
+    ready, unacked, held, dead = int(queue.ready), int(queue.unacked), int(queue.held), int(queue.dead)
     ready_bytes, unacked_bytes = int(queue.ready_bytes), int(queue.unacked_bytes)
-    held_bytes = int(queue.held_bytes)
+    held_bytes, dead_bytes = int(queue.held_bytes), int(queue.dead_bytes)
     return {
         "name": shown(queue.name),
         "vhost": queue.vhost,
@@ -55,15 +57,17 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
         "node": node,
         "state": "running",
         "stopped": stopped(queue),
-        "messages": ready + unacked + held,
+        "messages": ready + unacked + held + dead,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
         "messages_held": held,
+        "messages_dlx": dead,
         "messages_delayed": delayed_in(queue),
-        "message_bytes": ready_bytes + unacked_bytes + held_bytes,
+        "message_bytes": ready_bytes + unacked_bytes + held_bytes + dead_bytes,
         "message_bytes_ready": ready_bytes,
         "message_bytes_unacknowledged": unacked_bytes,
         "message_bytes_held": held_bytes,
+        "message_bytes_dlx": dead_bytes,
         "consumers": queue.consumer_count,
         "message_stats": stats,
         **_feature_fields(queue),
@@ -74,6 +78,12 @@ def shown_queue(queue: Queue, node: str, stats: Shown) -> Shown:
 def _feature_fields(queue: Queue) -> Shown:
     """What only queues have that make use of something."""
     fields: Shown = {}
+    rules = queue.rules
+    if rules is not None and rules.dead_letter_reasons:
+        fields["dead_letter_strategy"] = AT_LEAST_ONCE if rules.sure else AT_MOST_ONCE
+    warning = strategy_warning(queue.effective, queue.arguments)
+    if warning:
+        fields["warnings"] = [warning]
     volatile = queue.volatile
     if volatile is not None:
         fields["lost_at_restart"] = {"messages": int(volatile.lost), "estimated": volatile.estimated}

@@ -49,6 +49,10 @@ class MeasuredQueue(Protocol):
         """Entries that wait for their next delivery."""
 
     @property
+    def dead(self) -> int:
+        """Messages that wait to be dead-lettered."""
+
+    @property
     def consumer_count(self) -> int:
         """Consumers of the queue."""
 

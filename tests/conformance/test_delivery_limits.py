@@ -139,8 +139,6 @@ def test_arguments_that_mean_nothing_on_one_machine_are_taken(channel: PeerChann
         "x-quorum-initial-group-size": 3,
         "x-queue-leader-locator": "balanced",
         "x-max-in-memory-length": 0,
-        "x-dead-letter-strategy": "at-least-once",
-        "x-overflow": "reject-publish",
         "x-nobody-knows-this": True,
         "x-message-deduplication": True,
     }

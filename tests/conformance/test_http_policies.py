@@ -77,7 +77,7 @@ def test_a_queue_tells_what_holds_and_why(api: Api, vhost: str) -> None:
 
 def test_values_that_change_nothing_are_marked(api: Api, vhost: str) -> None:
     api.put("queues", vhost, "q", arguments={"x-queue-mode": "lazy"})
-    idle = {"max-in-memory-length": 1, "dead-letter-strategy": "at-least-once"}
+    idle = {"max-in-memory-length": 1, "queue-leader-locator": "balanced"}
     api.put("policies", vhost, "p", pattern="", definition={"max-length": 5} | idle)
     effective = api.get("queues", vhost, "q", "effective")
     marked = {key for key, each in effective.items() if each.get("no_effect") is True}

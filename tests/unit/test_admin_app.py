@@ -40,7 +40,7 @@ class Log:
 class NoQueue:
     """The type of what is not there."""
 
-    ready = unacked = held = ready_bytes = unacked_bytes = consumer_count = 0
+    ready = unacked = held = dead = ready_bytes = unacked_bytes = consumer_count = 0
     memory = volatile = None
 
 

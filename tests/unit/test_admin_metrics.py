@@ -15,7 +15,7 @@ from broker.adapters.shortage import Shortage
 from broker.admin.metrics import SLICE, TOTALS, Exposition
 from broker.admin.state import AdminState, Measured
 from broker.core.counters import Counters
-from broker.core.dead_letter import DELIVERY_LIMIT, EXPIRED
+from broker.core.dead_letter import CAUSES, DELIVERY_LIMIT, EXPIRED, FULL
 from broker.core.journal import Journal
 from broker.net.resources import Resources
 from tests.clock import HandClock
@@ -36,6 +36,7 @@ class FakeQueue:
     unacked_bytes: int = 0
     consumer_count: int = 0
     held: int = 3
+    dead: int = 4
     memory: object | None = None
     volatile: object | None = None
 
@@ -119,12 +120,22 @@ async def test_totals_and_what_is_open() -> None:
 def test_every_counter_has_its_total() -> None:
     assert {name.removeprefix("messages_") for name in TOTALS} == {
         name for name in dir(Counters()) if name[0] != "_"
-    } - {"dead_lettered", "discarded"}
+    } - {"dead_lettered", "dead_lettered_surely", "discarded", "letters_dropped"}
+
+
+async def test_dropped_dead_letters_by_reason_and_cause() -> None:
+    counters = Counters()
+    counters.letters_dropped[EXPIRED * len(CAUSES) + FULL] = 7
+    samples = await scraped(exposition(FakeBroker({}, counters)))
+    name = "amqpd_dead_letters_dropped_total"
+    assert value(samples, name, reason="expired", cause="full") == 7
+    assert value(samples, name, reason="rejected", cause="no_route") == 0
 
 
 async def test_dead_letters_by_reason() -> None:
     counters = Counters()
     counters.dead_lettered[EXPIRED] = 7
+    counters.dead_lettered_surely[EXPIRED] = 5
     counters.discarded[DELIVERY_LIMIT] = 8
     samples = await scraped(exposition(FakeBroker({}, counters)))
     found = {
@@ -133,7 +144,8 @@ async def test_dead_letters_by_reason() -> None:
         if "dead_lettered" in name and count
     }
     assert found == {
-        ("rabbitmq_global_messages_dead_lettered_expired_total", "at_least_once"): 7,
+        ("rabbitmq_global_messages_dead_lettered_expired_total", "at_least_once"): 5,
+        ("rabbitmq_global_messages_dead_lettered_expired_total", "at_most_once"): 2,
         ("rabbitmq_global_messages_dead_lettered_delivery_limit_total", "disabled"): 8,
     }
 
@@ -162,6 +174,7 @@ async def test_queues_one_by_one_and_together() -> None:
         for metric, number in zip(metrics, numbers, strict=True):
             assert value(samples, f"amqpd_queue_{metric}", vhost=vhost, queue=name) == number
         assert value(samples, "amqpd_queue_messages_held", vhost=vhost, queue=name) == 3
+        assert value(samples, "amqpd_queue_messages_dlx", vhost=vhost, queue=name) == 4
     assert value(samples, "amqpd_queues") == 3
     assert value(samples, "amqpd_virtual_hosts") == 3
     assert value(samples, "amqpd_consumers") == 30
@@ -269,10 +282,10 @@ async def test_many_queues_are_told_in_slices() -> None:
         assert piece.count(b"\n") <= max(SLICE, 200)
     done.set()
     await other
-    assert written == 600_000
+    assert written == 700_000
     assert CountedName.labelled == 100_000
     assert CountedQueue.asked >= 800_000
     for told in zip(*turns, strict=True):
         between = [later - earlier for earlier, later in itertools.pairwise(told)]
-        assert len(between) >= 6 * 100_000 // SLICE
+        assert len(between) >= 7 * 100_000 // SLICE
         assert max(between) <= SLICE

@@ -50,16 +50,18 @@ class _Sums:
         self.ready = 0
         self.unacked = 0
         self.held = 0
+        self.dead = 0
         self.counters = {"publish": 0, "deliver_get": 0, "redeliver": 0, "ack": 0, "replaced": 0}
 
     @property
     def messages(self) -> dict[str, int]:
         """How many messages there are."""
         return {
-            "messages": self.ready + self.unacked + self.held,
+            "messages": self.ready + self.unacked + self.held + self.dead,
             "messages_ready": self.ready,
             "messages_unacknowledged": self.unacked,
             "messages_held": self.held,
+            "messages_dlx": self.dead,
         }
 
     async def add(self, vhost: VirtualHost, slices: Slices) -> None:
@@ -72,6 +74,7 @@ class _Sums:
                 self.ready += int(queue.ready)
                 self.unacked += int(queue.unacked)
                 self.held += int(queue.held)
+                self.dead += int(queue.dead)
                 self.objects["consumers"] += queue.consumer_count
                 for name, count in queue_counters(queue).items():
                     self.counters[name] += count

@@ -27,20 +27,22 @@ router = APIRouter(tags=["vhosts"])
 
 
 async def totals(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
-    """How many messages of a virtual host there are, ready, unacknowledged or held."""
-    ready = unacked = held = 0
+    """How many messages of a virtual host there are, ready, unacknowledged, held or dead."""
+    ready = unacked = held = dead = 0
     queues = list(vhost.queues.values())
     for start in range(0, len(queues), SUMMED_AT_ONCE):
         for queue in queues[start : start + SUMMED_AT_ONCE]:
             ready += int(queue.ready)
             unacked += int(queue.unacked)
             held += int(queue.held)
+            dead += int(queue.dead)
         await slices.breathe()
     return {
-        "messages": ready + unacked + held,
+        "messages": ready + unacked + held + dead,
         "messages_ready": ready,
         "messages_unacknowledged": unacked,
         "messages_held": held,
+        "messages_dlx": dead,
     }
 
 

@@ -1,0 +1,309 @@
+"""Messages that wait to be dead-lettered: the power is cut, the process killed or the disk full at any time.
+
+Each is found in one place afterwards: in its queue, waiting there, or where its dead letter goes.
+"""
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+
+from broker.core.dead_letter import REASONS
+from broker.core.dead_letter_backlog import RETRY_MS, SOON_MS
+from broker.core.held_settlement import DISCARD, SETTLE
+from broker.core.message import Message
+from broker.core.queue import Queue
+from tests.simulation.broker_life import Life
+from tests.simulation.sim_disk import PowerLoss, SimDisk
+from tests.simulation.test_transaction_crash import Job, Publish
+from tests.storing import content_of
+
+COUNT = 4
+TTL = 1000
+SIZE = 400
+CONTENTS = [content_of(n, SIZE) for n in range(COUNT)]
+SEEDS = range(2)  # of what a power cut leaves
+DLX = "x-dead-letter-exchange"
+
+
+def reject(life: Life) -> None:
+    """Consumers refuse them, in several turns."""
+    _, entries = life.take("work")
+    for entry in entries:
+        life.vhost.queues["work"].discard(entry)
+        life.log.commit()
+
+
+def expire(life: Life) -> None:
+    """Their time is over."""
+    life.clock.advance(TTL)
+
+
+def return_once_too_often(life: Life) -> None:
+    """They come back, and may not."""
+    consumer, entries = life.take("work")
+    life.vhost.queues["work"].release(entries, consumer)
+
+
+DEATHS = {"rejected": reject, "expired": expire, "delivery_limit": return_once_too_often}
+
+
+def prepared(disk: SimDisk, delivery_limit: int = 0) -> Life:
+    """A broker with a queue whose messages are about to die, and one with room for a message at a time."""
+    life = Life(disk)
+    life.declare(
+        "work",
+        dead_letter_exchange="",
+        dead_letter_routing_key="narrow",
+        dead_letter_strategy="at-least-once",
+        message_ttl=TTL,
+        delivery_limit=delivery_limit,
+        max_length=100,
+        overflow="reject-publish",
+    )
+    life.declare("narrow", max_length=1, overflow="reject-publish")
+    life.publish("narrow", b"occupies")
+    for content in CONTENTS:
+        life.publish("work", content)
+    settle(life)
+    return life
+
+
+def settle(life: Life) -> None:
+    """Two turns: what has been appended is durable."""
+    life.commit()
+    life.commit()
+
+
+def waiting(life: Life, queue: Queue) -> list[bytes]:
+    """The contents of the messages of a queue that wait to be dead-lettered."""
+    deaths = [] if queue.backlog is None else queue.backlog.deaths()
+    assert len(deaths) == queue.dead
+    return [death.message.content or life.log.load(death.message) for death in deaths]
+
+
+def consume_narrow(life: Life, came: list[bytes] | None = None) -> list[bytes]:
+    """Take what is in the narrow queue, one after the other as there is room; what came, in its order."""
+    came = [] if came is None else came
+    narrow = life.vhost.queues["narrow"]
+    while narrow.ready:
+        consumer, entries = life.take("narrow")
+        came += [entry.message.content or life.log.load(entry.message) for entry in entries]
+        for entry in entries:
+            narrow.settle(entry)
+        narrow.remove_consumer(consumer, [])
+        life.clock.advance(0)
+        life.commit()
+    return came
+
+
+def run(life: Life, die: Callable[[Life], None], came: list[bytes]) -> None:
+    """Have them die, wait, and go on as there is room."""
+    die(life)
+    life.commit()
+    consume_narrow(life, came)
+    life.tidy()
+
+
+@pytest.mark.parametrize("reason", DEATHS)
+@pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
+def test_each_is_in_one_place_wherever_it_is_cut_and_comes(reason: str, lost: bool) -> None:
+    stages = set()
+    for seed in SEEDS:
+        for operations in itertools.count():
+            disk = SimDisk(random.Random(seed))
+            life = prepared(disk)
+            disk.operations_left = operations
+            came: list[bytes] = []
+            finished = True
+            try:
+                run(life, DEATHS[reason], came)
+            except PowerLoss:
+                finished = False
+            if finished:
+                assert came == [b"occupies", *CONTENTS]
+                break
+            if lost:
+                disk.crash()
+            else:
+                disk.kill()
+            again = Life(disk)
+            work = again.vhost.queues["work"]
+            alive, dead = again.held()["work"], waiting(again, work)
+            arrived = again.held()["narrow"]
+            stages.add((bool(alive), bool(dead), bool(arrived)))
+            there = alive + dead + [content for content in arrived if content != b"occupies"]
+            assert len(set(there)) == len(there), "none twice"
+            assert set(there) | set(came) >= set(CONTENTS), "none lost"
+            assert work.messages == len(alive) + len(dead)
+            DEATHS[reason](again)
+            again.clock.advance(TTL)
+            rest = [content for content in consume_narrow(again) if content != b"occupies"]
+            assert sorted(rest) == sorted(there), "all that were there have come, each once"
+            assert again.vhost.queues["work"].messages == 0
+        assert operations > 1
+    assert {(True, False, True), (False, True, True)} <= stages
+
+
+@pytest.mark.parametrize("reason", DEATHS)
+def test_what_waits_goes_on_waiting_after_a_restart_and_knows_how_it_died(reason: str) -> None:
+    disk = SimDisk(random.Random(1))
+    life = prepared(disk)
+    DEATHS[reason](life)
+    settle(life)
+    before = [(death.reason, death.message.sequence) for death in life.vhost.queues["work"].backlog.deaths()]  # type: ignore[union-attr]
+    for end in (disk.kill, disk.crash):
+        end()
+        life = Life(disk)
+        work = life.vhost.queues["work"]
+        assert (work.depth, work.dead, work.dead_bytes) == (0, COUNT, COUNT * SIZE)
+        assert work.backlog is not None
+        deaths = work.backlog.deaths()
+        assert [(death.reason, death.message.sequence) for death in deaths] == before
+        assert {REASONS[death.reason] for death in deaths} == {reason}
+        past = deaths[0].past
+        returned = {"rejected": (1, 0, ""), "expired": (0, 0, "queue"), "delivery_limit": (1, 1, "")}
+        assert past is not None
+        assert (past.deliveries, past.returns, past.expired_by) == returned[reason]
+        life.tidy()
+        life.clock.advance(3 * RETRY_MS)
+        assert work.dead == COUNT
+    assert consume_narrow(life) == [b"occupies", *CONTENTS]
+
+
+def test_what_waits_is_copied_forward_and_waits_still() -> None:
+    disk = SimDisk(random.Random(1))
+    life = prepared(disk)
+    reject(life)
+    settle(life)
+    life.declare("busy")
+    for _ in range(200):
+        life.publish("busy", b"x" * 900)
+        consumer, entries = life.take("busy")
+        for entry in entries:
+            life.vhost.queues["busy"].settle(entry)
+        life.vhost.queues["busy"].remove_consumer(consumer, [])
+        settle(life)
+    life.tidy()
+    disk.kill()
+    again = Life(disk)
+    assert again.log.segment_count < 10, "the old segments are gone"
+    assert waiting(again, again.vhost.queues["work"]) == CONTENTS
+
+
+def test_what_waits_outlives_the_end_of_its_exchange_and_of_its_policy() -> None:
+    disk = SimDisk(random.Random(1))
+    life = prepared(disk)
+    reject(life)
+    rules = life.vhost.queues["work"].rules
+    assert rules is not None
+    rules.apply({})
+    settle(life)
+    assert consume_narrow(life) == [b"occupies"]
+    assert life.vhost.queues["work"].dead == COUNT
+    rules.apply({DLX: "", "x-dead-letter-routing-key": "narrow"})
+    life.clock.advance(SOON_MS)
+    assert consume_narrow(life) == CONTENTS, "they died at least once, whatever the strategy is now"
+
+
+@pytest.mark.parametrize("room", range(0, 30_000, 1000))
+def test_each_is_in_one_place_when_the_disk_is_full(room: int) -> None:
+    disk = SimDisk(random.Random(1))
+    life = prepared(disk)
+    disk.capacity = disk.used() + room
+    reject(life)
+    life.commit()
+    life.tidy()
+    work = life.vhost.queues["work"]
+    assert (work.depth, work.dead) == (0, COUNT)
+    came = consume_narrow(life)
+    assert came == [b"occupies", *CONTENTS]
+    life.tidy()
+    disk.kill()
+    disk.capacity = 1 << 40
+    again = Life(disk)
+    there = again.held()["work"] + waiting(again, again.vhost.queues["work"]) + again.held()["narrow"]
+    assert len(set(there)) == len(there)
+
+
+# ---- transactions
+
+
+RESULTS = ("out.0", "out.1")
+
+
+def commit_job(life: Life, size: int) -> Job:
+    """Take the work, acknowledge the half of it and reject the other half, and publish results."""
+    consumer, entries = life.take("work")
+    job = Job(life.vhost)
+    for number, queue in enumerate(RESULTS):
+        route = life.vhost.route("", queue)
+        message = Message(route.address, content_of(number, size), size, True, 0)
+        job.publishes.append(Publish(route, message, [], False))
+    for number, entry in enumerate(entries):
+        job.hold(number, entry, consumer, DISCARD if number % 2 else SETTLE)
+    job.commit()
+    return job
+
+
+def places(life: Life) -> tuple[list[bytes], list[bytes], int]:
+    """What is in the queue, what waits there, and how many results there are."""
+    held = life.held()
+    return held["work"], waiting(life, life.vhost.queues["work"]), sum(len(held[name]) for name in RESULTS)
+
+
+REJECTED = [content for number, content in enumerate(CONTENTS) if number % 2]
+
+
+@pytest.mark.parametrize("size", [400, 5000])
+@pytest.mark.parametrize("lost", [True, False], ids=["power", "killed"])
+def test_a_transaction_that_rejects_is_done_or_not(size: int, lost: bool) -> None:
+    outcomes = set()
+    for seed in SEEDS:
+        for operations in itertools.count():
+            disk = SimDisk(random.Random(seed))
+            life = prepared(disk)
+            for name in RESULTS:
+                life.declare(name)
+            settle(life)
+            disk.operations_left = operations
+            answer = ""
+            try:
+                job = commit_job(life, size)
+                life.commit()
+                answer = job.answer
+                life.tidy()
+                finished = True
+            except PowerLoss:
+                finished = False
+            if lost:
+                disk.crash()
+            else:
+                disk.kill()
+            alive, dead, results = places(Life(disk))
+            assert (alive, dead, results) in ((CONTENTS, [], 0), ([], REJECTED, len(RESULTS)))
+            assert not answer or results, "what was committed is there"
+            outcomes.add(results)
+            if finished:
+                assert answer == "committed"
+                break
+    assert outcomes == {0, len(RESULTS)}
+
+
+@pytest.mark.parametrize("room", [0, 1000, 4000, 9000, 30_000])
+def test_a_transaction_that_does_not_fit_on_the_disk_kills_nothing(room: int) -> None:
+    disk = SimDisk(random.Random(1))
+    life = prepared(disk, delivery_limit=5)
+    for name in RESULTS:
+        life.declare(name)
+    settle(life)
+    disk.capacity = disk.used() + room
+    job = commit_job(life, 20_000)
+    life.commit()
+    life.tidy()
+    expected = ([], REJECTED, len(RESULTS)) if job.answer == "committed" else (CONTENTS, [], 0)
+    assert places(life) == expected
+    disk.kill()
+    disk.capacity = 1 << 40
+    assert places(Life(disk)) == expected
