@@ -54,6 +54,7 @@ AT_LEAST_ONCE: Final = "at-least-once"
 DROP_HEAD: Final = "drop-head"
 MAXLEN: Final = "maxlen"
 DEATHS: Final[tuple[str, ...]] = ("rejected", "expired", MAXLEN, "delivery_limit")
+DEATHS_WITH_QUEUE: Final[tuple[str, ...]] = ("queue_expired", "queue_deleted")
 REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
 DEFAULT_QUEUE_TYPE: Final = "classic"
 QUORUM: Final = "quorum"
@@ -90,7 +91,7 @@ def _queue_rules() -> dict[str, ArgumentRule]:
         MESSAGE_TTL: ArgumentRule("int", 0, MILLISECONDS_MAX),
         DEAD_LETTER_EXCHANGE: ArgumentRule("short"),
         DEAD_LETTER_ROUTING_KEY: ArgumentRule("short"),
-        DEAD_LETTER_REASONS: ArgumentRule("set", choices=DEATHS),
+        DEAD_LETTER_REASONS: ArgumentRule("set", choices=DEATHS + DEATHS_WITH_QUEUE),
         DEAD_LETTER_STRATEGY: ArgumentRule("str", choices=(AT_MOST_ONCE, AT_LEAST_ONCE)),
         MAX_LENGTH: ArgumentRule("int", 0, ANY_SIZE),
         MAX_LENGTH_BYTES: ArgumentRule("int", 0, ANY_SIZE),
@@ -237,7 +238,7 @@ def text_argument(arguments: Arguments, name: str) -> str | None:
 
 
 def dead_letter_reasons(arguments: Arguments) -> list[str]:
-    """The deaths, out of DEATHS, after which a queue moves messages; its arguments have been checked."""
+    """The deaths after which a queue moves messages, DEATHS if it does not say; they have been checked."""
     reasons = text_argument(arguments, DEAD_LETTER_REASONS)
     return list(DEATHS) if reasons is None else [name.strip() for name in reasons.split(",")]
 

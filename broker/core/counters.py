@@ -4,7 +4,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-REASONS: Final = 4  # of deaths: `broker.core.dead_letter.REASONS`
+REASONS: Final = 6  # of deaths: `broker.core.dead_letter.REASONS`
 CAUSES: Final = 4  # of drops: `broker.core.dead_letter.CAUSES`
 
 

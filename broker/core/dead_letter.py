@@ -30,11 +30,20 @@ REJECTED: Final = 0
 EXPIRED: Final = 1
 MAXLEN: Final = 2
 DELIVERY_LIMIT: Final = 3
+QUEUE_EXPIRED: Final = 4
+QUEUE_DELETED: Final = 5
 NO_PLACE: Final[i64] = -1
 _HELD: Final = "held"
 _MARK_SHIFT: Final = 56  # `broker.store.format`, count
 _WAS_HELD: Final[i64] = 16  # a mark beside the reason's number, from 1
-REASONS: Final[tuple[str, ...]] = ("rejected", "expired", "maxlen", "delivery_limit")
+REASONS: Final[tuple[str, ...]] = (
+    "rejected",
+    "expired",
+    "maxlen",
+    "delivery_limit",
+    "queue_expired",
+    "queue_deleted",
+)
 
 # why a dead letter does not arrive
 NO_EXCHANGE: Final = 0

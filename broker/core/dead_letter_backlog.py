@@ -330,6 +330,8 @@ class Backlog(Alarm):
             self.topology.dead_letters.backlogs.pop(self, None)
             if queue.entries.lifespan is not None:
                 queue.entries.lifespan.look()
+            if queue.rules is not None:
+                queue.rules.none_waits()
 
 
 def backlog_of(queue: Queue, topology: Topology) -> Backlog:

@@ -17,6 +17,7 @@ from broker.core.dead_letter import (
     NO_EXCHANGE,
     NO_PLACE,
     NO_ROUTE,
+    QUEUE_EXPIRED,
     REASONS,
     REJECTED,
     Death,
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
     from broker.core.topology import Topology
 
 NO_VIEW: Final = MessageView()
-_DIED: Final = ("rejected", "expired", "one too many", "returned too often")
+_DIED: Final = (
+    "rejected",
+    "expired",
+    "one too many",
+    "returned too often",
+    "in a queue that expires",
+    "in a queue that is deleted",
+)
 REPORT_MS: Final = 1000  # so often at most it is told that dead letters fail,
 TOLD_MS: Final = 60_000  # and of one queue that they are dropped, or wait
 
@@ -219,6 +227,8 @@ class DeadLetters:
         cycles = 0
         if death.reason != REJECTED:
             queues = [queue for queue in queues if not letter.ends_cycle(queue.name)]
+            if death.reason >= QUEUE_EXPIRED and death.queue in queues:
+                queues.remove(death.queue)
             cycles = len(found.queues) - len(queues)
         copy = Message(route.address, letter.content, old.size, old.persistent, old.priority)
         copy.date = date

@@ -13,6 +13,7 @@ from broker.core.arguments import (
 )
 from broker.core.chance import Chance
 from broker.core.counters import Counters
+from broker.core.dead_letter import QUEUE_DELETED
 from broker.core.definitions import exchange_change, exchange_deleted, queue_change, queue_deleted
 from broker.core.delaying import delayed_in
 from broker.core.equivalence import (
@@ -293,6 +294,8 @@ class Declarations(Topology):
                 settlement.deleting(queue)
         if queue.manager.discards is not None:
             queue.manager.discards.finish()
+        if queue.rules is not None and queue.rules.outlasts(QUEUE_DELETED):
+            return  # it goes after its messages
         if queue.durable:  # first, as the store forgets its messages on the strength of this
             self.store.append_definition(queue_deleted(self.name, queue))
         self.delete_exchanges(self.remove_queue(queue))

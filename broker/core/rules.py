@@ -23,7 +23,7 @@ from broker.core.arguments import (
     number_argument,
     text_argument,
 )
-from broker.core.dead_letter import EXPIRED, MAXLEN, REASONS, dead_letter
+from broker.core.dead_letter import EXPIRED, MAXLEN, QUEUE_EXPIRED, REASONS, dead_letter
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.immediate import now_or_never
 from broker.core.limits import Victims, admit_one_more, make_room
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.core.route import Route
     from broker.core.topology import Topology
 
+NOT_LEAVING: Final[i64] = -1
 LOOKS: Final[i64] = 8  # at a queue that is spared for its messages, in the time after which it expires
 SLICE: Final[i64] = 100  # entries that leave in one ring of the alarm: dead-lettering takes up to 50 us each
 
@@ -67,7 +68,8 @@ class Rules(Alarm):
     bodies, and where publishers are refused also of the messages that wait to be dead-lettered. `limited`:
     one of these two is set. `used`: when the queue was last used, on the schedule's clock.
     `sure`: the queue dead-letters at least once. `seekers`: lanes of dead letters that wait for room in the
-    queue; publishers are refused as long as there are some, or they would take that room.
+    queue; publishers are refused as long as there are some, or they would take that room. `leaving`: why the
+    queue is about to go, once its messages have been dead-lettered, NOT_LEAVING: it stays.
     """
 
     def __init__(self, queue: Queue, topology: Topology) -> None:
@@ -94,6 +96,7 @@ class Rules(Alarm):
         self.dead_letter_route: Route | None = None  # the latest
         self.sure = False
         self.spares_messages = False  # the queue does not expire while it has messages
+        self.leaving: i64 = NOT_LEAVING
         self.seekers: dict[Lane, None] = {}
         self.drops: i64 = 0  # dead letters that were dropped and have not been told to `Topology.trouble`
         self.silent_until: i64 = 0  # on the schedule's clock: when it may be told again
@@ -272,6 +275,8 @@ class Rules(Alarm):
 
         [RabbitMQ x-expires]
         """
+        if self.leaving == QUEUE_EXPIRED:
+            self.leaving = NOT_LEAVING
         if self.expires >= 0 and not self.queue.deleted:
             self.used = self.schedule.now()
             self.arm()
@@ -284,7 +289,7 @@ class Rules(Alarm):
             end = self.schedule.now() + self._look_ms() if self._is_spared() else self.used + self.expires
             if due == 0 or end < due:
                 due = end
-        if self.trimming:
+        if self.trimming or (self.leaving != NOT_LEAVING and self.queue.depth > 0):
             due = self.schedule.now()
         if due != 0 and (self.due == 0 or due < self.due):
             self.schedule.set(self, due)
@@ -306,13 +311,21 @@ class Rules(Alarm):
         """Do a slice of what is due (Alarm)."""
         queue = self.queue
         now = self.schedule.now()
-        if self.expires >= 0 and not self._is_used():
+        if self.leaving == QUEUE_EXPIRED and self._is_used():
+            self.leaving = NOT_LEAVING
+        if self.leaving != NOT_LEAVING:
+            self._let_die()
+            if queue.messages == 0:
+                self.topology.queue_unused(queue)
+                return
+        elif self.expires >= 0 and not self._is_used():
             if self._is_spared():
                 self.used = (
                     now + self._look_ms()
                 )  # never too early: it may be empty long before the next look
             elif now - self.used >= self.expires:
-                self.topology.queue_unused(queue)
+                if not self.outlasts(QUEUE_EXPIRED):
+                    self.topology.queue_unused(queue)
                 return
         for _ in range(SLICE):
             timer = self.timers.first()
@@ -324,6 +337,40 @@ class Rules(Alarm):
         if self.trimming:
             make_room(self, SLICE)
         self.arm()
+
+    def outlasts(self, reason: i64) -> bool:
+        """Have the messages of the queue, which is about to go, be dead-lettered if its rules say so.
+
+        True if the queue stays until the last of them has left, in turns to come; then it is deleted, unless
+        it is declared again, or used again if it was to expire.
+        """
+        if not self.moves(reason):
+            return False
+        self.leaving = reason
+        self._let_die()
+        if self.queue.messages == 0:
+            self.leaving = NOT_LEAVING
+            return False
+        self.arm()
+        return True
+
+    def _let_die(self) -> None:
+        """Dead-letter a slice of the entries, whoever has them."""
+        queue = self.queue
+        entries = queue.entries
+        for _ in range(SLICE):
+            entry = entries.next(entries.head)
+            if entry is None:
+                return
+            owner = entry.owner
+            dead_letter(queue, entry, self.leaving)
+            if owner is not None:
+                owner.target.acquisition_removed(entry)
+
+    def none_waits(self) -> None:
+        """No message waits to be dead-lettered any more: the queue may go."""
+        if self.leaving != NOT_LEAVING:
+            self.schedule.set(self, self.schedule.now())
 
     def stop(self) -> None:
         """The queue is deleted, and nothing is done in time any more for what `Remains` lets go of."""
@@ -344,6 +391,7 @@ def apply_rules(queue: Queue, topology: Topology) -> None:
 
 
 def touch(queue: Queue) -> None:
-    """The queue has been declared again. [RabbitMQ x-expires]"""
+    """The queue has been declared again, so that it stays. [RabbitMQ x-expires]"""
     if queue.rules is not None:
+        queue.rules.leaving = NOT_LEAVING
         queue.rules.touch()

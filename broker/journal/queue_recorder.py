@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from broker.core.consumer import QueueConsumer
-from broker.core.dead_letter import EXPIRED, MAXLEN
+from broker.core.dead_letter import EXPIRED, MAXLEN, REASONS, Death
 from broker.core.entry import QueueEntry
 from broker.core.journal import LEVELS, QueueJournal
 from broker.core.message import Message
@@ -24,7 +24,7 @@ NO_PLACE: Final[i64] = -1
 # reasons, in the order of the numbers that the core has for them
 _WAY_NAMES: Final = ("", "dead_letter", "moved", "copied", "delayed", "own", "edited", "redriven")
 _WAYS: Final = [r.reason_number(name) for name in _WAY_NAMES]
-_DEATHS: Final = [r.reason_number(name) for name in ("rejected", "expired", "maxlen", "delivery_limit")]
+_DEATHS: Final = [r.reason_number(name) for name in REASONS]
 _RETURNS: Final = [r.reason_number(name) for name in OUTCOMES]
 _LEVELS: Final = [r.reason_number(name) for name in LEVELS]
 _REPLACED: Final = r.reason_number("replaced")
@@ -88,6 +88,9 @@ class QueueRecorder(QueueJournal):
         for entry in queue.entries:
             if not outlives(entry, queue):
                 lost += 1
+        for death in self._deaths():
+            if not queue.logged or death.message.sequence <= 0:
+                lost += 1
         if lost > 0:
             self._fact(r.LOST, lost, 0, NO_PLACE, _SHUTDOWN)
         self._fact(r.CHECKPOINT, queue.messages - lost, 0, self._last_place(), _SHUTDOWN)
@@ -107,26 +110,36 @@ class QueueRecorder(QueueJournal):
 
     def recovered(self) -> None:
         """Say what is in the queue after a restart, entry by entry; then how many, and what is recorded."""
-        recorder = self.recorder
         count: i64 = 0
         for entry in self._queue.entries:
-            message = entry.message
-            recorder.write(
-                r.RECOVER,
-                recorder.identify(message),
-                entry.order,
-                0,
-                self.name,
-                recorder.route(message.address),
-                None,
-                message.size,
-                flags_of(message),
-                0,
-                entry.delivery_count,
-                b"",
-            )
+            self._recovered(entry.message, entry.order, entry.delivery_count)
+            count += 1
+        for death in self._deaths():
+            self._recovered(death.message, death.order, death.count)
             count += 1
         self._fact(r.RECOVER, count, 0, NO_PLACE, _LEVELS[self.level])
+
+    def _recovered(self, message: Message, order: i64, deliveries: i64) -> None:
+        recorder = self.recorder
+        recorder.write(
+            r.RECOVER,
+            recorder.identify(message),
+            order,
+            0,
+            self.name,
+            recorder.route(message.address),
+            None,
+            message.size,
+            flags_of(message),
+            0,
+            deliveries,
+            b"",
+        )
+
+    def _deaths(self) -> list[Death]:
+        """Messages that wait to be dead-lettered: they have not left."""
+        backlog = self._queue.backlog
+        return [] if backlog is None else backlog.deaths()
 
     def renamed(self) -> None:
         """The queue is called otherwise from here on (QueueJournal)."""

@@ -30,7 +30,8 @@ later batch may have.
     9 count       sequence 8 | queue 8 | count 8    how often the queue has given the message to a consumer,
                   but for what did not count; in the first octet of the count why the message waits to be
                   dead-lettered: 0 it does not, 1 it was rejected, 2 it expired, 3 it was one too many, 4 it
-                  was returned too often; and 16 more if it was held then to be tried again
+                  was returned too often, 5 its queue expired, 6 its queue was deleted; and 16 more if it was
+                  held then to be tried again
     10 large      number of pieces 4 | sequence 8 ... | a message or dated record, with its kind: the content
                   is the header frame alone, the body frames are the content of the pieces
     11 annotated  sequence 8 | queue 8 | count 8 | length 4 | annotations    a count, with what consumers have

@@ -98,6 +98,8 @@ REASONS: Final[tuple[str, ...]] = (
     "full",
     "edited",
     "redriven",
+    "queue_expired",
+    "queue_deleted",
 )
 """Why, by number; which of them an operation can have is for who writes it."""
 

@@ -141,3 +141,38 @@ def test_nothing_is_expected_of_a_time_without_a_journal(
         "recover q lifecycle 2",
         "checkpoint q shutdown 2",
     ]
+
+
+def test_what_waits_to_be_dead_lettered_over_a_restart(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon(*LIFECYCLE)
+    arguments = {"dead_letter_exchange": "", "dead_letter_routing_key": "dead", "overflow": "reject-publish"}
+    channel = begin(daemon, connect, "q", dead_letter_strategy="at-least-once", **arguments)
+    publish(channel, "q", 2)
+    channel.publish(b"transient", "q")
+    channel.nack([channel.take("q").tag for _ in range(3)][-1], multiple=True, requeue=False)
+    channel.round_trip()
+    stop(daemon, channel.peer)
+    daemon = start_daemon(*LIFECYCLE)
+    channel = begin(daemon, connect, "dead")
+    channel.consume("dead", "c", no_ack=True)
+    assert [message.body for message in channel.deliveries(2)] == [b"0", b"1"]
+    stop(daemon, channel.peer)
+    events = words(cat(folder))
+    assert events[events.index("lost q shutdown 1") :] == [
+        "lost q shutdown 1",
+        "checkpoint q shutdown 2",
+        "recover q",
+        "recover q",
+        "recover q lifecycle 2",
+        "declare dead lifecycle",
+        "dead_letter q rejected",
+        "enqueue dead dead_letter",
+        "dead_letter q rejected",
+        "enqueue dead dead_letter",
+        "ack dead",
+        "ack dead",
+        "checkpoint q shutdown",
+        "checkpoint dead shutdown",
+    ]
