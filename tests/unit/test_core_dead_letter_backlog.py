@@ -286,13 +286,15 @@ def test_routes_do_not_wait_for_each_other() -> None:
 def test_all_queues_of_a_route_get_it_or_none() -> None:
     yard = Yard()
     narrow = full(yard, "narrow")
-    wide = yard.queue("wide")
+    wide = yard.queue("wide", max_length=9, overflow="reject-publish")
     for name in ("narrow", "wide"):
         yard.vhost.bind_queue(name, "amq.fanout", "", {})
     queue = source(yard, dead_letter_exchange="amq.fanout", message_ttl=10)
     yard.publish()
     yard.clock.advance(10)
     assert (queue.dead, numbers(wide)) == (1, [])
+    assert wide.rules is not None
+    assert (wide.rules.reserved, wide.rules.reserved_bytes) == (0, 0)
     take_one(yard, narrow)
     yard.clock.advance(0)
     assert (queue.dead, numbers(wide), numbers(narrow)) == (0, [2], [2])

@@ -1,0 +1,334 @@
+"""Random histories of queues that dead-letter at least once: none is lost, counts are right, order is kept.
+
+What must hold is known here from what was done alone, by the numbers of messages. Each mutant of the broker
+breaks one rule, and must be found.
+"""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from broker.core.dead_letter import FULL
+from broker.core.dead_letter_backlog import RETRY_MS, SOON_MS, Backlog, Lane
+from broker.core.dead_letters import DeadLetters
+from broker.core.publishing import REFUSED
+from broker.core.queue import Queue
+from broker.core.rules import Rules
+from tests.dispatch import Client
+from tests.yard import Yard, numbers
+
+SEEDS = range(12)
+STEPS = 150
+SOURCES = ("a", "b", "c", "d")
+TARGETS = ("narrow", "far", "between", "last")
+EXCHANGE = "comes"
+
+
+class World:
+    """Queues, what was done to them, and what must be where."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.yard = Yard()
+        self.alive: set[int] = set()  # published, and neither consumed nor dropped by anybody
+        self.died: dict[str, list[int]] = {name: [] for name in SOURCES}  # in their order
+        self.came: dict[str, list[int]] = {name: [] for name in SOURCES}
+        self.home: dict[int, str] = {}
+        self.declare_targets()
+        for name, to in zip(SOURCES, ("narrow", "narrow", "far", "between"), strict=True):
+            self.yard.queue(
+                name,
+                dead_letter_exchange=EXCHANGE if to == "far" else "",
+                dead_letter_routing_key=to,
+                dead_letter_strategy="at-least-once",
+                max_length=8,
+                overflow="reject-publish",
+                message_ttl=50,
+                delivery_limit=1,
+            )
+        self.clients: list[Client] = []
+
+    def declare_targets(self) -> None:
+        """Declare the targets that are not there."""
+        limits = {"narrow": 2, "last": 2}
+        for name in TARGETS:
+            if name in self.yard.vhost.queues:
+                continue
+            if name == "between":
+                self.yard.queue(
+                    name,
+                    max_length=1,
+                    overflow="reject-publish-dlx",
+                    dead_letter_exchange="",
+                    dead_letter_routing_key="last",
+                )
+            else:
+                self.yard.queue(name, max_length=limits.get(name, 3), overflow="reject-publish")
+
+    def queue(self, name: str) -> Queue | None:
+        return self.yard.vhost.queues.get(name)
+
+    # ---- steps
+
+    def step(self) -> None:
+        """Do anything."""
+        chosen = self.random.choices(
+            (self.publish, self.refuse, self.consume, self.wait, self.route, self.purge, self.delete),
+            (8, 6, 6, 4, 2, 0.3, 0.5),
+        )
+        chosen[0]()
+        self.yard.clock.advance(0)
+        self.yard.run()
+        self.check()
+
+    def publish(self) -> None:
+        self.publish_to(self.random.choice((*SOURCES, *SOURCES, *TARGETS)))
+
+    def publish_to(self, name: str) -> None:
+        """Publish a message to a queue, if it is there."""
+        queue = self.queue(name)
+        if queue is None:
+            return
+        sought = queue.rules is not None and bool(queue.rules.seekers)
+        count = self.yard.publish(name)
+        number = self.yard.published
+        assert count in (1, REFUSED)
+        if count == 1:
+            assert not sought, "a publisher takes the room for which dead letters wait"
+            self.alive.add(number)
+            self.home[number] = name
+        elif name == "between" and any(number in numbers(found) for found in self.yard.vhost.queues.values()):
+            self.alive.add(number)  # refused, and its dead letter has arrived
+            self.home[number] = name
+
+    def refuse(self) -> None:
+        """A client gets some and rejects them, gives them back, or goes."""
+        queue = self.queue(self.random.choice(SOURCES))
+        assert queue is not None
+        client = self.yard.client(queue, self.random.choice((1, 3)))
+        self.yard.run()
+        if client.numbers:
+            self.random.choice((client.reject, client.nack))(*client.numbers)
+        self.yard.run()
+        client.vanish()
+
+    def consume(self) -> None:
+        """A client settles what has arrived."""
+        queue = self.queue(self.random.choice(TARGETS))
+        if queue is None:
+            return
+        client = self.yard.client(queue, self.random.choice((1, 2)))
+        self.yard.run()
+        for number in list(client.numbers):
+            self.consumed(number)
+        client.ack(*client.numbers)
+        client.cancel()
+        if self.random.random() < 0.5:  # who publishes before those that wait have their turn
+            self.publish_to(queue.name)
+
+    def consumed(self, number: int) -> None:
+        self.alive.discard(number)
+        if self.home[number] in self.came:
+            self.came[self.home[number]].append(number)
+
+    def wait(self) -> None:
+        self.yard.clock.advance(self.random.choice((1, 10, 60, RETRY_MS)))
+
+    def route(self) -> None:
+        """The exchange and its binding come and go."""
+        vhost = self.yard.vhost
+        if EXCHANGE not in vhost.exchanges:
+            vhost.declare_exchange(EXCHANGE, "direct", False, False, False, {})
+        elif self.queue("far") is not None and self.random.random() < 0.6:
+            vhost.bind_queue("far", EXCHANGE, "far", {})
+        else:
+            vhost.delete_exchange(EXCHANGE, False)
+        self.yard.clock.advance(SOON_MS)
+
+    def purge(self) -> None:
+        name = self.random.choice(SOURCES)
+        queue = self.queue(name)
+        assert queue is not None
+        gone = {*numbers(queue), *waiting(queue)}
+        self.yard.vhost.purge_queue(name)
+        self.alive -= gone
+        self.died[name] = [number for number in self.died[name] if number not in gone]
+
+    def delete(self) -> None:
+        """A target goes with what it has, or those that are not there come back."""
+        queue = self.queue(self.random.choice(TARGETS))
+        if queue is None or self.random.random() < 0.5:
+            self.declare_targets()
+        else:
+            gone = set(numbers(queue))
+            self.yard.vhost.delete_queue(queue.name, False, False)
+            self.alive -= gone
+            for died in self.died.values():
+                died[:] = [number for number in died if number not in gone]
+        self.yard.clock.advance(SOON_MS)
+
+    # ---- what must be
+
+    def check(self) -> None:
+        """Each is in one place, and all counts are right."""
+        places: list[int] = []
+        for queue in self.yard.vhost.queues.values():
+            dead = waiting(queue)
+            places += [*numbers(queue), *dead]
+            assert (queue.dead, queue.dead_bytes) == (len(dead), len(dead)), "counts of what waits"
+            assert queue.messages == len(numbers(queue)) + len(dead)
+            assert (queue in [b.queue for b in self.yard.vhost.dead_letters.backlogs]) is bool(dead)
+            rules = queue.rules
+            assert rules is not None
+            assert (rules.reserved, rules.reserved_bytes) == (0, 0), "room that nobody uses"
+            assert bool(queue.awaited) == bool(rules.seekers), "who is told of room"
+            lacking = queue.ready + queue.dead >= rules.max_length
+            assert lacking or not rules.seekers, (
+                f"there is room in {queue.name}, and dead letters wait for it"
+            )
+            for name in SOURCES:  # deaths are noticed where they wait, or have arrived
+                for number in dead if name == queue.name else ():
+                    if number not in self.died[name]:
+                        self.died[name].append(number)
+        assert len(places) == len(set(places)), "none is in two places"
+        assert set(places) == self.alive, f"lost {self.alive - set(places)}, there {set(places) - self.alive}"
+        assert [name for name in self.yard.dropped() if not name.startswith("maxlen")] == []
+
+    def finish(self) -> None:
+        """All ways are open: all that is there comes, in order."""
+        vhost = self.yard.vhost
+        self.declare_targets()
+        if EXCHANGE not in vhost.exchanges:
+            vhost.declare_exchange(EXCHANGE, "direct", False, False, False, {})
+        vhost.bind_queue("far", EXCHANGE, "far", {})
+        for _ in range(1000):
+            if not self.alive:
+                break
+            self.yard.clock.advance(SOON_MS)
+            for name in TARGETS:
+                queue = vhost.queues[name]
+                client = self.yard.client(queue, 1)
+                self.yard.run()
+                for number in list(client.numbers):
+                    self.consumed(number)
+                client.ack(*client.numbers)
+                client.cancel()
+        assert not self.alive, "all have come"
+        for name in SOURCES[:3]:  # what goes by way of another queue may overtake
+            waited = [number for number in self.came[name] if number in set(self.died[name])]
+            wanted = [number for number in self.died[name] if number in set(waited)]
+            assert waited == wanted, f"those that waited in {name} come in the order in which they died"
+        for queue in vhost.queues.values():
+            assert (queue.messages, queue.awaited) == (0, {})
+            assert queue.rules is not None
+            assert not queue.rules.seekers
+
+
+def waiting(queue: Queue) -> list[int]:
+    """The numbers of the messages that wait to be dead-lettered."""
+    return (
+        []
+        if queue.backlog is None
+        else [int(death.message.content or b"") for death in queue.backlog.deaths()]
+    )
+
+
+def run(seed: int) -> int:
+    """One history; returns how many messages waited in it."""
+    world = World(seed)
+    for _ in range(STEPS):
+        world.step()
+    world.finish()
+    return sum(len(died) for died in world.died.values())
+
+
+def run_all() -> int:
+    """All histories; returns how many messages waited."""
+    return sum(run(seed) for seed in SEEDS)
+
+
+def test_random_histories() -> None:
+    waited = run_all()
+    assert waited > 10 * len(SEEDS), "much of what dies has to wait"
+
+
+# ---- mutants
+
+
+def drops_what_does_not_arrive(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rules, "sure", property(lambda _: False, lambda *_: None), raising=False)
+
+
+def forgets_a_count(patch: pytest.MonkeyPatch) -> None:
+    tries = Backlog._try
+
+    def wrong(self: Backlog, death: object) -> bool:
+        went = tries(self, death)  # type: ignore[arg-type]
+        if not went:
+            self.queue.dead -= 1
+        return went
+
+    patch.setattr(Backlog, "_try", wrong)
+
+
+def tells_nobody_of_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rules, "room_made", lambda _: None)
+
+
+def lets_publishers_in(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Rules, "refuses", Rules.lacks_room)
+
+
+def overtakes_those_that_wait(patch: pytest.MonkeyPatch) -> None:
+    def add_first(self: Backlog, death: object, full: list[Rules], told: bool = False) -> None:
+        adds(self, death, full, told)  # type: ignore[arg-type]
+        for lane in self._lanes.values():
+            lane.deaths.rotate(1)
+
+    adds = Backlog.add
+    patch.setattr(Backlog, "add", add_first)
+
+
+def puts_it_in_both_places(patch: pytest.MonkeyPatch) -> None:
+    def send(self: DeadLetters, death: object) -> None:
+        chain = self.foresee(death, False)  # type: ignore[arg-type]
+        failed = chain[0].failure == FULL
+        self._complete(chain)
+        if failed or chain[0].number % 2 == 0:
+            self.wait(chain[0], [])
+
+    patch.setattr(DeadLetters, "_send", send)
+
+
+def goes_on_seeking(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lane, "stop_seeking", lambda _: [])
+
+
+def does_not_count_what_waits(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Backlog, death: object) -> None:
+        self.queue.dead_bytes -= 1
+
+    patch.setattr(Backlog, "_forget", take)
+
+
+MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    function.__name__: function
+    for function in (
+        drops_what_does_not_arrive,
+        forgets_a_count,
+        tells_nobody_of_room,
+        lets_publishers_in,
+        overtakes_those_that_wait,
+        puts_it_in_both_places,
+        goes_on_seeking,
+        does_not_count_what_waits,
+    )
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutants_are_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[mutant](monkeypatch)
+    with pytest.raises((AssertionError, KeyError, IndexError)):
+        run_all()
