@@ -170,7 +170,15 @@ class Daemon:
 
     def _new_broker(self, schedule: Schedule) -> Broker:
         broker = Broker(
-            self.log, Counters(), self._unique, schedule, view_of, write_letter, _log.error, write_receipt
+            self.log,
+            Counters(),
+            self._unique,
+            schedule,
+            view_of,
+            write_letter,
+            _log.error,
+            write_receipt,
+            _log.warning,
         )
         broker.exclusive_drain = self.settings.exclusive_drain_ms
         return broker

@@ -52,7 +52,8 @@ class Broker:
     A new broker has no virtual host: the log's definitions are applied first, and whoever starts the broker
     declares `/` if there is none after that. `names` gives the random part of the names of queues that the
     broker names, `views` shows what stands in a message, `write_letter` writes into it why it died, `trouble`
-    is told what goes wrong and no client can be told; `write_receipt` makes the receipts of messages.
+    is told what goes wrong and no client can be told; `write_receipt` makes the receipts of messages. `warn`
+    is told of what works, and perhaps not as it is meant; None: `trouble` is.
 
     Others keep definitions of their own here (users, say): `appliers` has by the first word of a change's
     kind who applies it, and each of `definers` describes its part, see `describe`. Each of `leaving` is
@@ -70,6 +71,7 @@ class Broker:
         write_letter: LetterWriter = bare_letter,
         trouble: Callable[[str], None] = nobody_told,
         write_receipt: ReceiptWriter = bare_receipt,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.store = store
         self.counters = counters
@@ -87,6 +89,7 @@ class Broker:
         self._write_letter = write_letter
         self._trouble = trouble
         self._write_receipt = write_receipt
+        self._warn = trouble if warn is None else warn
         self._numbers = QueueNumbers()
         self.staging = Staging(self)
         self.appliers[STAGE] = self.staging.apply
@@ -292,6 +295,7 @@ class Broker:
         )
         vhost.exclusive_drain = self.exclusive_drain
         vhost.write_receipt = self._write_receipt
+        vhost.warn = self._warn
         vhost.journal = self.journal
         self.vhosts[name] = vhost
         return vhost

@@ -59,7 +59,7 @@ class DeadLetters:
     whoever called it first.
 
     A letter whose exchange does not exist, that is routed to no queue, or to a queue that is full and takes
-    no more, is dropped, counted and told to `Topology.trouble`; its message waits in its `Backlog` instead if
+    no more, is dropped, counted and told to `Topology.warn`; its message waits in its `Backlog` instead if
     it dies at least once.
 
     One that fails, because the disk does not give its content back, say, is counted and told to
@@ -372,7 +372,7 @@ class DeadLetters:
         if now < rules.silent_until:
             return False
         rules.silent_until = now + TOLD_MS
-        topology.trouble(f"queue '{death.queue.name}' in vhost '{topology.name}': {text}{_why(death)}")
+        topology.warn(f"queue '{death.queue.name}' in vhost '{topology.name}': {text}{_why(death)}")
         return True
 
 

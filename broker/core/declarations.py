@@ -183,7 +183,7 @@ class Declarations(Topology):
             self.store.append_definition(queue_change(self.name, queue))
         warning = strategy_warning(queue.effective, arguments)
         if warning:
-            self.trouble(f"{where}: {warning}")
+            self.warn(f"{where}: {warning}")
         return queue
 
     def generate_name(self) -> str:

@@ -98,7 +98,7 @@ class Rules(Alarm):
         self.spares_messages = False  # the queue does not expire while it has messages
         self.leaving: i64 = NOT_LEAVING
         self.seekers: dict[Lane, None] = {}
-        self.drops: i64 = 0  # dead letters that were dropped and have not been told to `Topology.trouble`
+        self.drops: i64 = 0  # dead letters that were dropped and have not been told to `Topology.warn`
         self.silent_until: i64 = 0  # on the schedule's clock: when it may be told again
 
     # ---- what holds

@@ -75,6 +75,7 @@ class Topology:
     ) -> None:
         self.name = name
         self.trouble = trouble
+        self.warn = trouble
         self.views = views
         self.write_letter = write_letter
         self.schedule = schedule
