@@ -156,8 +156,9 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "a purge does not end with its queue": Mutant(
         "core/purging.py",
-        "        if not self.queue.deleted:\n            last =",
-        "        if self.queue.deleted:\n            return\n        if True:\n            last =",
+        "        if not self.queue.deleted and not self._entries_done:\n            last =",
+        "        if self.queue.deleted:\n            return\n"
+        "        if not self._entries_done:\n            last =",
         profile="plain",
         haste=HASTE,
     ),

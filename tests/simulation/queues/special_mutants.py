@@ -180,7 +180,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "routes are not told that a queue is renamed": Mutant(
         "core/topology.py",
-        "        self.bindings.renamed(queue)\n        self.epoch += 1\n",
+        "        self.bindings.renamed(queue)\n        self.changed()\n",
         "        self.bindings.renamed(queue)\n",
         seeds=600,
         profile="renamed, in the log",
