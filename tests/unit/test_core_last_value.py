@@ -208,7 +208,7 @@ def test_what_is_replaced_does_not_expire_and_what_expires_is_forgotten() -> Non
     assert bench.numbers() == []
     assert queue.entries.latest is not None
     assert queue.entries.latest.current == {}
-    assert sum(vhost.counters.discarded) == 1, "replaced is not dead"
+    assert sum(vhost.counters.letters_dropped) == 1, "replaced is not dead"
 
 
 def test_purge_forgets_the_values() -> None:
