@@ -223,6 +223,7 @@ class Daemon:
         began = time.monotonic()
         self.broker.sinks.open_rows = rows_of
         report = self.log.recover(Recovered(self.broker))
+        self.gate.keep_decoys(self.log.identity.to_bytes(8))
         self.journal.start()
         self.broker.resume()
         self.syncer.unwatch = self._unwatch

@@ -124,6 +124,30 @@ class Checker:
             except (ProtocolError, PreconditionFailed) as error:
                 raise PreconditionFailed(f"row {number} of the chunk: {error.text}") from error
 
+    def require_rights(self, content: bytes) -> None:
+        """Ask again for a stored chunk, which was checked when it came, whether its rows may be published.
+
+        Raises:
+            NotFound: there is no such exchange.
+            AccessRefused: the user may not publish to it, or may not name the user that a row names.
+        """
+        chunk = Chunk(body(content))
+        for number in range(chunk.rows):
+            exchange = self._found(chunk, number)
+            properties = chunk.value(PROPERTIES, number)
+            spelt = content_of(BASIC, properties, b"")
+            traits = scan(spelt, 0, len(spelt) - 8)
+            if traits & (NAMES_USER | COPIES) != 0:
+                self._require_special(Properties(spelt), traits, exchange)
+
+    def _found(self, chunk: Chunk, number: int) -> Exchange:
+        named = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
+        exchange = self._exchanges.get(named)
+        if exchange is None:
+            exchange = self._exchange(*named)
+            self._exchanges[named] = exchange
+        return exchange
+
     def _check(self, chunk: Chunk, number: int) -> None:
         if chunk.kind(number) != BASIC:
             raise PreconditionFailed(f"its kind is {chunk.kind(number)}, sinks take {BASIC}: AMQP 0-9-1")
@@ -132,11 +156,7 @@ class Checker:
             raise PreconditionFailed(
                 f"message size {size} is larger than configured max size {self._body_max}"
             )
-        named = chunk.value(EXCHANGE, number), chunk.value(ROUTING_KEY, number)
-        exchange = self._exchanges.get(named)
-        if exchange is None:
-            exchange = self._exchange(*named)
-            self._exchanges[named] = exchange
+        exchange = self._found(chunk, number)
         properties = chunk.value(PROPERTIES, number)
         if len(properties) < len(_NO_PROPERTIES):
             raise PreconditionFailed("it has no property flags")
@@ -167,16 +187,21 @@ class Checker:
     def _check_special(self, content: bytes, traits: i64, exchange: Exchange) -> None:
         properties = Properties(content)
         view = View091(properties)
-        if traits & NAMES_USER != 0:
-            check_user(self._rights, properties.text(USER_ID))
         if traits & COPIES != 0:
             check_copies(view.headers())
             for key in view.further_keys():
                 check_length("routing key", key)
-                self._rights.require_topic(WRITE, exchange, key)
+        self._require_special(properties, traits, exchange)
         if traits & DELAYS != 0:
             due_date(view, self._vhost.schedule)
         if traits & RECEIPTS != 0 and receipt_marks(view.headers()) != 0:
             raise PreconditionFailed("it asks for receipts, which sinks do not give")
         if traits & EXPIRES != 0:
             parse_expiration(properties.text(EXPIRATION))
+
+    def _require_special(self, properties: Properties, traits: i64, exchange: Exchange) -> None:
+        if traits & NAMES_USER != 0:
+            check_user(self._rights, properties.text(USER_ID))
+        if traits & COPIES != 0:
+            for key in View091(properties).further_keys():
+                self._rights.require_topic(WRITE, exchange, key)

@@ -19,19 +19,20 @@ class Authenticator:
         self._users = users
         self._key = secrets.token_bytes(32)
 
-    def remembered(self, user: str, password: str, loopback: bool) -> bool | None:
-        """Decide without a slow hash: True or False; None where only that can tell.
+    def remembered(self, user: str, password: str, loopback: bool) -> bool:
+        """Whether a password is known to be right without a slow hash; if not, only the hash can tell.
 
-        False only for a user who may come from loopback alone and does not: that needs no password.
+        Never for a user who may come from loopback alone and does not: the refusal takes as long as others.
         """
         known = self._users.get(user)
-        if known is None:
-            return None
-        if known.loopback_only and not loopback:
+        if known is None or self.is_outside(user, loopback) or not known.remembered:
             return False
-        if known.remembered and hmac.compare_digest(known.remembered, self._digest(user, password)):
-            return True
-        return None
+        return hmac.compare_digest(known.remembered, self._digest(user, password))
+
+    def is_outside(self, user: str, loopback: bool) -> bool:
+        """Whether the user may come from loopback alone and does not."""
+        known = self._users.get(user)
+        return known is not None and known.loopback_only and not loopback
 
     def kept(self, user: str) -> Password:
         """What is kept of the password of `user`; NO_PASSWORD, which none matches, for nobody."""
@@ -40,9 +41,10 @@ class Authenticator:
 
     def passed(self, user: str, password: str, loopback: bool) -> bool:
         """Remember a password that matches what is kept; whether the user may come from where he does."""
-        known = self._users.known(user)
-        known.remembered = self._digest(user, password)
-        return loopback or not known.loopback_only
+        if self.is_outside(user, loopback):
+            return False
+        self._users.known(user).remembered = self._digest(user, password)
+        return True
 
     def _digest(self, user: str, password: str) -> bytes:
         name = user.encode("utf-8", "surrogatepass")

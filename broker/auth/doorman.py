@@ -14,7 +14,7 @@ from typing import Final, Protocol, final
 
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import BackOff, network
-from broker.auth.passwords import NO_PASSWORD, Password, matches
+from broker.auth.passwords import NO_PASSWORD, Password, matches, refuse
 
 GUESSES_MAX: Final = 64  # different passwords that wait in one network
 SPANS: Final = 32  # durations of checks that are remembered
@@ -173,10 +173,9 @@ class Doorman:
             self._next(check.where)
 
     def _answer_remembered(self, check: Check) -> bool:
-        known = self._authenticator.remembered(check.user, check.password, check.loopback)
-        if known is None:
+        if not self._authenticator.remembered(check.user, check.password, check.loopback):
             return False
-        check.end(known)
+        check.end(True)
         return True
 
     def _next(self, where: tuple[str, str]) -> None:
@@ -210,7 +209,8 @@ class Doorman:
                 self._spans.rotate()
                 self._later(self._spans[0], partial(checked, False))
             else:
-                self._off_loop(partial(matches, kept, password), checked)
+                outside = self._authenticator.is_outside(user, checks[0].loopback)  # as the whole network is
+                self._off_loop(partial(refuse if outside else matches, kept, password), checked)
         if not line.ready and not line.parked and line.running is None:
             self._lines.pop(where, None)
 

@@ -52,6 +52,10 @@ class Gate:
             offered.remove(scram.MECHANISM)
         self._offered = [*offered, sasl.ANONYMOUS] if anonymous else offered
 
+    def keep_decoys(self, secret: bytes) -> None:
+        """Challenge users who do not exist as before the restart, if `secret` is the same as then."""
+        self._decoy.keep(secret)
+
     # -- who gets in
 
     def mechanisms(self, origin: Origin) -> str:

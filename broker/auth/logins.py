@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
@@ -149,11 +150,18 @@ class ScramLogin:
 
 @final
 class Decoy:
-    """Verifiers for users who have none: always the same for a name, and no password is right."""
+    """Verifiers for users who have none: always the same for a name, and no password is right.
+
+    They are another set for each process, and so would give themselves away, until `keep` names a secret.
+    """
 
     def __init__(self, iterations: int) -> None:
         self._key = secrets.token_bytes(32)
         self._iterations = iterations
+
+    def keep(self, secret: bytes) -> None:
+        """Derive the verifiers from a secret that outlives the process."""
+        self._key = hashlib.blake2b(secret, person=b"scram decoys").digest()
 
     def verifier(self, user: str) -> scram.Verifier:
         """What nobody can prove."""

@@ -102,6 +102,15 @@ def matches(kept: Password, password: str) -> bool:
     return False
 
 
+def refuse(kept: Password, password: str) -> bool:
+    """False, after as long as a wrong password takes: the user may not log in from where he does.
+
+    The hash in `kept` is not looked at, so that the time does not tell whether the password is right.
+    """
+    waste_time(password)
+    return False
+
+
 def waste_time(password: str) -> None:
     """Take as long as a wrong password does, so that nobody learns which users there are."""
     _HASHER.hash(_octets(password))

@@ -276,6 +276,43 @@ def test_who_may_not_publish_adds_no_rows(driver: Driver, vhost: str, user: Call
     assert [each["query"] for each in driver.api.get(SINKS, vhost)] == [QUERY, "own"]
 
 
+@pytest.mark.parametrize(
+    ("exchange", "key", "headers", "left"),
+    [
+        ("", "q", {}, {"write": "^amq.topic$"}),
+        ("amq.topic", "a.b", {}, {"write": "^amq.default$"}),
+        ("amq.topic", "a.b", {}, {"topic": "^x"}),
+        ("amq.topic", "x.b", {"CC": ["a.b"]}, {"topic": "^x"}),
+    ],
+)
+def test_who_may_no_longer_publish_commits_nothing(
+    driver: Driver,
+    vhost: str,
+    user: Callable[..., Api],
+    exchange: str,
+    key: str,
+    headers: dict[str, Any],
+    left: dict[str, str],
+) -> None:
+    driver.api.post("bindings", vhost, "e", "amq.topic", "q", "q", status=201, body={"routing_key": "#"})
+    writer = user("management", write=".*")
+    name = writer.get("whoami")["name"]
+    own = Driver(writer, vhost, "own")
+    attempt = own.begin(0)
+    properties = Basic.Properties(headers=headers).marshal() if headers else PLAIN
+    own.add(attempt, 0, chunk([b"a"]) + chunk([b"b"], key, exchange, properties))
+    rights = {"configure": "", "write": left.get("write", ".*"), "read": ""}
+    driver.api.put("permissions", vhost, name, status=204, body=rights)
+    if "topic" in left:
+        driver.api.put("topic-permissions", vhost, name, exchange="amq.topic", write=left["topic"], read="")
+    said = own.refused(401, 0, [attempt], 2)
+    assert f"refused for user '{name}'" in said
+    assert (own.state()["last_batch"], own.state()["attempt_rows"]) == (-1, 2)
+    driver.api.put("permissions", vhost, name, status=204, body=rights | {"write": ".*"})
+    driver.api.delete("topic-permissions", vhost, name)
+    assert own.commit(0, [attempt], 2)["committed"] is True
+
+
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
 def test_a_sink_outlives_a_restart(start_daemon: DaemonStarter, killed: bool) -> None:
     daemon = start_daemon()

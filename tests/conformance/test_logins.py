@@ -66,6 +66,27 @@ def test_scram_sha_256_with_a_wrong_password(
     logged(own, peer, f"refused.*user={user}")
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_restart_does_not_tell_which_users_there_are(
+    dial: Dialler, start_daemon: DaemonStarter, end: str
+) -> None:
+    salts: list[list[bytes]] = []
+    for _ in range(2):
+        daemon = start_daemon()
+        salts.append([])
+        for user in ("guest", "nobody", "noone"):
+            peer = dial(daemon.address)
+            peer.start()
+            first = ScramClient(user, "wrong").first().decode()
+            peer.write(Connection.StartOk(PROPERTIES, "SCRAM-SHA-256", first))
+            challenge = octets(peer.expect(Connection.Secure).challenge)
+            salts[-1].append(challenge.split(b",")[1])
+            peer.drop()
+        daemon.stop() if end == "stop" else daemon.kill()
+    assert salts[0] == salts[1]
+    assert len(set(salts[0])) == 3
+
+
 @pytest.mark.spec("amqp-0-9-1", "connection.secure-ok")
 def test_secure_ok_that_nobody_asked_for(dial: Dialler, own: Daemon | None, bystander: Bystander) -> None:
     peer = dial()

@@ -1,5 +1,7 @@
 """Whose password is checked when: one at a time for an address, and not before a guesser has waited."""
 
+import base64
+import hashlib
 from collections.abc import Callable
 
 import pytest
@@ -7,8 +9,10 @@ import pytest
 from broker.auth.authenticator import Authenticator
 from broker.auth.backoff import FREE_FAILURES, FREE_NAMES, BackOff
 from broker.auth.doorman import GUESSES_MAX, Answer, Doorman
+from broker.auth.passwords import imported
 from broker.auth.users import Users
 from broker.core.ports import MessageStore
+from tests.effort import hashes_made
 from tests.people import quick
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
@@ -314,3 +318,27 @@ def test_one_wrong_password_sent_by_many_is_one_failure(doorman: Doorman, thread
     threads.finish()
     assert answers == [False] * 500
     assert threads.checked == 1
+
+
+def test_who_may_come_from_loopback_alone_is_refused_after_a_whole_hash(
+    doorman: Doorman, threads: Threads, users: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right or wrong, remembered or not, hashed by this broker or by RabbitMQ: each costs one hash."""
+    salted = base64.b64encode(b"salt" + hashlib.sha256(b"saltcarol").digest()).decode()
+    users.add("carol", imported(salted), loopback_only=True)
+    users.put("bob", None, loopback_only=True)
+    answers: list[bool] = []
+    for name in ("bob", "carol"):
+        doorman.check(name, name, HERE, True, answers.append)
+    threads.finish()
+    assert answers == [True, True]
+    tried = [("bob", "bob"), ("bob", "wrong"), ("carol", "carol"), ("carol", "wrong")]
+    hashed = hashes_made(monkeypatch)
+    for count, (name, password) in enumerate(tried, start=1):
+        doorman.check(name, password, f"10.0.1.{count}", False, answers.append)
+        assert len(answers) == count + 1, "not at once"
+        threads.finish()
+        assert (answers[-1], len(hashed)) == (False, count)
+    assert all(each == hashed[0] for each in hashed)
+    doorman.check("bob", "bob", HERE, True, answers.append)
+    assert answers[-1], "it is still remembered"

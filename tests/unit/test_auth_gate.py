@@ -187,6 +187,13 @@ def test_scram_tells_nobody_which_users_there_are(gate: Gate) -> None:
 
     assert salt("nobody") == salt("nobody") != salt("noone")
     assert len(salt("nobody")) == len(salt("ann"))
+    before = salt("nobody")
+    salts = []
+    for secret in (b"this log", b"that log", b"this log"):
+        gate.keep_decoys(secret)
+        salts.append(salt("nobody"))
+    assert salts[0] == salts[2]
+    assert len({before, *salts}) == 3
 
 
 def test_failed_proofs_delay_the_next_challenge(gate: Gate, clock: Clock) -> None:

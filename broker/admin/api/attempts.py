@@ -17,7 +17,15 @@ from broker.admin.api.gates import gate
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.publishing import content_of, payload_of, properties_of
-from broker.admin.api.sink_access import NUMBER_MAX, attached, check_checkpoint, conflict, count, owned
+from broker.admin.api.sink_access import (
+    NUMBER_MAX,
+    attached,
+    check_checkpoint,
+    checker_of,
+    conflict,
+    count,
+    owned,
+)
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import table, text
@@ -65,13 +73,7 @@ async def add_rows(
         content = _chunks_of(management, await read_body(request, OF_MESSAGES_MAX))
     else:
         content = await read_body(request, BODY_MAX)
-    checker = Checker(
-        visitor.rights(sink.virtual_host),
-        sink.virtual_host,
-        int(management.server.frame_max),
-        int(management.server.body_bytes_max),
-    )
-    chunks = await _checked(content, checker)
+    chunks = await _checked(content, checker_of(management, visitor, sink))
     rows = sum(size for _, size in chunks)
     shortage = management.server.shortage.reason
     if shortage:

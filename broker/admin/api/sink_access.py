@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from broker.adapters.sinking import Checker
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Management
 from broker.admin.api.visitor import Visitor
@@ -58,6 +59,13 @@ def check_there(sink: Sink) -> None:
     """Refuse what was deleted meanwhile. Raises ApiError."""
     if sink.gone:
         raise not_found(f"{sink.where()} was deleted")
+
+
+def checker_of(management: Management, visitor: Visitor, sink: Sink) -> Checker:
+    """What asks of a sink's rows whether the visitor may publish them."""
+    server = management.server
+    rights = visitor.rights(sink.virtual_host)
+    return Checker(rights, sink.virtual_host, int(server.frame_max), int(server.body_bytes_max))
 
 
 def count(body: Fields, name: str) -> int:

@@ -21,7 +21,8 @@ the same when the query is started again; batches have growing numbers. Paths ar
     answers `{committed: "already"}`, and its attempts are dropped; also after a restart of either side. So
     whoever got no answer asks again. With 202 it is decided, and `moving_rows` are not published yet after
     `wait` seconds (30): `blocked` says what is in their way; ask again. With `mandatory` (the default) 409
-    says which row would go nowhere, and nothing is decided.
+    says which row would go nowhere, and nothing is decided. With 401 the user may no longer
+    publish a row.
 5.  `POST /abort {epoch, batch}` drops all attempts at a batch; `DELETE /attempts/{attempt}` drops one.
 
 `GET /` shows all of it, and `GET /api/staged-sinks/{vhost}` all sinks. `DELETE /` forgets the sink, its last
@@ -48,14 +49,15 @@ from broker.admin.api.sink_access import (
     check_checkpoint,
     check_epoch,
     check_there,
+    checker_of,
     conflict,
     count,
     owned,
 )
 from broker.admin.api.slices import Slices
-from broker.admin.api.visitor import Asker
+from broker.admin.api.visitor import Asker, Visitor
 from broker.admin.fields import Fields, flag, number
-from broker.core.attempt import Attempt, Known
+from broker.core.attempt import Attempt, Known, content_of
 from broker.core.errors import BrokerError
 from broker.core.moving import objection
 from broker.core.sink import Sink
@@ -124,7 +126,7 @@ async def commit_batch(
             why = sink.blocked or "it is being published"
             raise conflict(f"{sink.where()} is not done with batch {sink.last}: {why}")
         else:
-            await _commit(management, sink, batch, checkpoint, body)
+            await _commit(management, visitor, sink, batch, checkpoint, body)
     status = 200 if await _idle(sink, wait) else 202
     answer = {
         "committed": "already" if committed else True,
@@ -168,14 +170,21 @@ async def delete_sink(
     return Response(status_code=204)
 
 
-async def _commit(management: Management, sink: Sink, batch: int, checkpoint: str, body: Fields) -> None:
-    """Decide on a batch. Raises ApiError and what the core raises: then nothing was decided."""
+async def _commit(
+    management: Management, visitor: Visitor, sink: Sink, batch: int, checkpoint: str, body: Fields
+) -> None:
+    """Decide on a batch. Raises ApiError and what the core raises: then nothing was decided.
+
+    The user must still be allowed to publish every row: rights may have changed since the rows came.
+    """
     mandatory = flag(body, "mandatory", True)
     winners = _winners(sink, batch, body)
     slices = Slices()
     known: Known = set()
+    checker = checker_of(management, visitor, sink)
     for winner in winners:
         for entry in list(winner.queue.entries):
+            checker.require_rights(content_of(entry.message, sink.virtual_host))
             try:
                 why = objection(entry.message, sink.virtual_host, sink.open_rows, mandatory, known)
             except (BrokerError, ProtocolError) as error:
