@@ -164,6 +164,7 @@ class Daemon:
         self.resources = Resources(
             self.server.shortage, str(settings.data_dir), settings.memory_max, settings.disk_free_min
         )
+        self.server.shortage.look = self._look_at_memory
         self.started, self.failure = False, ""
         self.admin: AdminServer | None = None
         self.admin_handshakes: TlsListener | None = None
@@ -377,6 +378,10 @@ class Daemon:
         now = time.monotonic()
         self.lag.observe(max(0.0, now - due))
         self.loop.call_later(LAG_INTERVAL_SECONDS, self._measure_lag, now + LAG_INTERVAL_SECONDS)
+
+    def _look_at_memory(self) -> None:
+        """Measure between two ticks: much has come in."""
+        self.resources.check(self.log.full or self.journal.holds_publishers)
 
     def _tick_store(self) -> None:
         """Look for room after a full disk, tell when the log fails or comes back, watch memory and space."""

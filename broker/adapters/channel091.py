@@ -138,6 +138,15 @@ class Channel(IncomingChannel):
             self._body = self.server.store.new_body()
         take_piece(self.connection, self._body, frames, size, traits & PERSISTENT != 0)
 
+    def part_bytes(self) -> i64:
+        """Bytes that only memory has of a large body that is still coming."""
+        size: i64 = 0
+        if self._body is not None:
+            for piece in self._body.pieces:
+                if piece.sequence == 0:
+                    size += piece.size
+        return size
+
     def _resolve(self, arguments: bytes) -> Publication | None:
         """What these arguments mean; None when the channel ended over them."""
         try:

@@ -17,7 +17,7 @@ from broker.adapters.channel091 import Channel
 from broker.adapters.confirms import Confirms
 from broker.adapters.controlling import control
 from broker.adapters.handshake091 import FRAME_BYTES_MAX, Handshake
-from broker.adapters.held_publisher import HeldPublisher
+from broker.adapters.held_publisher import HeldPublisher, hold_publisher
 from broker.adapters.large_bodies import LargeBodies, send_on, take_out, unsent_bytes
 from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.opening import open_channel
@@ -41,6 +41,7 @@ FLUSH_BYTES_MIN: Final = 262144
 UNREAD_BYTES_MAX: Final = 8388608  # answers to a peer that reads none: beyond it nothing more is asked
 
 _log = structlog.get_logger("amqpd.connection")
+GATHERED_BYTES_MAX: Final = 1048576  # of contents in part, on all channels, while memory is short
 
 
 @final
@@ -102,6 +103,7 @@ class Connection091(ServedConnection):
             if data is None:
                 self.wire.resume()
             else:
+                self.server.shortage.received(len(data))
                 if self.handshake is not None:
                     self.handshake.hear(len(data))
                 self.wire.feed(data)
@@ -113,6 +115,8 @@ class Connection091(ServedConnection):
         if self.wire.rest and self.state == CLOSED:
             ending.answer_closes(self, self._close_watch.feed(self.wire.rest))
             self.wire.rest = b""
+        if self.server.shortage.memory and self.held is None and self.wire.gathered() > GATHERED_BYTES_MAX:
+            hold_publisher(self)
         self.end_turn()
         if self.held is not None:
             self.held.listen()
@@ -147,6 +151,8 @@ class Connection091(ServedConnection):
             self.edge.release(reason)
             if self._holds == 0:
                 self._take(None)
+            else:
+                self.flush()  # the answer that the log had to wait for, say
 
     def end_turn(self) -> None:
         """Confirm what can be confirmed and flush."""
@@ -257,6 +263,18 @@ class Connection091(ServedConnection):
         """Have the next publish of each channel ask whether there is one (OpenConnection)."""
         for channel in ending.channels_of(self):
             channel.forget_publications()
+
+    def part_bytes(self) -> i64:
+        """Bytes in memory of contents that have come in part (ServedConnection)."""
+        size: i64 = self.wire.gathered()
+        for channel in ending.channels_of(self):
+            size += channel.part_bytes()
+        return size
+
+    def admit_new(self) -> None:
+        """Hold who declares while memory is short, behind this declaration (ServedConnection)."""
+        if self.server.shortage.memory:
+            hold_publisher(self)
 
     def log_is_behind(self) -> None:
         """Read nothing more from a publisher until it has caught up (OpenConnection)."""

@@ -114,14 +114,15 @@ class LargeBodies:
 def take_piece(connection: Connection091, body: Body, frames: bytes, size: i64, persistent: bool) -> None:
     """Take a part of a body that is coming. A persistent one goes to disk at once, whatever its route.
 
-    What no queue takes is let go of with the body.
+    What no queue takes is let go of with the body. A publisher of either is held during a shortage, in the
+    middle of the body: one of many channels could fill memory otherwise.
     """
     piece = piece_of(body, frames, size)
     if persistent:
         connection.server.store.append_piece(piece)
         connection.publishes = True  # so that it waits while too much is on the way to the disk
-        if connection.server.shortage.reason:
-            hold_publisher(connection)
+    if connection.server.shortage.reason:
+        hold_publisher(connection)
 
 
 def send_body(connection: Connection091, body: Body, channel: i64, size: i64) -> None:

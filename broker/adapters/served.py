@@ -56,6 +56,18 @@ class ServedConnection(Connection):
         """How much has been read that no frame has been taken from."""
         raise NotImplementedError
 
+    def admit_new(self) -> None:
+        """Ask whether a queue, exchange or binding may be added: memory may be short.
+
+        Raises:
+            LimitReached: it may not, in AMQP 1.0. In 0-9-1 it may, and the connection is held behind it.
+        """
+        raise NotImplementedError
+
+    def part_bytes(self) -> i64:
+        """Bytes in memory of contents that have come in part, if frames of theirs may be held."""
+        return 0
+
     def is_deaf(self) -> bool:
         """Whether it takes no frames any more."""
         raise NotImplementedError

@@ -10,6 +10,7 @@ from broker.adapters.access import EXCHANGE, QUEUE
 from broker.adapters.served import ServedConnection
 from broker.auth.terms import CONFIGURE, READ
 from broker.core.arguments import ALTERNATE_EXCHANGE, DEAD_LETTER_EXCHANGE
+from broker.core.binding import binding_key
 from broker.core.exchange import Exchange
 from broker.core.names import is_predeclared, refuse_default
 from broker.core.purging import Purge
@@ -33,6 +34,7 @@ def declare_exchange(
     client.rights.require(CONFIGURE, EXCHANGE, name)
     if name not in virtual_host.exchanges:
         client.rights.require_forwarding(EXCHANGE, name, arguments.get(ALTERNATE_EXCHANGE))
+        client.admit_new()
     return virtual_host.declare_exchange(name, kind, durable, auto_delete, internal, arguments)
 
 
@@ -64,6 +66,7 @@ def declare_queue(
     client.rights.require(CONFIGURE, QUEUE, name)
     if name not in virtual_host.queues:
         client.rights.require_forwarding(QUEUE, name, arguments.get(DEAD_LETTER_EXCHANGE))
+        client.admit_new()
     owner = client if exclusive else None
     return virtual_host.declare_queue(name, durable, owner, auto_delete, arguments, generated)
 
@@ -110,6 +113,10 @@ def bind(
 ) -> None:
     """Bind a queue or an exchange, as `kind` says, to an exchange."""
     require_binding(client, virtual_host, kind, destination, source, key)
+    if client.server.shortage.memory and not _is_bound(
+        virtual_host, kind, destination, source, key, arguments
+    ):
+        client.admit_new()
     if kind == QUEUE:
         virtual_host.bind_queue(destination, source, key, arguments, client)
     else:
@@ -138,3 +145,21 @@ def require_binding(
 ) -> None:
     """Refuse who may neither bind nor unbind these two with this key."""
     client.rights.require_binding(kind, destination, source, virtual_host.exchanges.get(source), key)
+
+
+def _is_bound(
+    virtual_host: VirtualHost,
+    kind: str,
+    destination: str,
+    source: str,
+    key: str,
+    arguments: dict[str, object],
+) -> bool:
+    """Whether there is this binding already."""
+    exchange = virtual_host.exchanges.get(source)
+    to: Queue | Exchange | None = virtual_host.exchanges.get(destination)
+    if kind == QUEUE:
+        to = virtual_host.queues.get(destination)
+    if exchange is None or to is None:
+        return False
+    return exchange.binding(to, binding_key(key, arguments)) is not None

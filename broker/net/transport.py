@@ -7,8 +7,9 @@ a subclass would lose its native layout when compiled.
 from __future__ import annotations
 
 import asyncio
+import socket as sockets
 from contextlib import suppress
-from socket import SO_SNDBUF, SOL_SOCKET
+from socket import IPPROTO_TCP, SO_SNDBUF, SOL_SOCKET
 from typing import Final, Protocol, final
 
 import structlog
@@ -18,7 +19,7 @@ from broker.adapters.access import Origin
 from broker.adapters.amqp10.connection import Connection10
 from broker.adapters.connection091 import Connection091
 from broker.adapters.served import ServedConnection
-from broker.adapters.server import HELD_FOR_PEER, Server
+from broker.adapters.server import HELD_FOR_PEER, HELD_FOR_SHORTAGE, Server
 from broker.core.connection import Scheduler
 from broker.net.tls import NameIn, origin_of
 from protocol.amqp091.constants import HEARTBEAT_FRAME
@@ -29,6 +30,11 @@ WRITE_HIGH_BYTES: Final = 1 << 20
 WRITE_LOW_BYTES: Final = 1 << 18
 LOOPBACK_SEND_BYTES: Final = 262144  # what waits longer in the kernel for a process beside it only grows cold
 TICKS_PER_SECOND: Final = 2
+TCP_INFO: Final[int] = getattr(sockets, "TCP_INFO", -1)
+TCP_ESTABLISHED: Final = 1  # the first octet of the system's tcp_info
+PARTS_SECONDS: Final = 30  # for which a held publisher may keep more of unfinished bodies in memory than
+PART_BYTES_MAX: Final = 67108864
+PART_BYTES_FREE: Final = 1048576  # the same, without a look at the publisher
 LINGER_SECONDS: Final = 30  # for a peer to take what was written before its connection was closed
 
 _BUFFER: Final = bytearray(READ_BYTES)  # shared: parsing is synchronous, so it is free again on return
@@ -82,6 +88,7 @@ class Transport:
         self._age_ticks: i64 = 0
         self._handshake_ticks: i64 = int(server.handshake_seconds * TICKS_PER_SECOND)
         self._closing_ticks: i64 = -1  # -1: not closing
+        self._held_ticks: i64 = 0  # for which the peer was held in the middle of large bodies
         self._ended = False
         self._peer_closes = False  # the peer is given time to close first
         self._unsent: i64 = 0  # bytes that a peer who is held for not reading has yet to take
@@ -226,7 +233,40 @@ class Transport:
                 )
                 self.abort()
             return
+        if self._pauses & HELD_FOR_SHORTAGE and not self._keeps_parts(connection):
+            return
         self._heartbeats(connection.heartbeat)
+
+    def _keeps_parts(self, connection: ServedConnection) -> bool:
+        """Whether a held publisher may keep what it has sent of bodies; ends the connection if not.
+
+        That memory is free again when the bodies are whole, and they will not be before memory is free.
+        """
+        size = connection.part_bytes()
+        if size <= PART_BYTES_FREE:
+            self._held_ticks = 0
+            return True
+        self._held_ticks += 1
+        if self._has_hung_up():
+            _log.info("held publisher has hung up", peer=self._origin.peer, bytes_of_bodies=size)
+            self.abort()
+            return False
+        if size > PART_BYTES_MAX and self._held_ticks > PARTS_SECONDS * TICKS_PER_SECOND:
+            connection.force_close(
+                f"low on memory for {PARTS_SECONDS} seconds, with {size} bytes of bodies kept in part"
+            )
+            return False
+        return True
+
+    def _has_hung_up(self) -> bool:
+        """Whether the peer's end has come, which nobody reads while reading is paused; where TCP tells."""
+        if TCP_INFO < 0 or self._socket is None:
+            return False
+        try:
+            state: int = self._socket.get_extra_info("socket").getsockopt(IPPROTO_TCP, TCP_INFO, 1)[0]
+        except OSError:
+            return True
+        return state != TCP_ESTABLISHED
 
     def _heartbeats(self, seconds: i64) -> None:
         """Send one when half the interval went by in silence, hang up after two intervals without a byte.

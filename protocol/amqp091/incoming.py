@@ -134,6 +134,12 @@ class IncomingChannel:
         if self._missing == 0:
             self._complete()
 
+    def gathered(self) -> i64:
+        """Bytes of a content that have come and have not been handed on."""
+        if self.expecting != EXPECT_BODY:
+            return 0
+        return self._gathered if self._size > WHOLE_BYTES_MAX else self._size - self._missing
+
     def discard(self) -> None:
         """Drop what has arrived of a content and all that will: this end has closed the channel."""
         self.expecting = DISCARD

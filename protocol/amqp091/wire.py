@@ -72,6 +72,14 @@ class Wire:
         self._repeat: Repeat | None = None  # what the next publish may be like
         self._unlike: i64 = 0 if LEARNS else NEVER  # publishes to be parsed before that is learnt
 
+    def gathered(self) -> i64:
+        """Bytes of contents, on all channels, that have come in part and have not been handed on."""
+        total: i64 = 0
+        for channel in self.channels:
+            if channel is not None:
+                total += channel.gathered()
+        return total
+
     def channel(self, number: i64) -> IncomingChannel | None:
         """The open channel of that number, if it is open."""
         return self.channels[number] if number < len(self.channels) else None

@@ -1,12 +1,17 @@
 """A broker that runs short of memory or space: publishers wait, are told, and go on; consumers make room."""
 
+import socket
 import threading
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from pamqp.commands import Connection
+from pamqp.commands import Basic, Channel, Connection, Exchange, Queue
 
+from broker.net.resources import resident_bytes
 from tests.api import Api, fetch
 from tests.daemon import Daemon, DaemonStarter
+from tests.frames import body_frames, header_bytes, method_bytes
 from tests.peer import Connector, Peer
 
 NEVER_FREE = ("--disk-free-min", "1000000GB")
@@ -123,3 +128,107 @@ def test_memory_is_made_room_in_by_consumers(start_daemon: DaemonStarter, connec
         taken += 1
     assert taken == len(sent)
     assert health(daemon, "/health/alarms") == (200, {"status": "ok"})
+
+
+MEMORY_MAX = 200 << 20
+SENT = 512 << 20
+
+
+def flood(peer: Peer, channels: int) -> None:
+    """Send large bodies on several channels at once, until it is over or the connection is."""
+    size = SENT // channels
+    pieces: list[bytes] = []
+    with suppress(OSError):
+        for number in range(1, channels + 1):
+            peer.send(method_bytes(Channel.Open(), number))
+            publish = method_bytes(Basic.Publish(routing_key="nowhere"), number)
+            peer.send(publish + header_bytes(size, None, number))
+            pieces += body_frames(bytes(100_000), number, 131_072)
+        for _ in range(size // 100_000):
+            for piece in pieces:
+                peer.send(piece)
+
+
+@pytest.mark.parametrize("channels", [1, 8])
+def test_a_publisher_is_held_in_the_middle_of_large_bodies(
+    start_daemon: DaemonStarter, connect: Connector, channels: int
+) -> None:
+    """Transient ones, which are in memory until they are whole: no channel comes to the end of its body."""
+    daemon = start_daemon("--memory-max", str(MEMORY_MAX), "--message-size-max", str(SENT))
+    peer = connect(daemon.address)
+    flooding = threading.Thread(target=flood, args=(peer, channels))
+    flooding.start()
+    try:
+        assert expect_blocked(peer) == "low on memory"
+        assert daemon.metric("amqpd_publishers_held") == 1
+        assert resident_bytes(Path(f"/proc/{daemon.process.pid}/statm")) < 1.5 * MEMORY_MAX
+    finally:
+        peer.socket.shutdown(socket.SHUT_RDWR)
+        flooding.join()
+
+
+@pytest.mark.nightly
+def test_unfinished_bodies_do_not_hold_publishers_for_ever(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    """What fills memory is free again when the bodies are whole, and they wait for free memory."""
+    daemon = start_daemon("--memory-max", str(MEMORY_MAX), "--message-size-max", str(SENT))
+    peer = connect(daemon.address)
+    flooding = threading.Thread(target=flood, args=(peer, 8))
+    flooding.start()
+    expect_blocked(peer)
+    other = connect(daemon.address)
+    other.channel().publish(b"", "nowhere")
+    expect_blocked(other)
+    other.expect(Connection.Unblocked)
+    flooding.join()
+    daemon.log.wait_for("low on memory for 30 seconds, with [0-9]+ bytes of bodies kept in part")
+
+
+def test_who_declares_is_held_while_memory_is_short_and_finds_what_is_there(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    filler = connect((daemon := start_daemon("--memory-max", "180MiB")).address).channel()
+    api = Api(daemon.admin)
+    for queue in ("hoard", "q"):
+        filler.declare(queue)
+    filler.call(Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"), Queue.BindOk)
+    while daemon.metric("amqpd_low_on_memory") == 0:
+        for _ in range(8):
+            filler.publish(bytes(65536), "hoard")
+
+    consumer = connect(daemon.address).channel()
+    consumer.declare("q")  # it is there already, so that consumers come back and make room
+    consumer.call(Queue.Bind(queue="q", exchange="amq.direct", routing_key="k"), Queue.BindOk)
+    consumer.consume("q", "c")
+    held = []
+    for method, answer in (
+        (Queue.Declare(queue="new"), Queue.DeclareOk),
+        (Exchange.Declare(exchange="new"), Exchange.DeclareOk),
+        (Queue.Bind(queue="q", exchange="amq.direct", routing_key="new"), Queue.BindOk),
+        (Exchange.Bind(destination="amq.fanout", source="amq.direct"), Exchange.BindOk),
+    ):
+        peer = connect(daemon.address)
+        channel = peer.channel()
+        peer.write(method, channel.number)
+        assert expect_blocked(peer) == "low on memory"
+        channel.expect(answer)
+        held.append((peer, channel))
+    assert daemon.metric("amqpd_publishers_held") >= 4
+
+    binding = ("bindings", "/", "e", "amq.direct", "q", "q")
+    for verb, path, body in (
+        ("PUT", ("queues", "/", "n"), {}),
+        ("PUT", ("exchanges", "/", "n"), {"type": "direct"}),
+        ("POST", binding, {"routing_key": "n"}),
+        ("POST", ("definitions",), {"queues": []}),
+    ):
+        said = api.refused(503, verb, *path, body=body)
+        assert said["reason"] == "nothing new can be declared while the broker is low on memory"
+    api.put("queues", "/", "q", status=204)
+    api.close()
+
+    connect(daemon.address).channel().call(Queue.Purge(queue="hoard"), Queue.PurgeOk)
+    for peer, channel in held:
+        peer.expect(Connection.Unblocked)
+        assert channel.counts("q") == (0, 1)

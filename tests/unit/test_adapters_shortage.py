@@ -1,11 +1,12 @@
 """Publishers that wait while the machine is short of something: who is held, when, and how it ends."""
 
 import pytest
-from pamqp.commands import Basic, Channel, Connection, Queue, Tx
+from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
 from broker.adapters.held_publisher import KEPT_BYTES_MAX
 from broker.adapters.server import HELD_FOR_REPLY, HELD_FOR_SHORTAGE
+from broker.adapters.shortage import LOOK_BYTES
 from tests.frames import body_frames, frame_bytes, header_bytes, method_bytes, publish_bytes
 from tests.wired import House, Wired
 
@@ -80,7 +81,7 @@ def test_a_publisher_that_comes_later_is_held_too(house: House) -> None:
 
 
 def test_a_close_that_was_kept_back_for_another_reason_first_is_heard(house: House) -> None:
-    short(house)
+    short(house, memory=False, disk=True)
     client = client_of(house)
     declare = method_bytes(Queue.Declare(queue="durable", durable=True), 1)
     client.connection.receive(
@@ -261,3 +262,122 @@ def test_two_reasons_to_wait(house: House) -> None:
     assert ready(house) == 1
     enough(house)
     assert ready(house) == 2
+
+
+DECLARATIONS = [
+    (Queue.Declare(queue="new"), Queue.DeclareOk),
+    (Queue.Declare(queue="new", durable=True), Queue.DeclareOk),
+    (Exchange.Declare(exchange="new"), Exchange.DeclareOk),
+    (Queue.Bind(queue="q", exchange="amq.direct", routing_key="new"), Queue.BindOk),
+    (Exchange.Bind(destination="amq.fanout", source="amq.direct"), Exchange.BindOk),
+]
+
+
+@pytest.mark.parametrize(("method", "answer"), DECLARATIONS)
+def test_who_declares_something_new_is_held_behind_it(
+    house: House, method: Queue.Declare, answer: type[object]
+) -> None:
+    client = client_of(house)
+    short(house)
+    client.send(method, 1)
+    house.store.complete()
+    assert [type(frame) for frame in client.frames()] == [Connection.Blocked, answer]
+    client.send(Queue.Declare(queue="q", passive=True), 1)
+    assert client.frames() == []
+    enough(house)
+    assert [type(frame) for frame in client.frames()] == [Connection.Unblocked, Queue.DeclareOk]
+
+
+@pytest.mark.parametrize(("method", "answer"), DECLARATIONS)
+def test_who_finds_it_there_already_goes_on(
+    house: House, method: Queue.Declare, answer: type[object]
+) -> None:
+    client = client_of(house)
+    client.send(method, 1)
+    house.store.complete()
+    client.frames()
+    short(house)
+    client.send(method, 1)
+    house.store.complete()
+    assert [type(frame) for frame in client.frames()] == [answer]
+    assert len(house.server.shortage.held) == 0
+
+
+def test_who_declares_is_not_held_for_want_of_space(house: House) -> None:
+    client = client_of(house)
+    short(house, memory=False, disk=True)
+    client.send(Queue.Declare(queue="new"), 1)
+    assert [type(frame) for frame in client.frames()] == [Queue.DeclareOk]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_publisher_is_held_in_the_middle_of_a_large_body(house: House, persistent: bool) -> None:
+    client = client_of(house)
+    size = 4 * 1048576
+    properties = Basic.Properties(delivery_mode=2) if persistent else None
+    frames = body_frames(bytes(size), 1, 131072)
+    client.connection.receive(method_bytes(Basic.Publish(routing_key="q"), 1))
+    client.connection.receive(header_bytes(size, properties, 1) + frames[0])
+    short(house)
+    sent = 1
+    while not (told := client.frames()):
+        client.connection.receive(frames[sent])
+        sent += 1
+    assert [type(frame) for frame in told] == [Connection.Blocked]
+    assert sent <= 9, "a piece is a mebibyte"
+    assert (client.connection.part_bytes() > 1 << 20) is not persistent
+    client.connection.receive(frames[sent])
+    assert client.edge.holds == HELD_FOR_SHORTAGE
+    enough(house)
+    for frame in frames[sent + 1 :]:
+        client.connection.receive(frame)
+    assert ready(house) == 1
+    assert client.connection.part_bytes() == 0
+
+
+def test_a_publisher_is_held_in_the_middle_of_many_bodies(house: House) -> None:
+    """None of them is large, and all together they would be."""
+    client = client_of(house)
+    for number in range(2, 12):
+        client.send(Channel.Open(), number)
+    client.frames()
+    short(house)
+    frames: list[bytes] = []
+    for number in range(1, 12):
+        assert client.frames() == []
+        head, *frames = body_frames(bytes(240_000), number, 131072)
+        client.connection.receive(
+            method_bytes(Basic.Publish(routing_key="q"), number) + header_bytes(240_000, None, number) + head
+        )
+        if client.connection.held is not None:
+            break
+    assert number == 9
+    (blocked,) = client.frames()
+    assert isinstance(blocked, Connection.Blocked)
+    assert client.connection.part_bytes() > 1 << 20
+    client.connection.receive(frames[0])
+    assert ready(house) == 0
+    enough(house)
+    assert ready(house) == 1
+
+
+def test_memory_is_looked_at_between_ticks_if_much_comes_in(house: House) -> None:
+    client = client_of(house)
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(ready(house))
+        short(house)
+
+    house.server.shortage.look = look
+    body = bytes(120_000)
+    sent = 0
+    while not looks:
+        client.publish("q", body)
+        sent += 1
+        assert sent <= 2 * LOOK_BYTES // len(body)
+    assert sent > LOOK_BYTES // len(body) // 2
+    assert looks == [sent - 1], "before the message is taken"
+    assert ready(house) == sent
+    client.publish("q", body)
+    assert (ready(house), len(looks)) == (sent, 1)

@@ -35,6 +35,7 @@ from broker.adapters.log_waiters import UNSYNCED_BYTES_MAX, brake, wait_for_log
 from broker.adapters.served import ServedConnection
 from broker.adapters.server import HELD_FOR_END, HELD_FOR_PEER, Edge, Server
 from broker.core.connection import Scheduler
+from broker.core.errors import LimitReached
 from broker.core.queue import Queue
 from broker.core.vhost import VirtualHost
 from protocol.amqp10.composing import encode_composite
@@ -104,6 +105,7 @@ class Connection10(ServedConnection):
         if self.state == CLOSED:
             return
         self.heard = True
+        self.server.shortage.received(len(data))
         self.hearing.hear(data)
         if self.publishes and not self.braked and self.server.store.unsynced_bytes > UNSYNCED_BYTES_MAX:
             brake(self)
@@ -272,6 +274,12 @@ class Connection10(ServedConnection):
         """Publishers are allowed no more (OpenConnection)."""
         self.held_credit.hold()
         self.end_turn()
+
+    def admit_new(self) -> None:
+        """Refuse something new while memory is short (ServedConnection)."""
+        reason = self.server.shortage.reason
+        if self.server.shortage.memory:
+            raise LimitReached(f"nothing new can be declared while the broker is {reason}")
 
     def log_is_behind(self) -> None:
         """Read nothing more from a publisher until it has caught up (OpenConnection)."""

@@ -117,6 +117,7 @@ def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply
     """
     policy = dynamic_policy(terminus)
     vhost = session.vhost
+    session.peer.admit_new()
     if VOLATILE_QUEUE in terminus.capabilities:
         name = session.peer.server.generate(REPLY_PREFIX)
         queue = vhost.declare_queue(name, False, session.peer, False, {}, generated=True)
@@ -162,6 +163,8 @@ def _subscription(
     rights.require(READ, QUEUE, name)
     _forget_changed(session, name, node.name, key, arguments)
     is_new = name not in vhost.queues
+    if is_new:
+        session.peer.admit_new()
     owner = None if lasting else session.peer
     queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not lasting)
     vhost.bind_queue(name, node.name, key, arguments, session.peer)

@@ -14,7 +14,7 @@ from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.exchanges import existing_exchange
 from broker.admin.api.lists import Options, answer_list
-from broker.admin.api.management import Managed
+from broker.admin.api.management import Managed, require_memory
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.queues import existing_queue
 from broker.admin.api.slices import Slices
@@ -101,6 +101,7 @@ async def post_binding(
     if kind == "e":
         destination = "" if destination == "amq.default" else destination
     _require(visitor, found, source, kind, destination, key)
+    require_memory(management)
     if kind == "q":
         owner = found.queues[destination].exclusive_owner if destination in found.queues else None
         found.bind_queue(destination, source, key, arguments, owner)

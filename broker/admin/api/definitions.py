@@ -9,7 +9,7 @@ from fastapi.responses import Response, StreamingResponse
 from broker.admin.api.body import read_body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import ApiError, bad_request
-from broker.admin.api.management import Managed, Management
+from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.paths import Name
 from broker.admin.api.policies import applied
 from broker.admin.api.slices import Slices
@@ -67,6 +67,7 @@ async def import_one(
 
 
 async def _import(management: Management, document: Any, vhost: str | None) -> None:
+    require_memory(management)
     passwords = {
         user: await management.make_password(password) for user, password in clear_passwords(document).items()
     }

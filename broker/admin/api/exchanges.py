@@ -12,7 +12,7 @@ from broker.admin.api.body import Body
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list
-from broker.admin.api.management import Managed
+from broker.admin.api.management import Managed, require_memory
 from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, table, text
@@ -69,6 +69,8 @@ async def put_exchange(
     found = visitor.vhost(vhost)
     name = one_line(name)
     existed = name in found.exchanges
+    if not existed:
+        require_memory(management)
     declare_exchange(found, visitor.rights(found), name, body)
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)

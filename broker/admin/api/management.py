@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from broker.adapters.connections import Connections
 from broker.adapters.server import Server
+from broker.admin.api.errors import ApiError
 from broker.admin.api.rates import Rates
 from broker.admin.state import AdminState
 from broker.auth.gate import Gate
@@ -52,6 +53,14 @@ class Management:
     def connections(self) -> Connections:
         """The connections that are open."""
         return self.server.connections
+
+
+def require_memory(management: Management) -> None:
+    """Refuse to add something while memory is short. Raises ApiError."""
+    shortage = management.server.shortage
+    if shortage.memory:
+        reason = f"nothing new can be declared while the broker is {shortage.reason}"
+        raise ApiError(503, "service_unavailable", reason)
 
 
 def managed(request: Request) -> Management:

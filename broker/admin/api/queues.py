@@ -13,7 +13,7 @@ from broker.admin.api.consumers import shown_consumers
 from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.lists import Options, answer_list, reduced
-from broker.admin.api.management import Managed, Management
+from broker.admin.api.management import Managed, Management, require_memory
 from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
@@ -100,6 +100,8 @@ async def put_queue(management: Managed, visitor: Asker, vhost: Name, name: Name
     found = visitor.vhost(vhost)
     name = one_line(name)
     existed = name in found.queues
+    if not existed:
+        require_memory(management)
     declare_queue(found, visitor.rights(found), name, body)
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)
