@@ -3,6 +3,7 @@
 import pytest
 from pamqp.commands import Queue
 
+from protocol.amqp10.composites import Source, Target
 from protocol.amqp10.performatives import Attach, Disposition, Flow
 from tests.daemon import Daemon, DaemonStarter
 from tests.peer import Connector
@@ -119,3 +120,21 @@ def test_what_had_no_answer_when_it_began_gets_one(hoard: Hoard, meet: Meet) -> 
     publisher.write(Disposition(role=False, first=0, settled=True))
     publisher.detach(0)
     publisher.end()
+
+
+@pytest.mark.spec("amqp-1.0", "2.8.15")
+def test_nothing_new_is_declared_meanwhile_and_what_is_there_is_found(
+    hoard: Hoard, connect: Connector, meet: Meet
+) -> None:
+    client = PeerSession10(opened(meet, hoard))
+    hoard.fill()
+    words = "nothing new can be declared while the broker is low on memory"
+    for handle, source in ((5, Source(dynamic=True)), (6, Source(address="/exchanges/amq.fanout"))):
+        client.write(Attach(name=f"{handle}", handle=handle, role=True, source=source, target=Target()))
+        client.expect(Attach)
+        client.expect_detach(handle, "amqp:resource-limit-exceeded", words)
+    client.receives("q", 7)
+    hoard.free(connect)
+    while hoard.daemon.metric("amqpd_low_on_memory"):
+        pass  # each look asks the daemon
+    client.receives("/exchanges/amq.fanout", 8)

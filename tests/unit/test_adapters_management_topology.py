@@ -268,3 +268,26 @@ def test_exchanges_that_are_always_there_are_not_deleted(desk: Desk) -> None:
         "deletion of system exchange 'amq.direct' in vhost '/' not allowed",
     )
     assert desk.ask("DELETE", "/exchanges/") == (403, "operation not permitted on the default exchange")
+
+
+def test_nothing_new_is_declared_while_memory_is_short(desk: Desk) -> None:
+    shortage = desk.house.server.shortage
+    queue: dict[str, object] = {"durable": False}
+    exchange: dict[str, object] = {"type": "direct", "durable": False}
+    binding: dict[str, object] = {"source": "amq.direct", "destination_queue": "q", "binding_key": "k"}
+    asked: list[tuple[str, str, dict[str, object]]] = [
+        ("PUT", "/queues/q", queue),
+        ("PUT", "/exchanges/x", exchange),
+        ("POST", "/bindings", binding | {"arguments": {}}),
+    ]
+    shortage.update(memory=True, disk=False)
+    refusal = (403, "nothing new can be declared while the broker is low on memory")
+    assert [desk.ask(*each) for each in asked[:2]] == [refusal, refusal]
+    shortage.update(memory=False, disk=True)
+    assert desk.ask(*asked[0])[0] == 201
+    shortage.update(memory=True, disk=False)
+    assert desk.ask(*asked[2]) == refusal
+    shortage.update(memory=False, disk=False)
+    assert [desk.ask(*each)[0] for each in asked] == [200, 204, 204]
+    shortage.update(memory=True, disk=False)
+    assert [desk.ask(*each)[0] for each in asked] == [200, 204, 204], "they are there already"
