@@ -16,6 +16,8 @@ CHUNK: Final = "chunk"
 AMQP: Final = "amqp"
 BODY_FORMATS: Final = ("binary", "string", "json")
 INFER: Final = "infer"
+SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
+"""The options, in lower case, one of which every source has and no sink."""
 _PLACES: Final = 'JSON such as {"orders": {"0": 23, "1": -2}}'
 
 

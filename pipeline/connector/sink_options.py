@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql.types import BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 from pipeline.connector.choices import Choices, OptionError
 from pipeline.connector.schema import PROPERTIES
@@ -69,6 +69,19 @@ def sink_options(
     )
     choices.refuse_others(("path", "checkpointLocation", "queryName"))
     return options
+
+
+def sink_columns(given: Mapping[str, str]) -> StructType:
+    """The columns of a table that is written to: those that the options leave to the rows.
+
+    They are NOT NULL, see `pipeline/connector/tables.py`.
+    """
+    choices = Choices(given)
+    names = ["value"]
+    if choices.text("routingKey") is None:  # with it alone: a queue by its name, by the default exchange
+        names += ["routing_key"] if choices.text("exchange") is not None else ["exchange", "routing_key"]
+    kinds = {"value": BinaryType()}
+    return StructType([StructField(name, kinds.get(name, StringType()), nullable=False) for name in names])
 
 
 def _check_columns(schema: StructType, key: str | None) -> None:

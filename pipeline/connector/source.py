@@ -26,9 +26,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline.connector.options import INFER, SourceOptions, source_options
+from pipeline.connector.options import INFER, SUBSCRIPTIONS, SourceOptions, source_options
 from pipeline.connector.schema import body_type, source_schema
 from pipeline.connector.slices import Slice
+from pipeline.connector.tables import SINK, SOURCE, is_table, kept, options_of_table, with_kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,23 +48,36 @@ class AmqpDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns; some of them come by options. Raises OptionError, ServerError."""
-        return _schema(source_options(self.options, streaming=False))
+        if not is_table(self.options):
+            return _schema(source_options(self.options, streaming=False))
+        said = options_of_table(self.options)
+        if not SUBSCRIPTIONS.isdisjoint(said):
+            return kept(_schema(source_options(said, streaming=False)), said, SOURCE)
+        from pipeline.connector.sink_options import sink_columns, sink_options
+
+        columns = sink_columns(said)
+        sink_options(said, columns, overwrite=False, streaming=False)
+        return kept(columns, said, SINK)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads once. Raises OptionError."""
-        options = source_options(self.options, streaming=False)
+        options = source_options(with_kept(self.options, schema, SOURCE), streaming=False)
         return AmqpFilteringReader(options, schema) if options.pushdown else AmqpReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Reads on and on. Raises OptionError."""
-        return AmqpStreamReader(source_options(self.options, streaming=True), schema)
+        return AmqpStreamReader(
+            source_options(with_kept(self.options, schema, SOURCE), streaming=True), schema
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Publishes once. Raises OptionError."""
         from pipeline.connector.sink import AmqpWriter
         from pipeline.connector.sink_options import sink_options
 
-        return AmqpWriter(sink_options(self.options, schema, overwrite, streaming=False))
+        return AmqpWriter(
+            sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=False)
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Publishes batch after batch. Raises OptionError, ServerError."""
@@ -71,7 +85,7 @@ class AmqpDataSource(DataSource):
         from pipeline.connector.sink_options import sink_options
         from pipeline.connector.staged_sink import AmqpStagedWriter
 
-        options = sink_options(self.options, schema, overwrite, streaming=True)
+        options = sink_options(with_kept(self.options, schema, SINK), schema, overwrite, streaming=True)
         return AmqpStreamWriter(options) if options.name is None else AmqpStagedWriter(options, options.name)
 
 

@@ -50,6 +50,13 @@ def _is_astray(url: str, part: SplitResult) -> bool:
     return ":" in part.netloc.rpartition("]")[2] or "@" in part.query + part.fragment
 
 
+def has_password(url: str) -> bool:
+    """Whether a URL has a password."""
+    with suppress(ValueError):  # no URL at all
+        return urlsplit(url.strip()).password is not None
+    return "@" in url
+
+
 def without_login(part: SplitResult) -> str:
     """The URL of a server."""
     return f"{part.scheme}://{part.netloc.rpartition('@')[2]}{part.path}".rstrip("/")

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pipeline.connector.tables import SOURCE, is_table, kept, options_of_table, with_kept
 from pipeline.journal.options import FORMAT, JournalOptions, journal_options
 from pipeline.journal.schema import EVENTS
 
@@ -37,15 +38,15 @@ class JournalDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of an event."""
-        return EVENTS
+        return kept(EVENTS, options_of_table(self.options), SOURCE) if is_table(self.options) else EVENTS
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads once. Raises OptionError."""
-        return JournalReader(journal_options(self.options, streaming=False))
+        return JournalReader(journal_options(with_kept(self.options, schema, SOURCE), streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Reads on and on. Raises OptionError."""
-        return JournalStreamReader(journal_options(self.options, streaming=True))
+        return JournalStreamReader(journal_options(with_kept(self.options, schema, SOURCE), streaming=True))
 
 
 class JournalReader(DataSourceReader):

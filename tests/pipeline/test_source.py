@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.brokers import Broker
+from tests.pipeline.test_sink import taken
 
 pytestmark = pytest.mark.spark
 
@@ -155,6 +156,59 @@ def test_sql_reads_a_view(spark: SparkSession, broker: Broker) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW one USING amqp OPTIONS ({options})")
     (row,) = spark.sql("SELECT count(*) AS rows, max(offset) AS last FROM one").collect()
     assert (row["rows"], row["last"]) == (500, 499)
+
+
+def create(spark: SparkSession, broker: Broker, table: str, format_: str = "amqp", **options: str) -> None:
+    """Make a table; the password is in the environment."""
+    said = broker.options_of_spark | {"url": f"amqp://127.0.0.1:{broker.daemon.address.port}"} | options
+    words = ", ".join(f"{name} '{value}'" for name, value in said.items())
+    spark.sql(f"DROP TABLE IF EXISTS {table}")
+    spark.sql(f"CREATE TABLE {table} USING `{format_}` OPTIONS ({words})")
+
+
+def test_sql_reads_and_writes_tables(spark: SparkSession, broker: Broker) -> None:
+    broker.declare("table.out")
+    create(spark, broker, "of_stream", subscribe="one", username="guest")
+    (row,) = spark.sql("SELECT count(*) AS rows, max(offset) AS last FROM of_stream").collect()
+    assert (row["rows"], row["last"]) == (500, 499)
+    create(spark, broker, "of_queue", routingKey="table.out")
+    assert spark.table("of_queue").columns == ["value"]
+    spark.sql("INSERT INTO of_queue SELECT value FROM of_stream WHERE offset < 3")
+    create(spark, broker, "of_default_exchange")
+    spark.sql("INSERT INTO of_default_exchange VALUES (CAST('x' AS BINARY), '', 'table.out')")
+    assert len(taken(broker, "table.out")) == 4
+    (row,) = spark.sql(
+        'SELECT count(*) AS rows FROM of_stream WITH (startingOffsets = \'{"one": {"0": 490}}\')'
+    ).collect()
+    assert row["rows"] == 10
+    for table in ("of_stream", "of_queue", "of_default_exchange"):
+        spark.sql(f"DROP TABLE {table}")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"password": "SECRET"},
+        {"url": "amqp://guest:SECRET@127.0.0.1"},
+        {"apiUrl": "http://g:SECRET@127.0.0.1"},
+    ],
+    ids=lambda each: "".join(each),
+)
+def test_a_table_with_a_password_is_refused(
+    spark: SparkSession, broker: Broker, options: dict[str, str]
+) -> None:
+    with pytest.raises(PySparkException, match="use option 'passwordFile' or 'passwordEnv'") as refused:
+        create(spark, broker, "secret", subscribe="one", **options)
+    assert "SECRET" not in str(refused.value)
+
+
+def test_a_table_with_columns_of_its_own_says_why_it_cannot_be_used(
+    spark: SparkSession, broker: Broker
+) -> None:
+    spark.sql("CREATE TABLE columns_named (value string) USING amqp OPTIONS (url 'amqp://h', subscribe 's')")
+    with pytest.raises(PySparkException, match="only if its CREATE TABLE names no columns"):
+        spark.sql("SELECT * FROM columns_named").collect()
+    spark.sql("DROP TABLE columns_named")
 
 
 @pytest.mark.nightly

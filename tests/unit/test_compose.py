@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+import socket
+import ssl
+import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -57,6 +62,24 @@ def test_jobs_are_those_that_there_are() -> None:
             else:
                 assert words[:2] == ["journal", "seal"]
     assert jobs == ["stream-to-parquet", "audit"]
+
+
+def test_the_certificate_is_one_that_clients_trust(tmp_path: Path) -> None:
+    if which("openssl") is None:
+        pytest.skip("the command of the compose file was not run: there is no openssl")
+    shell, flag, script = services(DOCKER / "compose.spark.yaml")["certificate"]["command"]
+    own = script.replace("/tls", str(tmp_path)).replace("chown 10001", "chown $(id -u)")
+    for _ in range(2):  # the second start leaves it
+        subprocess.run([shell, flag, own], check=True, capture_output=True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["ca.pem", "server.pem"]
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(tmp_path / "server.pem")
+    client = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        shaken = pool.submit(server.wrap_socket, theirs, server_side=True)
+        with client.wrap_socket(ours, server_hostname="amqpd"), shaken.result():
+            pass
 
 
 @pytest.mark.parametrize("path", [DOCKER.parent / "Dockerfile", DOCKER / "spark.Dockerfile"], ids=str)
