@@ -208,12 +208,12 @@ class Backlog(Alarm):
 
     def stop(self) -> None:
         """The queue is deleted: nothing is tried again."""
-        self.topology.schedule.cancel(self)
         self.topology.dead_letters.backlogs.pop(self, None)
-        for lane in self._lanes.values():
-            for rules in lane.stop_seeking():
-                rules.room_made()
+        left = [rules for lane in self._lanes.values() for rules in lane.stop_seeking()]
+        for rules in left:  # when no lane of this backlog seeks any more, or that lane would be woken
+            rules.room_made()
         self._due.clear()
+        self.topology.schedule.cancel(self)
 
     # ---- when to try
 

@@ -299,9 +299,12 @@ class Rules(Alarm):
         return bool(manager.all) or bool(manager.gets)
 
     def _is_spared(self) -> bool:
-        """Whether the queue, which nobody uses, stays for its messages."""
+        """Whether the queue, which nobody uses, stays for its messages, delayed ones included."""
         queue = self.queue
-        return queue.dead > 0 or (self.spares_messages and queue.depth > 0)
+        if queue.dead > 0:
+            return True
+        delayed = 0 if self.timetable is None else len(self.timetable)
+        return self.spares_messages and queue.depth + delayed > 0
 
     def _look_ms(self) -> i64:
         """How often to look whether a queue that is spared has become empty."""

@@ -261,6 +261,27 @@ def test_a_deleted_queue_waits_for_no_room_any_more() -> None:
     assert dead.awaited == {}
 
 
+def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.core.clearing.SLICE", 3)  # so that the deleted queue goes in several turns
+    yard = Yard()
+    dead = full(yard)
+    routes = {name: value for name, value in SURE.items() if name != "dead_letter_routing_key"}
+    queue = yard.queue(message_ttl=10, **routes | {"dead_letter_exchange": "amq.direct"})
+    yard.vhost.bind_queue("q", "amq.fanout", "", {})
+    for key in "ab":
+        yard.vhost.bind_queue("dead", "amq.direct", key, {})
+        yard.publish(key, 10, exchange="amq.fanout")
+    yard.clock.advance(10)
+    backlog = queue.backlog
+    assert (queue.dead, backlog is not None) == (20, True)
+    yard.vhost.delete_queue("q", False, False)
+    assert backlog is not None
+    assert backlog.due == 0, "a lane of the deleted queue was woken by the room that another one left"
+    take_one(yard, dead)
+    yard.clock.advance(10 * RETRY_MS)
+    assert (numbers(dead), queue.dead, backlog.is_empty()) == ([], 0, True)
+
+
 def test_routes_do_not_wait_for_each_other() -> None:
     yard = Yard()
     queue = yard.queue(

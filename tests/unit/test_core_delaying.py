@@ -357,3 +357,15 @@ def test_the_soonest_are_found_without_sorting() -> None:
     field.delays.drop(field.places()[0])
     dates = [place.date - field.clock.date() for place in field.places()]
     assert dates == list(range(2, 1001))
+
+
+def test_a_queue_that_expires_only_if_empty_stays_for_what_it_delays() -> None:
+    field = Field(expires=100, expires_if_empty=True)
+    field.publish(1000)
+    field.clock.advance(999)
+    assert (field.queue.deleted, delayed_in(field.queue)) == (False, 1)
+    field.clock.advance(1)
+    assert (field.queue.deleted, field.bodies()) == (False, [0])
+    purge(field.queue)
+    field.clock.advance(200)
+    assert field.queue.deleted
