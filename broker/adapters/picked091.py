@@ -32,11 +32,13 @@ from broker.core.schedule import Alarm
 from broker.core.selector.selector import Selector
 from protocol.amqp091 import constants as c
 from protocol.amqp091 import methods
+from protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from broker.adapters.channel091 import Channel
 
 LOOK: Final[i64] = 5000  # entries that are looked at in one turn
+LOOK_AGAIN_MS: Final[i64] = 500  # between looks at a counted consumer that may be served
 BEHIND_BYTES_MAX: Final = 1048576  # of frames behind the request: with more the channel ends
 
 
@@ -90,7 +92,10 @@ class Ending(Alarm):
         schedule.set(self, schedule.now())
 
     def ring(self) -> None:
-        """Cancel it, unless there is something for it, or it waits for its client (Alarm)."""
+        """Cancel the consumer, unless there is something for it, or it waits for its client (Alarm).
+
+        Nobody tells a consumer that its queue does not serve, during a purge say, that nothing is left.
+        """
         target = self._target
         for consumer in list(target.consumers):
             if target.closed or consumer.state == INTERESTED:
@@ -98,6 +103,9 @@ class Ending(Alarm):
                 queue.remove_consumer(consumer, [])
                 target.consumer_cancelled(consumer)
                 target.channel.virtual_host.consumer_gone(queue)
+        if target.consumers and target.desired:
+            schedule = target.channel.virtual_host.schedule
+            schedule.set(self, schedule.now() + LOOK_AGAIN_MS)
 
 
 @final
@@ -140,17 +148,26 @@ class PickedConsume(Alarm):
                 return
             self._leave()
             try:
-                self._answer()
-            except BrokerError as error:
-                channel.refuse(error, c.BASIC_CONSUME)
+                self._answer_late()
+            except ProtocolError as error:
+                channel.connection.fail(error)
+            except Exception:  # the disk does not give the message back, say
+                channel.connection.internal_error()
         connection = channel.connection
         frames = channel.go_on()
         if connection.is_open() and connection.wire.channel(channel.number) is channel:
             connection.wire.put_back(frames)
             connection.receive(b"")
 
+    def _answer_late(self) -> None:
+        """Answer in a turn of the search. Raises ProtocolError, and what the disk raises."""
+        try:
+            self._answer()
+        except BrokerError as error:
+            self._channel.refuse(error, c.BASIC_CONSUME)
+
     def frame_kept(self) -> None:
-        """One more frame waits behind it."""
+        """Note that another frame waits behind the request."""
         if self._channel.kept_bytes > BEHIND_BYTES_MAX:
             text = f"{self._channel.kept_bytes} bytes came behind a basic.consume that is not answered yet"
             self._channel.refuse(PreconditionFailed(text), c.BASIC_CONSUME)
@@ -170,8 +187,9 @@ class PickedConsume(Alarm):
         """Hand out what was found. Raises PreconditionFailed, and what `begin_get` raises."""
         channel, target, consumer, queue = self._channel, self._target, self._consumer, self.queue
         entry = None if queue.deleted else self._search.found
-        if consumer.acquires and entry is not None:
+        if entry is not None:
             channel.connection.rights.require(READ, QUEUE, queue.name)  # it may have taken a while
+        if consumer.acquires and entry is not None:
             begin_get(queue)
             if not may_take(queue, entry):
                 entry = None

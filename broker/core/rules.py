@@ -23,7 +23,7 @@ from broker.core.arguments import (
     number_argument,
     text_argument,
 )
-from broker.core.dead_letter import EXPIRED, MAXLEN, QUEUE_EXPIRED, REASONS, dead_letter
+from broker.core.dead_letter import EXPIRED, MAXLEN, QUEUE_EXPIRED, REASONS, Death, dead_letter
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.immediate import now_or_never
 from broker.core.limits import Victims, admit_one_more, make_room
@@ -289,7 +289,7 @@ class Rules(Alarm):
             end = self.schedule.now() + self._look_ms() if self._is_spared() else self.used + self.expires
             if due == 0 or end < due:
                 due = end
-        if self.trimming or (self.leaving != NOT_LEAVING and self.queue.depth > 0):
+        if self.trimming or (self.leaving != NOT_LEAVING and self.queue.depth + self._delayed() > 0):
             due = self.schedule.now()
         if due != 0 and (self.due == 0 or due < self.due):
             self.schedule.set(self, due)
@@ -301,10 +301,11 @@ class Rules(Alarm):
     def _is_spared(self) -> bool:
         """Whether the queue, which nobody uses, stays for its messages, delayed ones included."""
         queue = self.queue
-        if queue.dead > 0:
-            return True
-        delayed = 0 if self.timetable is None else len(self.timetable)
-        return self.spares_messages and queue.depth + delayed > 0
+        return queue.dead > 0 or (self.spares_messages and queue.depth + self._delayed() > 0)
+
+    def _delayed(self) -> i64:
+        """How many messages the queue holds until their date."""
+        return 0 if self.timetable is None else len(self.timetable)
 
     def _look_ms(self) -> i64:
         """How often to look whether a queue that is spared has become empty."""
@@ -318,7 +319,7 @@ class Rules(Alarm):
             self.leaving = NOT_LEAVING
         if self.leaving != NOT_LEAVING:
             self._let_die()
-            if queue.messages == 0:
+            if queue.messages + self._delayed() == 0:
                 self.topology.queue_unused(queue)
                 return
         elif self.expires >= 0 and not self._is_used():
@@ -351,24 +352,31 @@ class Rules(Alarm):
             return False
         self.leaving = reason
         self._let_die()
-        if self.queue.messages == 0:
+        if self.queue.messages + self._delayed() == 0:
             self.leaving = NOT_LEAVING
             return False
         self.arm()
         return True
 
     def _let_die(self) -> None:
-        """Dead-letter a slice of the entries, whoever has them."""
+        """Dead-letter a slice of the entries, whoever has them, and of the messages held until their date."""
         queue = self.queue
         entries = queue.entries
-        for _ in range(SLICE):
-            entry = entries.next(entries.head)
-            if entry is None:
-                return
+        room: i64 = SLICE
+        entry = entries.next(entries.head)
+        while entry is not None and room > 0:
+            room -= 1
             owner = entry.owner
             dead_letter(queue, entry, self.leaving)
             if owner is not None:
                 owner.target.acquisition_removed(entry)
+            entry = entries.next(entries.head)
+        if room > 0 and self.timetable is not None:
+            for message in self.timetable.take(room):
+                held = message if queue.logged and message.sequence != 0 else None
+                death = Death(queue, self, message, self.leaving, held, queue)
+                death.sure = self.sure
+                self.topology.dead_letters.add(death)
 
     def none_waits(self) -> None:
         """No message waits to be dead-lettered any more: the queue may go."""

@@ -265,7 +265,9 @@ def test_a_deleted_queue_with_several_routes_is_tried_no_more(monkeypatch: pytes
     monkeypatch.setattr("broker.core.clearing.SLICE", 3)  # so that the deleted queue goes in several turns
     yard = Yard()
     dead = full(yard)
-    routes = {name: value for name, value in SURE.items() if name != "dead_letter_routing_key"}
+    routes: dict[str, Any] = {
+        name: value for name, value in SURE.items() if name != "dead_letter_routing_key"
+    }
     queue = yard.queue(message_ttl=10, **routes | {"dead_letter_exchange": "amq.direct"})
     yard.vhost.bind_queue("q", "amq.fanout", "", {})
     for key in "ab":

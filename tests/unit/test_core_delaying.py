@@ -369,3 +369,22 @@ def test_a_queue_that_expires_only_if_empty_stays_for_what_it_delays() -> None:
     purge(field.queue)
     field.clock.advance(200)
     assert field.queue.deleted
+
+
+@pytest.mark.parametrize("count", [2, 250])
+@pytest.mark.parametrize("durable", [False, True])
+def test_what_an_expiring_queue_delays_is_dead_lettered_where_it_says_so(count: int, durable: bool) -> None:
+    field = Field(
+        durable,
+        expires=100,
+        dead_letter_exchange="",
+        dead_letter_routing_key="dead",
+        dead_letter_reasons="queue_expired",
+    )
+    dead = add_queue(field.vhost, "dead", durable=durable)
+    for number in range(count):
+        field.publish(100_000, number, durable)
+    field.clock.advance(100)
+    assert field.queue.deleted
+    assert sorted(int(str(headers(entry.message)["n"])) for entry in dead.entries) == list(range(count))
+    assert field.store.forgotten == [], "the log has each message once, in the other queue"
