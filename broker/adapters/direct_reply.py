@@ -152,7 +152,7 @@ def addressed(channel: Channel, content: bytes) -> bytes:
 
 
 def answered(channel: Channel, address: Address) -> ReplyConsumer | None:
-    """Who gets what is sent to this address, if it is that of a reply consumer, living or dead.
+    """The recipient of messages sent to this address, if it is that of a reply consumer, living or dead.
 
     None also for the queue of a requester of AMQP 1.0, to which the address leads as to any queue.
     """

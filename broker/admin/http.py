@@ -1,4 +1,4 @@
-"""One HTTP connection of the admin port, with bounds: time to send a request in, size, strict framing.
+"""An HTTP connection of the admin port, with bounds: time to send a request in, size, strict framing.
 
 uvicorn's protocol serves the requests. It has no time limit for a request, buffers 300 KiB of a body before
 anybody asks for the body, and lets h11 read what proxies read otherwise. These are bounded here.
@@ -60,7 +60,7 @@ class Watcher(Protocol):
         """A request has begun whose user is known."""
 
     def answered(self, connection: HttpConnection) -> None:
-        """That request has been answered."""
+        """The request has been answered."""
 
     def gone(self, connection: HttpConnection) -> None:
         """The connection is closed."""
@@ -270,7 +270,7 @@ class HttpConnection(ZeroCopyProtocol):
 
 
 class Front(asyncio.BufferedProtocol):
-    """What the event loop talks to: the loop reads into one small buffer of all connections.
+    """The protocol that the event loop calls: the loop reads into one small buffer of all connections.
 
     By itself the loop reads 250 KiB at once, all of which a connection would have to keep.
     """

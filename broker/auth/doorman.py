@@ -34,7 +34,7 @@ Later = Callable[[float, Callable[[], None]], Timer | None]
 
 @final
 class Check:
-    """One password to be checked. `abandon` it when nobody waits for the answer any more."""
+    """A password to be checked. `abandon` it when nobody waits for the answer any more."""
 
     __slots__ = ("_leave", "address", "answer", "loopback", "password", "timer", "user", "where")
 

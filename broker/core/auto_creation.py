@@ -1,4 +1,4 @@
-"""Which queues come to be because a client names them. [RabbitMQ /queue/NAME, ActiveMQ autoCreateQueues]
+"""Queues that are made because a client names them. [RabbitMQ /queue/NAME, ActiveMQ autoCreateQueues]
 
 A policy with the key `auto-create` decides first, then whether the kind of address makes its queues always,
 and last the patterns of the setting `auto_create`, which are for all virtual hosts.

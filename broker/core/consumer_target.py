@@ -145,7 +145,7 @@ class ConsumerTarget:
     # ---- turns
 
     def notify_work(self) -> None:
-        """One of the queues may have work: ask the connection for a turn."""
+        """A queue of the target may have work: ask the connection for a turn."""
         if not self.pending:
             self.session.connection.notify_work(self)
 

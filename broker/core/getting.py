@@ -65,7 +65,7 @@ def get_one(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
 
 
 def begin_get(queue: Queue) -> None:
-    """Somebody is about to take messages without a subscription. Raises what `get_one` raises."""
+    """Check that messages may be taken without a subscription. Raises what `get_one` raises."""
     if queue.stops is not None:
         check_dequeue(queue, queue.stops)
     if queue.election is not None:

@@ -213,7 +213,7 @@ def _look(queue: Queue, level: ConsumerLevel, consumer: QueueConsumer | None, to
 
 
 def wake_contexts(queue: Queue) -> None:
-    """One idle consumer of each context looks whether there is something for it, if nobody else is to.
+    """An idle consumer of each context looks whether there is something for it, if nobody else is to.
 
     One for all contexts would not do: it may not see what others see. When that has cost enough, the others
     look when they have their turns.

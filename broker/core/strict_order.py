@@ -44,7 +44,7 @@ class StrictOrder(Discipline):
         return self._first(self._holder) is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
-        """Somebody of the session whose transaction has all that is out; None: nothing is (Discipline)."""
+        """A consumer of the session whose transaction has all that is out; None: nothing is (Discipline)."""
         if self.queue.unacked == 0:
             return None
         return self._idle_one() or self._holder
@@ -80,7 +80,7 @@ class StrictOrder(Discipline):
             self._leave_batch(entry)
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """They do not leave with a transaction (Discipline)."""
+        """Have these entries leave with no transaction (Discipline)."""
         if self._batch:
             self.withdrawn(entries)
 

@@ -58,7 +58,7 @@ class Strangers:
         self._keep_descriptors()
 
     def logged_in(self, connection: object, descriptors: int = 1) -> None:
-        """It is no stranger any more, and may have so many descriptors."""
+        """The peer is no stranger any more, and may have so many descriptors."""
         if self._forget(connection):
             self._known[connection] = descriptors
             self._descriptors += descriptors

@@ -33,7 +33,7 @@ class Damage:
     stray: bool = False  # the file is none of this log
 
     def line(self) -> str:
-        """What is told of it."""
+        """The report of the damage."""
         if self.stray:
             return f"no file of this log: {self.path}, {self.length} bytes"
         if self.length:
@@ -135,7 +135,7 @@ class Salvage(Reading):
         self.leftovers.append(segment_name(number))
 
     def missing_newest(self, number: int) -> None:
-        """What only the newest segment held is lost, and nobody knows what that was."""
+        """Messages that only the newest segment held are lost, and nobody knows what that was."""
         self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
         self.highest = number
 

@@ -385,5 +385,5 @@ def _reason(method: str, where: str, answer: Answer) -> str:
 
 
 def told(error: Exception | None) -> str:
-    """What an error says; its kind if it says nothing."""
+    """The text of an error; its kind if it says nothing."""
     return str(error) or type(error).__name__

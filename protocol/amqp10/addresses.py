@@ -88,7 +88,7 @@ def node_of(address: str | None) -> Node:
 
 
 def _options(address: str, query: str) -> dict[str, str]:
-    """What stands behind the question mark of an address. Raises AddressError."""
+    """The options behind the question mark of an address. Raises AddressError."""
     options: dict[str, str] = {}
     for option in query.split("&"):
         name, _, value = option.partition("=")

@@ -35,7 +35,7 @@ def jain(counts: Iterable[int]) -> float:
 
 
 class End:
-    """One connection with a consumer on each of its channels, and how many messages each consumer has got.
+    """A connection with a consumer on each of its channels, and how many messages each consumer has got.
 
     `prefetch`: how many messages a consumer may have that are not settled; 0: nothing is to be settled.
     """
@@ -171,7 +171,7 @@ class Crowd:
 
     @property
     def shares(self) -> list[int]:
-        """What each consumer has got."""
+        """The messages that each consumer has got."""
         return [share for end in self.ends for share in end.shares.values()]
 
     def consume(

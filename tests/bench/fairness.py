@@ -1,4 +1,4 @@
-"""Who gets how much of one queue, and how many consumers are woken for nothing, in a real broker."""
+"""Shares of one queue that consumers get, and consumers that are woken for nothing, in a real broker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shares(scale: float) -> list[Figure]:
 def share(
     daemon: Daemon, count: int, prefetch: int, flood: bool, mixed: bool = False, consumers: int = SHARED
 ) -> list[int]:
-    """What each consumer gets of `count` messages, the consumers of shared connections first."""
+    """The messages that each consumer gets of `count` messages, the consumers of shared connections first."""
     queue = f"q-{prefetch}-{flood}-{mixed}"
     peer = Peer(daemon.address).open()
     channel = peer.channel(1)
@@ -203,7 +203,7 @@ def _metrics(daemon: Daemon) -> list[float]:
 
 
 def priorities(scale: float) -> list[Figure]:
-    """What a message costs with 1,000 consumers of one priority, and of 1,000 different ones; prefetch 1."""
+    """The cost of a message with 1,000 consumers of one priority, and of 1,000 different ones; prefetch 1."""
     count = int(20_000 * scale)
     rounds = max(1, int(PRIORITY_ROUNDS * scale))
     with tempfile.TemporaryDirectory() as folder:

@@ -36,7 +36,7 @@ def asks(session: PeerSession10, handle: int = 0, credit: int = 10, **fields: ob
 
 
 def reply_to(delivery: Delivery) -> str:
-    """What a request says of where its reply is to go."""
+    """The address to which a request wants its reply."""
     layout = scan_front(delivery.payload)
     raw = read_property(delivery.payload, layout.properties, layout.properties_end, REPLY_TO_FIELD)
     assert raw is not None

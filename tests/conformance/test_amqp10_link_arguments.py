@@ -95,7 +95,7 @@ def fill(channel: PeerChannel, queue: str, count: int, first: int = 0) -> None:
 
 
 def body(payload: bytes) -> bytes:
-    """What a short message of AMQP 0-9-1 has in it."""
+    """The body of a short message of AMQP 0-9-1."""
     return payload.rpartition(b"\x53\x75\xa0")[2][1:]
 
 

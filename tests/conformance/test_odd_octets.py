@@ -1,4 +1,4 @@
-"""What is not UTF-8: in headers of messages over HTTP, and in credentials."""
+"""Octets that are not UTF-8: in headers of messages over HTTP, and in credentials."""
 
 import struct
 

@@ -9,7 +9,7 @@ from tests.peer_channel import PeerChannel
 
 
 def picked(channel: PeerChannel, queue: str, **arguments: object) -> list[bytes]:
-    """What such a consumer gets before the broker cancels it; none of it is acknowledged."""
+    """The messages that a consumer gets before the broker cancels it; none of it is acknowledged."""
     asked = {"x-" + name.replace("_", "-"): value for name, value in arguments.items()}
     tag = channel.consume(queue, arguments=asked)  # type: ignore[arg-type]
     bodies: list[bytes] = []

@@ -35,7 +35,7 @@ def fill(channel: PeerChannel, session: PeerSession10, queue: str) -> None:
 
 
 def named(*priorities: int | None) -> list[str]:
-    """What was published with these priorities, over AMQP 0-9-1 and then over AMQP 1.0."""
+    """Messages published with these priorities, over AMQP 0-9-1 and then over AMQP 1.0."""
     return [f"{protocol} {priority}" for protocol in ("old", "new") for priority in priorities]
 
 

@@ -171,7 +171,7 @@ def test_a_publisher_is_held_in_the_middle_of_large_bodies(
 def test_unfinished_bodies_do_not_hold_publishers_for_ever(
     start_daemon: DaemonStarter, connect: Connector
 ) -> None:
-    """What fills memory is free again when the bodies are whole, and they wait for free memory."""
+    """Memory is free again when the bodies are whole, and the bodies wait for free memory."""
     daemon = start_daemon("--memory-max", str(MEMORY_MAX), "--message-size-max", str(SENT))
     peer = connect(daemon.address)
     flooding = threading.Thread(target=flood, args=(peer, 8))

@@ -19,7 +19,7 @@ FULL: FieldTable = {"x-max-length": 2, "x-overflow": "reject-publish"}
 
 
 class Scenario(NamedTuple):
-    """What each of `clients` is to see; `left` messages are then in the queue, `dead` are dead letters.
+    """The messages that `clients` are to see; `left` are then in the queue, `dead` are dead letters.
 
     `arguments`: those of the queue, which is declared beforehand; None: the links of the clients make it.
     """

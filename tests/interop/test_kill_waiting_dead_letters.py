@@ -26,7 +26,7 @@ SOURCE_MAX = 300
 
 
 def declare(channel: PeerChannel) -> None:
-    """What each life of the broker has."""
+    """The parts that each life of the broker has."""
     ways: dict[str, FieldTable] = {
         SOURCES[0]: {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": TARGETS[0]},
         SOURCES[1]: {"x-dead-letter-exchange": EXCHANGE},

@@ -236,7 +236,7 @@ def waiting(queue: Queue) -> list[int]:
 
 
 def run(seed: int) -> int:
-    """One history; returns how many messages waited in it."""
+    """Run a history; returns how many messages waited in it."""
     world = World(seed)
     for _ in range(STEPS):
         world.step()

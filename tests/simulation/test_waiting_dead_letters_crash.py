@@ -41,7 +41,7 @@ def expire(life: Life) -> None:
 
 
 def return_once_too_often(life: Life) -> None:
-    """They come back, and may not."""
+    """Messages come back that may not."""
     consumer, entries = life.take("work")
     life.vhost.queues["work"].release(entries, consumer)
 
@@ -248,7 +248,7 @@ def commit_job(life: Life, size: int) -> Job:
 
 
 def places(life: Life) -> tuple[list[bytes], list[bytes], int]:
-    """What is in the queue, what waits there, and how many results there are."""
+    """The messages in the queue, those that wait there, and how many results there are."""
     held = life.held()
     return held["work"], waiting(life, life.vhost.queues["work"]), sum(len(held[name]) for name in RESULTS)
 

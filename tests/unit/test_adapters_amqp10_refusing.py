@@ -1,4 +1,4 @@
-"""What peers of AMQP 1.0 are told of refusals by the core."""
+"""Refusals by the core, as peers of AMQP 1.0 are told."""
 
 from broker.adapters.amqp10.refusing import CONDITIONS, condition_of
 from broker.core import errors

@@ -18,7 +18,7 @@ def fill(client: Wired, count: int, durable: bool = False) -> None:
 
 
 def names(client: Wired, milliseconds: int = 0) -> list[str]:
-    """What was written since the last call, after so much time."""
+    """The methods that were written since the last call, after so much time."""
     client.house.clock.advance(milliseconds)
     client.house.turns.run()
     client.house.clock.advance(0)

@@ -1,4 +1,4 @@
-"""Whose web pages may change something: what browsers send, and what others do."""
+"""Web pages that may change something: requests of browsers and of others."""
 
 import pytest
 

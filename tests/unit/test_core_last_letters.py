@@ -1,4 +1,4 @@
-"""What becomes of the messages of a queue that expires or is deleted, where it dead-letters them."""
+"""The messages of a queue that expires or is deleted, where it dead-letters them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which entry of a queue stands where, and which has an id: compared with counting them one by one."""
+"""The places and ids of a queue's entries: compared with counting them one by one."""
 
 from random import Random
 
@@ -84,7 +84,7 @@ def test_places_are_those_that_counting_finds(order: str, seed: int, monkeypatch
 
 
 def test_a_question_about_a_long_queue_looks_at_few_entries() -> None:
-    """What is counted once is not counted again, and the steps grow as a logarithm does."""
+    """Entries that are counted once are not counted again, and the steps grow as a logarithm does."""
     bench = Bench()
     bench.publish(100 * BLOCK)
     places = places_of(bench.queue)

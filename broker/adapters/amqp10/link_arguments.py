@@ -58,7 +58,7 @@ _REFUSED: Final = {
 
 @final
 class LinkArguments:
-    """What one receiver's link asks for.
+    """The requests of one receiver's link.
 
     `arguments`: those of basic.consume. `exclusive`: it wants to be the queue's only consumer. `properties`:
     the properties of the attach that say so, for the answer.

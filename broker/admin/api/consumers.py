@@ -48,7 +48,7 @@ def shown_consumer(consumer: QueueConsumer) -> Shown:
 
 
 def shown_holder(consumer: QueueConsumer) -> Shown:
-    """Who has a message: a consumer, a basic.get, or with no channel a reader or an operation of the API."""
+    """The holder of a message: a consumer, a basic.get, or without a channel a reader or an operation."""
     return {"consumer_tag": consumer.tag, "channel_details": _details(consumer.target)}
 
 

@@ -111,7 +111,7 @@ def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
 
 
 class Pick:
-    """One message that a request asks for by its id, or those from a position on."""
+    """The message that a request asks for by its id, or the messages from a position on."""
 
     def __init__(self, queue: Queue, store: MessageStore, position: int, wanted: str) -> None:
         self.queue = queue
@@ -121,7 +121,7 @@ class Pick:
 
     @staticmethod
     def of(body: Fields, queue: Queue, store: MessageStore) -> "Pick | None":
-        """What a request asks for, None if for no special message. Raises ApiError."""
+        """The request for a special message, None if there is none. Raises ApiError."""
         asked = [name for name in ("position", "id", "selector") if body.get(name) not in (None, "")]
         if not asked or asked == ["selector"]:
             return None
@@ -140,7 +140,7 @@ class Pick:
         return f"id '{self._wanted}'" if self._wanted else f"position {self._position}"
 
     async def look(self, count: int, write: Write) -> list[str]:
-        """Those messages, each as `write` has it."""
+        """The messages found, each as `write` has it."""
         queue = self.queue
         if self._wanted:
             entry = await searched(search_of(queue, self._wanted, self._store))

@@ -22,7 +22,7 @@ STATES: Final = (READY, UNACKNOWLEDGED, WAITING)
 
 
 def state_of(queue: Queue, entry: QueueEntry) -> str:
-    """What is to become of an entry: it is ready, somebody has it, or it waits before it is tried again."""
+    """The state of an entry: it is ready, somebody has it, or it waits before it is tried again."""
     if entry.state == AVAILABLE or queue.stream is not None:
         return READY
     return WAITING if entry.state == HELD else UNACKNOWLEDGED
@@ -121,7 +121,7 @@ async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
 
 
 async def searched(search: Search) -> QueueEntry | None:
-    """What a search finds. The answer is right as long as nobody else has a turn."""
+    """The entry that a search finds. The answer is right as long as nobody else has a turn."""
     slices = Slices()
     try:
         while not search.queue.deleted and not search.step(LOOK):

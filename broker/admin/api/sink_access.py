@@ -62,7 +62,7 @@ def check_there(sink: Sink) -> None:
 
 
 def checker_of(management: Management, visitor: Visitor, sink: Sink) -> Checker:
-    """What asks of a sink's rows whether the visitor may publish them."""
+    """The question whether the visitor may publish a sink's rows."""
     server = management.server
     rights = visitor.rights(sink.virtual_host)
     return Checker(rights, sink.virtual_host, int(server.frame_max), int(server.body_bytes_max))
