@@ -10,7 +10,7 @@ from broker.core.contexts import browsing
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.operation import is_over
-from broker.core.places import Places, places_of
+from broker.core.places import places_of
 from broker.core.queue import Queue
 from broker.core.random_access import Search
 
@@ -94,30 +94,34 @@ async def entries_after(
 async def entry_before(queue: Queue, mark: str) -> QueueEntry:
     """The last entry at or before a place in a queue, or the head. Raises ValueError: `mark` is of no place.
 
-    The answer is right as long as nobody else has a turn.
+    The answer is right as long as nobody else has a turn; of a queue that is deleted it is the head.
     """
     stand_in = queue.entries.stand_in(mark)
     if queue.stream is not None:
         return stand_in
     slices = Slices()
-    while not places_of(queue).reaches(stand_in):
-        places_of(queue).extend(LOOK)
+    while not queue.deleted:  # whose entries leave without a word to its places
+        places = places_of(queue)
+        if places.reaches(stand_in):
+            return places.last_up_to(stand_in)
+        places.extend(LOOK)
         await slices.breathe()
-    return places_of(queue).last_up_to(stand_in)
+    return queue.entries.head
 
 
 async def entry_at(queue: Queue, place: int, ready: bool) -> QueueEntry | None:
-    """The entry, or the ready one, before which so many such stand; None if there are no more.
+    """The entry, or the ready one, before which so many such stand; None: no more, or the queue is deleted.
 
     The queue is no stream. The answer is right as long as nobody else has a turn.
     """
     slices = Slices()
-    while True:
-        places: Places = places_of(queue)
+    while not queue.deleted:  # whose entries leave without a word to its places
+        places = places_of(queue)
         found = places.nth(place, ready)
         if found is not None or not places.extend(LOOK):
             return places.nth(place, ready)
         await slices.breathe()
+    return None
 
 
 async def searched(search: Search) -> QueueEntry | None:
