@@ -144,7 +144,7 @@ class Election:
         queue = self.queue
         if self.draining and queue.election is self and queue.topology is not None:
             limit = int(queue.topology.exclusive_drain)
-            queue.topology.trouble(
+            queue.topology.warn(
                 f"queue '{queue.name}' in vhost '{queue.vhost}' serves its next exclusive consumer although "
                 f"{int(queue.unacked)} deliveries are out: the limit of {limit} ms after the cancel is over "
                 "(exclusive_drain_ms). They may be processed again, out of order"

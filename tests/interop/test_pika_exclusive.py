@@ -260,5 +260,5 @@ def test_the_deliveries_of_a_cancelled_one_are_not_waited_for_without_end(
         cancelled.basic_cancel(tag)
         assert next(following)[2] == b"1"
         daemon.log.wait_for(
-            f"queue '{name}' in vhost '/' serves its next exclusive consumer.*exclusive_drain_ms"
+            rf"\[warning *\] queue '{name}' in vhost '/' serves its next exclusive consumer.*_drain_ms"
         )
