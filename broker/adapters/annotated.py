@@ -66,8 +66,11 @@ def given091(
 
 def message_given(queue: Queue, entry: QueueEntry) -> Message:
     """The message of an entry, or a copy that has what consumers have added. Raises what load raises."""
-    annotations = queue.entries.annotations_of(entry)
-    message = entry.message
+    return annotated(queue, entry.message, queue.entries.annotations_of(entry))
+
+
+def annotated(queue: Queue, message: Message, annotations: bytes) -> Message:
+    """A message of `queue`, or a copy that has these annotations. Raises what load raises."""
     if not annotations:
         return message
     content = queue.store.load(message) if message.content is None else message.content

@@ -22,6 +22,7 @@ from broker.core.letter import Past
 from broker.core.message import Message
 
 if TYPE_CHECKING:
+    from broker.core.dead_letter_backlog import Lane
     from broker.core.passage import Passage
     from broker.core.queue import Queue
     from broker.core.rules import Rules
@@ -75,6 +76,8 @@ def death_of(queue: Queue, rules: Rules, entry: QueueEntry, reason: i64) -> Deat
     death = Death(queue, rules, message, reason, held, queue)
     death.past = past_of(queue, entry, reason)
     death.order = entry.order
+    death.arrival = queue.entries.arrival(entry)
+    death.deliveries = entry.delivery_count
     death.count = entry.counted if queue.counts else 0
     death.sure = rules.sure
     return death
@@ -124,12 +127,14 @@ class Death:
     `held`: what the log still has instead, of `holder`: until it is settled, the message is there again after
     a crash. None if it has nothing. `passage`: the way of the dead letter, once it is planned; None also if
     its exchange is not there. `past`: what its letter tells of its time in the queue, if anything. `order`:
-    its place there; NO_PLACE: the queue did not take it. `uid`: what the journal knew it by. `count`: how
+    its place there; NO_PLACE: the queue did not take it. `arrival`: the number of its arrival there.
+    `deliveries`: how often it was delivered there. `uid`: what the journal knew it by. `count`: how
     many of its deliveries count, as the log has it.
     `sure`: it is dead-lettered at least once. `failure`: why its letter does not arrive, one of CAUSES or
     ARRIVES, once it is `planned`. `apart`: its route is its own, not that of all with its routing key.
     `full`: the rules of the queues that have no room for its letter. `is_unreadable`: the disk has not given
-    the message back. `number`: its place in the `Backlog`, once it waits there.
+    the message back. `number`: its place in the `Backlog`, once it waits there. `lane`: where it waits there;
+    None: it does not wait. `is_seized`: an operation is about to take it away, so that it is not tried.
     """
 
     def __init__(
@@ -153,3 +158,7 @@ class Death:
         self.full: list[Rules] = []
         self.is_unreadable = False
         self.number: i64 = 0
+        self.lane: Lane | None = None
+        self.is_seized = False
+        self.arrival: i64 = 0
+        self.deliveries: i64 = 0

@@ -8,7 +8,8 @@ that it goes on waiting after a restart.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -38,6 +39,7 @@ SOON_MS: Final = 20  # between two rounds at least, however often routes change
 UNREADABLE_MS: Final = 60_000  # after which a message is tried again that the disk did not give back
 TRIES: Final[i64] = 100  # in one turn: a dead letter takes up to 50 us
 PAUSE_MS: Final = 100  # after a turn in which none arrived
+STALE_MIN: Final = 64  # so many numbers of messages that have left are not worth sweeping
 
 
 @final
@@ -51,14 +53,19 @@ class Lane:
     def __init__(self, backlog: Backlog, key: object) -> None:
         self.backlog = backlog
         self.key = key
-        self.deaths: deque[Death] = deque()
+        self.deaths: OrderedDict[Death, None] = OrderedDict()
         self.sought: list[Rules] = []
         self.is_woken = False
         self.not_before: i64 = 0
 
+    @property
+    def first(self) -> Death:
+        """The death that is tried first. The lane is not empty."""
+        return next(iter(self.deaths))
+
     def seek(self, full: list[Rules]) -> None:
         """Wait for room in these queues, behind others that wait there."""
-        message = self.deaths[0].message
+        message = self.first.message
         for rules in full:
             if rules.ever_has_room(message) and self not in rules.seekers:
                 rules.seekers[self] = None
@@ -91,6 +98,9 @@ class Backlog(Alarm):
     They are in lanes by exchange and routing key; a message whose route is its own has a lane of its own. A
     lane is tried each second, when routes change, and when there is room in the full queue that it waits for.
     What is tried is the first message of a lane: the cost grows with the lanes, not with what waits in them.
+
+    Operators look at the messages in the order in which they died, or by their ids, and take single ones
+    away: an operation seizes a message, which is not tried then, and removes it when that is on disk.
     """
 
     def __init__(self, queue: Queue, topology: Topology) -> None:
@@ -102,15 +112,33 @@ class Backlog(Alarm):
         self._due: deque[Lane] = deque()  # lanes to be tried in this round
         self._began: i64 = 0  # when the latest round began
         self._next: i64 = 0  # when the next round begins
+        self._waiting: dict[int, Death] = {}  # by their numbers
+        self._numbers: list[int] = []  # ascending; some have left
+        self._by_id: dict[int, Death] = {}  # `_identity`
 
     def __len__(self) -> int:
         return int(self.queue.dead)
 
     def deaths(self) -> list[Death]:
         """All that wait, in the order in which they died, for cold use."""
-        found = [death for lane in self._lanes.values() for death in lane.deaths]
-        found.sort(key=_number)
+        return list(self._waiting.values())
+
+    def after(self, number: i64, most: i64) -> list[Death]:
+        """Up to `most` deaths, the next ones after that with this number; 0: the first ones."""
+        numbers = self._numbers
+        waiting = self._waiting
+        found: list[Death] = []
+        at: i64 = bisect_right(numbers, number)
+        while at < len(numbers) and len(found) < most:
+            death = waiting.get(numbers[at])
+            if death is not None:
+                found.append(death)
+            at += 1
         return found
+
+    def find(self, sequence: i64, arrival: i64) -> Death | None:
+        """The death of the message with this sequence in the log, or if that is 0, this number of arrival."""
+        return self._by_id.get(sequence if sequence > 0 else -arrival)
 
     def queues_up(self, death: Death) -> bool:
         """Whether others wait that take the same route, so that `death` waits behind them."""
@@ -134,10 +162,14 @@ class Backlog(Alarm):
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._begin(key)
-            lane.deaths.append(death)
+            lane.deaths[death] = None
             lane.seek(full)
         else:
-            lane.deaths.append(death)
+            lane.deaths[death] = None
+        death.lane = lane
+        self._waiting[death.number] = death
+        self._numbers.append(death.number)
+        self._by_id[_identity(death)] = death
         self._arm()
 
     def add_unreadable(self, death: Death) -> None:
@@ -154,11 +186,14 @@ class Backlog(Alarm):
             rules = queue.rules = Rules(queue, self.topology)
         message = entry.message
         reason = marked_reason(count)
+        arrival = queue.entries.arrival(entry)
         take_out(queue, entry)
         death = Death(queue, rules, message, reason, message, queue)
         death.order = entry.order
+        death.arrival = arrival
         death.sure = True
         death.count = plain_count(count)
+        death.deliveries = death.count
         past = Past()
         if queue.counts:
             past.deliveries = death.count
@@ -175,29 +210,78 @@ class Backlog(Alarm):
         """Drop up to `most` messages that began to wait no later than `newest`; returns how many."""
         dropped: i64 = 0
         queue = self.queue
-        for lane in list(self._lanes.values()):
-            while lane.deaths and dropped < most and lane.deaths[0].number <= newest:
-                death = lane.deaths.popleft()
-                self._forget(death)
+        number: i64 = 0
+        while dropped < most:
+            deaths = [death for death in self.after(number, most) if death.number <= newest]
+            for death in deaths:
+                number = death.number
+                if death.is_seized or dropped == most:
+                    continue
                 if queue.journal is not None:
                     queue.journal.purged(death.order, death.order, 1)
-                message = death.message
-                if queue.logged and message.sequence != 0:
-                    queue.store.append_settle(message, queue)
+                self._drop(death)
                 dropped += 1
-            if not lane.deaths:
-                self._end(lane)
-            if dropped == most:
+            if not deaths:
                 break
         self._left()
         return dropped
+
+    def seize(self, death: Death) -> None:
+        """An operation is about to take `death` away: it is not tried, and its room is free."""
+        death.is_seized = True
+        if self.queue.rules is not None:
+            self.queue.rules.reserved -= 1
+            self.queue.rules.reserved_bytes -= death.message.size
+            self.queue.rules.room_made()
+
+    def release(self, deaths: list[Death]) -> None:
+        """Have these, which were seized, wait again where they have waited, as nothing was done to them."""
+        for death in deaths:
+            self._end_seizure(death)
+            lane = death.lane
+            if lane is not None and lane.first is death and not lane.is_woken:
+                lane.wake()
+
+    def remove(self, deaths: list[Death]) -> None:
+        """Take these away, which were seized: their transaction is on disk."""
+        queue = self.queue
+        for death in deaths:
+            self._end_seizure(death)
+            if death.lane is None:
+                continue
+            if queue.journal is not None:
+                queue.journal.removed(death.message, death.order, death.deliveries)
+            self._drop(death)
+        self._left()
+
+    def _end_seizure(self, death: Death) -> None:
+        death.is_seized = False
+        if self.queue.rules is not None:
+            self.queue.rules.reserved += 1
+            self.queue.rules.reserved_bytes += death.message.size
+
+    def _drop(self, death: Death) -> None:
+        """Take `death` out of its lane, and tell the log."""
+        queue = self.queue
+        lane = death.lane
+        assert lane is not None, "what has left is not dropped"
+        del lane.deaths[death]
+        self._forget(death)
+        self._unlist(death)
+        message = death.message
+        if queue.logged and message.sequence != 0:
+            queue.store.append_settle(message, queue)
+        if not lane.deaths:
+            self._end(lane)
+        elif not lane.is_woken:
+            lane.wake()  # another one may be the first: it may need less room, and has not been tried
 
     def take(self, most: i64) -> list[Message]:
         """Return up to `most` messages, which wait no longer, and nothing is told: the queue is deleted."""
         taken: list[Message] = []
         for lane in list(self._lanes.values()):
             while lane.deaths and len(taken) < most:
-                taken.append(lane.deaths.popleft().message)
+                taken.append(lane.deaths.popitem(last=False)[0].message)
             if not lane.deaths:
                 del self._lanes[lane.key]
         return taken
@@ -214,6 +298,9 @@ class Backlog(Alarm):
             rules.room_made()
         self._due.clear()
         self.topology.schedule.cancel(self)
+        self._waiting.clear()
+        self._numbers.clear()
+        self._by_id.clear()
 
     # ---- when to try
 
@@ -264,11 +351,14 @@ class Backlog(Alarm):
         arrived: i64 = 0
         waited_for = lane.stop_seeking()
         while lane.deaths and arrived < most:
-            death = lane.deaths[0]
+            death = lane.first
+            if death.is_seized:
+                break  # its operation wakes the lane
             if not self._try(death):
                 self._keep(lane, death, now)
                 break
-            lane.deaths.popleft()
+            del lane.deaths[death]
+            self._unlist(death)
             arrived += 1
         if not lane.deaths:
             self._end(lane)
@@ -295,11 +385,12 @@ class Backlog(Alarm):
     def _keep(self, lane: Lane, death: Death, now: i64) -> None:
         """The first of a lane goes on waiting, apart from the others if its route is its own."""
         if death.apart and lane.key is not death:
-            lane.deaths.popleft()
+            del lane.deaths[death]
             if lane.deaths:
                 self._due.append(lane)
             lane = self._begin(death)
-            lane.deaths.append(death)
+            lane.deaths[death] = None
+            death.lane = lane
         lane.seek(death.full)
         lane.not_before = now + UNREADABLE_MS if death.is_unreadable else 0
 
@@ -318,6 +409,14 @@ class Backlog(Alarm):
     def _forget(self, death: Death) -> None:
         self.queue.dead -= 1
         self.queue.dead_bytes -= death.message.size
+
+    def _unlist(self, death: Death) -> None:
+        """`death` has left its lane."""
+        death.lane = None
+        self._waiting.pop(death.number, None)
+        self._by_id.pop(_identity(death), None)
+        if len(self._numbers) > 2 * len(self._waiting) + STALE_MIN:
+            self._numbers = list(self._waiting)
 
     def _left(self) -> None:
         """Some may have left: there is more room in the queue, and perhaps nothing is left."""
@@ -357,5 +456,7 @@ def _route_key(death: Death) -> tuple[str, str]:
     return rules.dead_letter_exchange, death.message.address.routing_key if key is None else key
 
 
-def _number(death: Death) -> int:
-    return int(death.number)
+def _identity(death: Death) -> i64:
+    """A number that no other message of the queue has: of the log, or negated that of its arrival."""
+    sequence = death.message.sequence
+    return sequence if sequence > 0 else -death.arrival

@@ -372,7 +372,7 @@ class DeadLetters:
         if now < rules.silent_until:
             return False
         rules.silent_until = now + TOLD_MS
-        topology.warn(f"queue '{death.queue.name}' in vhost '{topology.name}': {text}{_why(death)}")
+        topology.warn(f"queue '{death.queue.name}' in vhost '{topology.name}': {text}{why_not(death)}")
         return True
 
 
@@ -422,8 +422,8 @@ def _route(death: Death, exchange: Exchange) -> Route:
     return route
 
 
-def _why(death: Death) -> str:
-    """Why a dead letter does not arrive."""
+def why_not(death: Death) -> str:
+    """Why a dead letter does not arrive, once it is planned."""
     rules = death.rules
     exchange = f"exchange '{rules.dead_letter_exchange}'"
     if death.failure == NO_EXCHANGE:
@@ -437,6 +437,18 @@ def _why(death: Death) -> str:
     key = rules.dead_letter_key
     key = death.message.address.routing_key if key is None else key
     return f"{exchange} routes '{key}' to no queue"
+
+
+def waits_for(death: Death) -> str:
+    """Why the dead letter of a message that waits has not arrived, or that of the one before which it waits.
+
+    Empty: that has not been found out yet.
+    """
+    lane = death.lane
+    first = death if lane is None else lane.first
+    if first.is_unreadable:
+        return "the disk does not give the message back"
+    return why_not(first) if first.planned and first.failure != ARRIVES else ""
 
 
 def _note(death: Death) -> None:

@@ -132,7 +132,7 @@ class HeldSettlement:
                 continue
             is_discarded = self.outcome == DISCARD and not self.deaths and not self.waits
             if journal is not None and self.outcome == REMOVE:
-                journal.removed(entry)
+                journal.removed(entry.message, entry.order, entry.delivery_count)
             elif journal is not None and is_discarded:
                 journal.discarded(entry, REJECTED)
             drop(queue, entry)

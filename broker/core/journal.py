@@ -82,8 +82,8 @@ class QueueJournal:
         """A later message has taken the place of `entry`."""
         raise NotImplementedError
 
-    def removed(self, entry: QueueEntry) -> None:
-        """An operator takes `entry` away, in the journal's `way` if something else comes of it."""
+    def removed(self, message: Message, order: i64, deliveries: i64) -> None:
+        """An operator takes a message away, in the journal's `way` if something else comes of it."""
         raise NotImplementedError
 
     def unwanted(self, entry: QueueEntry) -> None:

@@ -3,8 +3,9 @@
 [Bernstein and Newcomer, Principles of Transaction Processing 4.5: random access, queue forwarding]
 
 The entries are marked one after the other, as slowly as it takes: each is acquired as it is found, so that
-nobody else gets it, but it is no delivery and is not counted as one. Then all is one transaction. What is
-aborted, or refused, has its place in the queue again as if nothing had been.
+nobody else gets it, but it is no delivery and is not counted as one. Messages that wait to be dead-lettered
+are seized in their backlog instead. Then all is one transaction. What is aborted, or refused, has its place
+in the queue again as if nothing had been.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from broker.core.transaction import HeldPublish, Transaction
 from broker.core.waiting import wake_waiters
 
 if TYPE_CHECKING:
+    from broker.core.dead_letter import Death
     from broker.core.queue import Queue
     from broker.core.vhost import VirtualHost
 
@@ -138,11 +140,19 @@ class Operation(Transaction):
         self.way = way
         self.queue = queue
         self.taker = taker
+        self.deaths: list[Death] = []  # of messages that wait to be dead-lettered, and are to leave
 
     def remove(self, entry: QueueEntry) -> None:
         """Mark an entry, which is to leave the queue with the commit."""
         mark(self.queue, entry, self.taker)
         self.hold(0, entry, self.taker, REMOVE)
+
+    def remove_dead(self, death: Death) -> None:
+        """Seize a message that waits to be dead-lettered: it is to leave with the commit."""
+        backlog = self.queue.backlog
+        assert backlog is not None, "what does not wait is not seized"
+        backlog.seize(death)
+        self.deaths.append(death)
 
     def publish(self, route: Route, message: Message) -> None:
         """Have a new message be put where a route leads, with the commit; if COPIED the old one stays."""
@@ -159,7 +169,26 @@ class Operation(Transaction):
         entries = [entry for settlement in self.settlements for entry in settlement.entries]
         self.settlements = []
         self.publishes = []
+        deaths, self.deaths = self.deaths, []
         unmark(self.queue, entries, self.taker)
+        if deaths and self.queue.backlog is not None and not self.queue.deleted:
+            self.queue.backlog.release(deaths)
+
+    def _append(self) -> bool:
+        appended = super()._append()
+        queue = self.queue
+        for death in self.deaths:
+            message = death.message
+            if queue.logged and message.sequence != 0:
+                queue.store.append_transacted_settle(message, queue)
+                appended = True
+        return appended
+
+    def _done(self) -> None:
+        deaths, self.deaths = self.deaths, []
+        if deaths and self.queue.backlog is not None and not self.queue.deleted:
+            self.queue.backlog.remove(deaths)
+        super()._done()
 
     def on_durable(self, batch: i64) -> None:
         """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""

@@ -36,7 +36,8 @@ class PurgeWaiter:
 class Purge(Alarm):
     """Drops every AVAILABLE or HELD entry of `queue`, as far as they were there when it was asked for.
 
-    Then it drops the messages that wait to be dead-lettered, as far as they did so then.
+    Before that it drops the messages that wait to be dead-lettered, as far as they did so then: the journal
+    knows them by their places, and is told of stretches of entries.
 
     What comes later stays, and so does what somebody has when its turn comes. As long as it goes on no
     consumer is served, so that none of them gets what is to go; only browsers, basic.get and operators may
@@ -57,7 +58,7 @@ class Purge(Alarm):
         self._most = most
         self._newest: i64 = queue.entries.sequence
         self._newest_dead: i64 = 0 if queue.backlog is None else queue.backlog.numbers
-        self._entries_done = False
+        self._dead_done = False
         self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
         self._waiter: PurgeWaiter | None = None
 
@@ -70,8 +71,11 @@ class Purge(Alarm):
     def begin(self) -> None:
         """Drop a first slice. If there is more, no consumer is served until this is over."""
         queue = self.queue
-        last = self._drop_slice(queue.entries.head)
-        is_over = last is None and self._drop_dead()
+        is_over = False
+        last: QueueEntry | None = None
+        if self._drop_dead():
+            last = self._drop_slice(queue.entries.head)
+            is_over = last is None
         self._schedule.allowance.use(self.dropped // ENTRIES)
         if is_over:
             self.over = True
@@ -88,26 +92,31 @@ class Purge(Alarm):
 
     def ring(self) -> None:
         """Drop another slice (Alarm)."""
-        last: QueueEntry | None = None
-        if not self.queue.deleted and not self._entries_done:
-            last = self._drop_slice(self.queue.entries.head if self._cursor is None else self._cursor.last)
-        if last is None and (self.queue.deleted or self._drop_dead()):
+        queue = self.queue
+        if queue.deleted:
             self._end()
+        elif not self._drop_dead():
+            self._go_on(None)
         else:
-            self._go_on(last)
+            last = self._drop_slice(queue.entries.head if self._cursor is None else self._cursor.last)
+            if last is None:
+                self._end()
+            else:
+                self._stand_on(last)
 
     def _drop_dead(self) -> bool:
         """Drop a slice of what waits to be dead-lettered; true if that was all."""
-        self._entries_done = True
         backlog = self.queue.backlog
-        if backlog is None or self._newest_dead == 0:
-            return True
-        dropped = backlog.drop(DEAD_SLICE, self._newest_dead)
-        self.dropped += dropped
-        return dropped < DEAD_SLICE
+        if not self._dead_done and backlog is not None and self._newest_dead > 0:
+            dropped = backlog.drop(DEAD_SLICE, self._newest_dead)
+            self.dropped += dropped
+            if dropped == DEAD_SLICE:
+                return False
+        self._dead_done = True
+        return True
 
     def _go_on(self, last: QueueEntry | None) -> None:
-        """Go on after `last` in another turn; None: with what waits to be dead-lettered."""
+        """Go on after `last` in another turn; None: with what waits, or from the beginning."""
         if last is None:
             self._schedule.set(self, self._schedule.now())
         else:
@@ -168,7 +177,8 @@ class _Noted:
     """What the journal is told of a purge: from which place to which all leave, and how many those are.
 
     In a slice nothing comes between, so that nothing else was in that part of the queue: what is with
-    consumers ends it. Where entries are not in the order of their places each is told by itself.
+    consumers ends it. Where entries are not in the order of their places, or what waits to be dead-lettered
+    may have a place between, each is told by itself.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -182,7 +192,8 @@ class _Noted:
         if self._queue.journal is None:
             return
         before = entry.prev
-        alone = not self._queue.entries.in_order or (before is not None and before.owner is not None)
+        alone = not self._queue.entries.in_order or self._queue.dead > 0
+        alone = alone or (before is not None and before.owner is not None)
         if self._count > 0 and alone:
             self.end()
         if self._count == 0:

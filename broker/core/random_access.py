@@ -20,6 +20,7 @@ from broker.core.places import NO_NUMBER, places_of
 from broker.core.stream_list import StreamEntryList
 
 if TYPE_CHECKING:
+    from broker.core.message import Message
     from broker.core.queue import Queue
 
 LOGGED: Final = "log-"
@@ -34,8 +35,19 @@ def message_id(queue: Queue, entry: QueueEntry) -> str:
     It is its number in the log, or else the number of its arrival in the queue, which a restart forgets as it
     forgets the message.
     """
-    sequence = int(entry.message.sequence)
-    return f"{LOGGED}{sequence}" if sequence > 0 else f"{UNLOGGED}{queue.entries.arrival(entry)}"
+    return id_of(entry.message, queue.entries.arrival(entry))
+
+
+def id_of(message: Message, arrival: i64) -> str:
+    """The id of a message whose arrival in its queue had this number."""
+    sequence = int(message.sequence)
+    return f"{LOGGED}{sequence}" if sequence > 0 else f"{UNLOGGED}{arrival}"
+
+
+def numbers_of(wanted: str) -> tuple[int, int]:
+    """The sequence in the log, 0: none, and the number of the arrival, 0: unknown, of a `message_id`."""
+    number = int(wanted[len(LOGGED) :])
+    return (number, 0) if wanted.startswith(LOGGED) else (0, number)
 
 
 def is_message_id(text: str) -> bool:

@@ -14,7 +14,12 @@ Selector = Annotated[
 ]
 Ids = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Those with an id of the list.")]
 All = Annotated[bool, typer.Option("--all", help="All that are ready.")]
+Dead = Annotated[
+    bool,
+    typer.Option("--dead-letter", help="Of those that wait to be dead-lettered."),
+]
 Limit = Annotated[int, typer.Option(min=0, help="At most so many; 0: as many as there are.")]
+DEAD_LETTER: Final = "dead-letter"
 AT_ONCE: Final = 2000  # of one operation; each is all or nothing
 LimitOfOne = Annotated[int, typer.Option(min=1, max=AT_ONCE, help="At most so many.")]
 ToQueue = Annotated[str, typer.Option("--queue", metavar="NAME", help="To the end of this queue.")]
@@ -31,6 +36,7 @@ COLUMNS: Final = (
     "redelivered",
     "payload",
 )
+DEATH: Final = ("dead_letter.reason", "dead_letter.waits_for")
 
 
 def list_messages(
@@ -42,7 +48,10 @@ def list_messages(
         typer.Option("--from", metavar="N", help="The place of the first one, or what a list calls next."),
     ] = "0",
     state: Annotated[
-        str, typer.Option("--state", help="ready, unacknowledged or waiting; all of them unless given.")
+        str,
+        typer.Option(
+            "--state", help="ready, unacknowledged, waiting or dead-letter; all of them unless given."
+        ),
     ] = "",
     count: Annotated[int, typer.Option(help="How many.")] = 20,
     vhost: VirtualHost = "/",
@@ -54,15 +63,26 @@ def list_messages(
         if found.form == "json":
             print_json(answer["messages"])
         else:
-            show(answer["messages"], COLUMNS, found.form)
+            show(answer["messages"], _columns(answer["messages"]), found.form)
+
+
+def _columns(messages: list[dict[str, Any]]) -> tuple[str, ...]:
+    """What a table shows: also of what messages have died, if some of them wait to be dead-lettered."""
+    died = any("dead_letter" in message for message in messages)
+    return (*COLUMNS[:-1], *DEATH, COLUMNS[-1]) if died else COLUMNS
 
 
 def count_messages(
-    context: typer.Context, queue: Queue, selector: Selector = "", vhost: VirtualHost = "/"
+    context: typer.Context,
+    queue: Queue,
+    selector: Selector = "",
+    dead: Dead = False,
+    vhost: VirtualHost = "/",
 ) -> None:
-    """Tell how many messages are ready."""
+    """Tell how many messages are ready, or wait to be dead-lettered."""
+    query = {"selector": selector} | ({"state": DEAD_LETTER} if dead else {})
     with session(context) as found:
-        answer = found.client.get("queues", vhost, queue, "messages", "count", selector=selector)
+        answer = found.client.get("queues", vhost, queue, "messages", "count", **query)
         typer.echo(answer["count"])
 
 
@@ -72,11 +92,12 @@ def delete_messages(
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
+    dead: Dead = False,
     limit: Limit = 0,
     vhost: VirtualHost = "/",
 ) -> None:
     """Delete messages, without a dead letter."""
-    _operate(context, vhost, queue, "delete", _which(selector, ids, everything), limit)
+    _operate(context, vhost, queue, "delete", _which(selector, ids, everything, dead), limit)
 
 
 def move_messages(
@@ -88,11 +109,12 @@ def move_messages(
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
+    dead: Dead = False,
     limit: Limit = 0,
     vhost: VirtualHost = "/",
 ) -> None:
     """Move messages to another queue, or through an exchange."""
-    body = _which(selector, ids, everything) | _to(to_queue, to_exchange, key)
+    body = _which(selector, ids, everything, dead) | _to(to_queue, to_exchange, key)
     _operate(context, vhost, queue, "move", body, limit)
 
 
@@ -105,11 +127,12 @@ def copy_messages(
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
+    dead: Dead = False,
     limit: LimitOfOne = AT_ONCE,
     vhost: VirtualHost = "/",
 ) -> None:
     """Copy the first messages to another queue, or through an exchange, in one operation."""
-    body = _which(selector, ids, everything) | _to(to_queue, to_exchange, key)
+    body = _which(selector, ids, everything, dead) | _to(to_queue, to_exchange, key)
     _operate_once(context, vhost, queue, "copy", body, limit)
 
 
@@ -123,11 +146,12 @@ def edit_messages(
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
+    dead: Dead = False,
     limit: LimitOfOne = AT_ONCE,
     vhost: VirtualHost = "/",
 ) -> None:
     """Edit messages, which then have their turn as new ones have, in one operation."""
-    body = _which(selector, ids, everything) | {"properties": from_json(properties)}
+    body = _which(selector, ids, everything, dead) | {"properties": from_json(properties)}
     body |= {} if payload is None else {"payload": payload}
     _operate_once(context, vhost, queue, "edit", body, limit)
 
@@ -141,18 +165,20 @@ def redrive_messages(
     selector: Selector = "",
     ids: Ids = None,
     everything: All = False,
+    dead: Dead = False,
     limit: Limit = 0,
     vhost: VirtualHost = "/",
 ) -> None:
     """Have dead letters go back to the queue in which they died first."""
-    body = _which(selector, ids, everything) | {"via": "exchange" if via_exchange else "queue"}
+    body = _which(selector, ids, everything, dead) | {"via": "exchange" if via_exchange else "queue"}
     _operate(context, vhost, queue, "redrive", body, limit)
 
 
-def _which(selector: str, ids: list[str] | None, everything: bool) -> dict[str, Any]:
+def _which(selector: str, ids: list[str] | None, everything: bool, dead: bool) -> dict[str, Any]:
     chosen: dict[str, Any] = {"selector": selector} if selector else {}
     chosen |= {"ids": ids} if ids else {}
-    return chosen | ({"all": True} if everything else {})
+    chosen |= {"all": True} if everything else {}
+    return chosen | ({"state": DEAD_LETTER} if dead else {})
 
 
 def _to(queue: str, exchange: str | None, key: str | None) -> dict[str, Any]:
@@ -170,7 +196,8 @@ def _operate(
     """
     done = 0
     with session(context) as found:
-        limit = limit or found.client.get("queues", vhost, queue, "messages", "count")["count"]
+        query = {"state": DEAD_LETTER} if "state" in body else {}
+        limit = limit or found.client.get("queues", vhost, queue, "messages", "count", **query)["count"]
         more = True
         while more:
             step = {"limit": max(1, min(AT_ONCE, limit - done))}

@@ -239,10 +239,17 @@ class QueueRecorder(QueueJournal):
         if self.recorder.limit > 0:
             self._step(r.REPLACE, entry, None, 0, _REPLACED)
 
-    def removed(self, entry: QueueEntry) -> None:
-        """An operator takes `entry` away (QueueJournal)."""
-        if self.recorder.limit > 0:
-            self._step(r.REMOVE, entry, None, 0, _WAYS[self.recorder.way])
+    def removed(self, message: Message, order: i64, deliveries: i64) -> None:
+        """An operator takes a message away (QueueJournal)."""
+        recorder = self.recorder
+        if recorder.limit > 0:
+            uid = message.uid
+            if uid <= 0:
+                uid = recorder.identify(message)
+            way = _WAYS[recorder.way]
+            recorder.write(
+                r.REMOVE, uid, order, 0, self.name, None, None, message.size, 0, way, deliveries, b""
+            )
 
     def unwanted(self, entry: QueueEntry) -> None:
         """`entry` was for consumers that wait, and none could have it (QueueJournal)."""

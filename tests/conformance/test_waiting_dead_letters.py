@@ -10,6 +10,7 @@ from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Modified, Rejected
 from tests.api import Api
+from tests.control import Control
 from tests.controller10 import Controller, within
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.endings import Ending, both_endings
@@ -245,3 +246,242 @@ def test_drop_head_is_at_most_once_which_is_warned_of_counted_and_logged(
     line = f"queue '{name}' in vhost '/': dead letters dropped: 1; the last was rejected"
     daemon.log.wait_for(line)
     assert daemon.log.text().count(f"queue '{name}' in vhost '/': dead letters dropped") == 1, "once a minute"
+
+
+# ---- what operators see of it, and do to it
+
+
+def listed(api: Api, queue: str, **query: str) -> list[dict[str, Any]]:
+    """The messages of a queue, as the API lists them."""
+    found: list[dict[str, Any]] = api.get("queues", "/", queue, "messages", **query)["messages"]
+    return found
+
+
+def operate(api: Api, queue: str, what: str, **fields: Any) -> dict[str, Any]:
+    """Do something to messages of a queue."""
+    answer = api.post("queues", "/", queue, "messages", what, status=200, body=fields)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def wait_in(channel: PeerChannel, api: Api, queue: str, dead: str) -> None:
+    """Have COUNT rejected messages wait in a queue for room in another one, which is full."""
+    declare_narrow(channel, dead)
+    declare_source(channel, queue, dead)
+    for number in range(COUNT):
+        properties = Basic.Properties(delivery_mode=2, headers={"n": number})
+        channel.publish(b"%d" % number, queue, properties=properties)
+    tags = [channel.take(queue).tag for _ in range(COUNT)]
+    channel.nack(tags[-1], multiple=True, requeue=False)
+    waits(api, queue, COUNT)
+
+
+def test_what_waits_is_listed_with_its_reason_and_target(channel: PeerChannel, api: Api, name: str) -> None:
+    dead = f"{name}.dead"
+    wait_in(channel, api, name, dead)
+    channel.publish(b"alive", name)
+    channel.round_trip()
+    shown = listed(api, name)
+    assert [(each["place"], each["state"], each["payload"]) for each in shown] == [
+        (0, "ready", "alive"),
+        (1, "dead-letter", "0"),
+        (2, "dead-letter", "1"),
+        (3, "dead-letter", "2"),
+    ]
+    assert shown[1] == {
+        "place": 1,
+        "id": shown[1]["id"],
+        "state": "dead-letter",
+        "delivery_count": 1,
+        "dead_letter": {
+            "reason": "rejected",
+            "exchange": "",
+            "routing_key": dead,
+            "waits_for": f"queue '{dead}' is full",
+        },
+        "payload_bytes": 1,
+        "redelivered": True,
+        "exchange": "",
+        "routing_key": name,
+        "protocol": "amqp-0-9-1",
+        "properties": {"delivery_mode": 2, "headers": {"n": 0}},
+        "payload": "0",
+        "payload_encoding": "string",
+    }
+    found = api.get("queues", "/", name, "messages", shown[2]["id"])
+    assert found == {key: value for key, value in shown[2].items() if key != "place"}
+    only = listed(api, name, state="dead-letter", selector="n > 0")
+    assert [(each["place"], each["payload"]) for each in only] == [(0, "1"), (1, "2")]
+    assert [each["payload"] for each in listed(api, name, **{"from": "2"})] == ["1", "2"]
+    assert [each["payload"] for each in listed(api, name, state="dead-letter", **{"from": "1"})] == ["1", "2"]
+    assert [each["payload"] for each in listed(api, name, state="ready,unacknowledged")] == ["alive"]
+    counted = api.get("queues", "/", name, "messages", "count", state="dead-letter")
+    assert counted == {"count": COUNT, "empty": False}
+    selected = api.get("queues", "/", name, "messages", "count", state="dead-letter", selector="n = 1")
+    assert selected == {"count": 1, "empty": False}
+    assert api.get("queues", "/", name, "messages", "count")["count"] == 1
+    said = api.refused(400, "GET", "queues", "/", name, "messages", "count", state="waiting")
+    assert said["reason"] == "state 'waiting' is not known here, allowed: ready, dead-letter"
+    for queue in (name, dead):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_a_scan_shows_every_message_that_goes_on_waiting(channel: PeerChannel, api: Api, name: str) -> None:
+    dead = f"{name}.dead"
+    wait_in(channel, api, name, dead)
+    pages: list[str] = []
+    following: str | None = "0"
+    for _ in range(COUNT):
+        page = api.get("queues", "/", name, "messages", count="1", **{"from": following or ""})
+        pages += [each["payload"] for each in page["messages"]]
+        following = page["next"]
+        assert (following is None) == (len(pages) == COUNT)
+        if pages == ["0"]:
+            operate(api, name, "delete", ids=[page["messages"][0]["id"]])
+    assert pages == ["0", "1", "2"]
+    said = api.refused(400, "GET", "queues", "/", name, "messages", **{"from": "after:1:died x"})
+    assert said["reason"] == "from 'after:1:died x' is neither a place nor what a list has called next"
+    for queue in (name, dead):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_single_ones_are_deleted_moved_copied_and_edited(channel: PeerChannel, api: Api, name: str) -> None:
+    dead, aside = f"{name}.dead", f"{name}.aside"
+    wait_in(channel, api, name, dead)
+    channel.declare(aside, durable=True)
+    first, second, third = (each["id"] for each in listed(api, name))
+    assert operate(api, name, "delete", all=True)["done"] == 0, "none is ready"
+    copied = operate(api, name, "copy", state="dead-letter", selector="n = 2", to={"queue": aside})
+    assert copied == {"done": 1, "more": False}
+    assert operate(api, name, "delete", ids=[first, "log-1"]) == {
+        "done": 1,
+        "more": False,
+        "missing": ["log-1"],
+    }
+    assert operate(api, name, "move", state="dead-letter", all=True, limit=1, to={"queue": aside}) == {
+        "done": 1,
+        "more": True,
+    }
+    waits(api, name, 1)
+    assert operate(api, name, "edit", ids=[third], payload="mended")["done"] == 1
+    assert operate(api, name, "delete", ids=[second, third])["missing"] == sorted([second, third])
+    assert [(each["state"], each["payload"]) for each in listed(api, name)] == [("ready", "mended")]
+    assert [each["payload"] for each in listed(api, aside)] == ["2", "1"]
+    body = {"ids": [first], "state": "dead-letter"}
+    said = api.refused(400, "POST", "queues", "/", name, "messages", "delete", body=body)
+    assert "'state' and 'ids' do not go together" in said["reason"]
+    assert comes(channel, dead, 1) == [b"occupies"]
+    waits(api, dead, 0)
+    for queue in (name, dead, aside):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_what_cannot_be_moved_goes_on_waiting(channel: PeerChannel, api: Api, name: str) -> None:
+    dead, aside = f"{name}.dead", f"{name}.aside"
+    wait_in(channel, api, name, dead)
+    channel.declare(aside, durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    body = {"state": "dead-letter", "all": True, "to": {"queue": aside}}
+    said = api.refused(400, "POST", "queues", "/", name, "messages", "move", body=body)
+    assert said["reason"].startswith("message 3 of 3: ")
+    waits(api, name, COUNT)
+    assert listed(api, aside) == []
+    assert comes(channel, dead, COUNT + 1) == [b"occupies", *[b"%d" % number for number in range(COUNT)]]
+    waits(api, name, 0)
+    for queue in (name, dead, aside):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_dead_letters_that_died_again_are_redriven(channel: PeerChannel, api: Api, name: str) -> None:
+    """They wait in the queue of dead letters, as the next one is full, and go back where they died first."""
+    dead, last = f"{name}.dead", f"{name}.last"
+    declare_narrow(channel, last)
+    declare_source(channel, dead, last)
+    declare_source(channel, name, dead)
+    fill(channel, name)
+    for queue in (name, dead):
+        for _ in range(COUNT):
+            channel.reject(channel.take(queue).tag, requeue=False)
+    waits(api, dead, COUNT)
+    assert operate(api, dead, "redrive", all=True)["done"] == 0
+    assert operate(api, dead, "redrive", state="dead-letter", all=True)["done"] == COUNT
+    waits(api, dead, 0)
+    assert comes(channel, name, COUNT) == [b"%d" % number for number in range(COUNT)]
+    for queue in (name, dead, last):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_what_was_taken_away_does_not_wait_after_a_crash(
+    start_daemon: DaemonStarter, connect: Connector
+) -> None:
+    daemon = start_daemon()
+    api = Api(daemon.load_api().admin)
+    channel = connect(daemon.address).channel()
+    channel.confirm_select()
+    declare_source(channel, "work", "dead", message_ttl=1)
+    channel.declare("aside", durable=True)
+    fill(channel, "work")
+    channel.expect_confirms(COUNT)
+    waits(api, "work", COUNT)
+    ids = [each["id"] for each in listed(api, "work")]
+    assert operate(api, "work", "delete", ids=ids[:1])["done"] == 1
+    assert operate(api, "work", "move", ids=ids[1:2], to={"queue": "aside"})["done"] == 1
+    api.close()
+    daemon.kill()
+
+    daemon = start_daemon()
+    api = Api(daemon.load_api().admin)
+    waits(api, "work", 1)
+    (left,) = listed(api, "work")
+    assert (left["id"], left["payload"]) == (ids[2], "2")
+    assert left["dead_letter"]["reason"] == "expired"
+    assert [each["payload"] for each in listed(api, "aside")] == ["1"]
+    api.close()
+
+
+def test_a_redrive_to_a_full_queue_loses_nothing(channel: PeerChannel, api: Api, name: str) -> None:
+    """All of it is refused, or all of it is done; what the queue's own letters wait for is left to them."""
+    dead = f"{name}.dead"
+    channel.declare(dead, durable=True)
+    declare_source(channel, name, dead, max_length=COUNT)
+    fill(channel, name)
+    for _ in range(COUNT):
+        channel.reject(channel.take(name).tag, requeue=False)
+    channel.publish(b"in the way", name, properties=PERSISTENT)
+    channel.round_trip()
+    body = {"all": True}
+    said = api.refused(400, "POST", "queues", "/", dead, "messages", "redrive", body=body)
+    assert said["reason"] == f"message {COUNT} of {COUNT}: queue '{name}' in vhost '/' is full"
+    letters = [b"%d" % number for number in range(COUNT)]
+    assert [each["payload"].encode() for each in listed(api, dead)] == letters
+    assert [each["payload"] for each in listed(api, name)] == ["in the way"]
+    assert operate(api, dead, "redrive", all=True, limit=COUNT - 1) == {"done": COUNT - 1, "more": True}
+    said = api.refused(400, "POST", "queues", "/", dead, "messages", "redrive", body=body)
+    assert comes(channel, name, COUNT) == [b"in the way", *letters[:-1]]
+    assert operate(api, dead, "redrive", all=True)["done"] == 1
+    assert comes(channel, name, 1) == letters[-1:]
+    assert [listed(api, queue) for queue in (name, dead)] == [[], []]
+    for queue in (name, dead):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+def test_amqpctl_lists_and_operates_on_what_waits(channel: PeerChannel, api: Api, name: str) -> None:
+    control = Control(api.base)
+    dead, aside = f"{name}.dead", f"{name}.aside"
+    wait_in(channel, api, name, dead)
+    channel.declare(aside, durable=True)
+    found = control.json("list_messages", name, "--state", "dead-letter")
+    assert [(each["state"], each["dead_letter"]["routing_key"]) for each in found] == [
+        ("dead-letter", dead)
+    ] * COUNT
+    table = control("list_messages", name).stdout.splitlines()
+    assert [("dead-letter" in line, f"queue '{dead}' is full" in line) for line in table[1:]] == [
+        (True, True)
+    ] * COUNT
+    assert control("count_messages", name).stdout == "0\n"
+    assert control("count_messages", name, "--dead-letter").stdout == f"{COUNT}\n"
+    assert control("delete_messages", name, "--id", found[0]["id"]).stdout == "1\n"
+    assert control("move_messages", name, "--queue", aside, "--all").stdout == "0\n"
+    assert control("move_messages", name, "--queue", aside, "--all", "--dead-letter").stdout == "2\n"
+    assert [each["payload"] for each in listed(api, aside)] == ["1", "2"]
+    for queue in (name, dead, aside):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)

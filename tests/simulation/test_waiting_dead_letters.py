@@ -285,7 +285,7 @@ def overtakes_those_that_wait(patch: pytest.MonkeyPatch) -> None:
     def add_first(self: Backlog, death: object, full: list[Rules], told: bool = False) -> None:
         adds(self, death, full, told)  # type: ignore[arg-type]
         for lane in self._lanes.values():
-            lane.deaths.rotate(1)
+            lane.deaths.move_to_end(next(reversed(lane.deaths)), last=False)
 
     adds = Backlog.add
     patch.setattr(Backlog, "add", add_first)

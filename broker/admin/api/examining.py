@@ -3,9 +3,13 @@
 A list shows what is there, in order, also what consumers have, and leaves everything as it is. What comes
 meanwhile is not in it. A list that is read page by page goes on behind the entry that it has shown last,
 whatever has left the queue in between, so that all is shown that stays.
+
+Messages that wait to be dead-lettered come last, in the order in which they died. A message that dies while
+a list is read may be in it twice, with both states.
 """
 
 import json
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
@@ -17,29 +21,39 @@ from broker.admin.api.answers import JSONResponse
 from broker.admin.api.consumers import shown_holder
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Managed
-from broker.admin.api.messages import COUNT_MAX, search_of, sieve_of
+from broker.admin.api.messages import COUNT_MAX, dead_with, search_of, sieve_of, state_to_operate_on
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
 from broker.admin.api.ready import (
+    DEAD_LETTER,
+    LINKED,
     READY,
     STATES,
+    deaths_after,
     entries_after,
     entry_at,
     entry_before,
     ready_entries,
     searched,
+    stand_in,
     state_of,
 )
 from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.visitor import Asker
+from broker.admin.json_values import shown
+from broker.core.dead_letter import REASONS, Death
+from broker.core.dead_letters import waits_for
 from broker.core.entry import QueueEntry
+from broker.core.entry_filter import EntryFilter
 from broker.core.operation import is_over
+from broker.core.places import places_of
 from broker.core.queue import Queue
-from broker.core.random_access import message_id
+from broker.core.random_access import id_of, message_id
 
 USUAL_COUNT: Final = 100
 USUAL_BYTES: Final = 50_000  # of a body that are shown
 AFTER: Final = "after:"
+DIED: Final = "died "  # begins the mark of a message that waits to be dead-lettered
 
 Selected = Annotated[str, Query()]
 Truncated = Annotated[int, Query(ge=0, le=BYTES_MAX)]
@@ -67,25 +81,37 @@ async def list_messages(
     found, queue = readable(visitor, vhost, name)
     sieve = sieve_of({"selector": selector}, found.store)
     states = _states(state)
-    place, skip, start = await _start(queue, begin, states, sieve is None)
+    place, skip, start, died = await _start(queue, begin, states, sieve is None)
     written: list[str] = []
     size, following, last = 0, None, ""
-    if start is None:
-        return _answer(written, following)
-    async with aclosing(entries_after(queue, start, sieve, states)) as entries:
-        async for entry in entries:
+    async with aclosing(_chosen(queue, start, died, sieve, states)) as chosen:
+        async for each in chosen:
             if skip > 0:
                 skip -= 1
                 continue
             if len(written) == count or size > BYTES_MAX:
                 following = f"{AFTER}{place}:{last}"
                 break
-            shown = {"place": place} | described(management.server, queue, entry, truncate)
-            written.append(json.dumps(shown))
+            facts = {"place": place} | described(management.server, queue, each, truncate)
+            written.append(json.dumps(facts))
             size += len(written[-1])
-            last = queue.entries.mark(entry)
+            last = queue.entries.mark(each) if isinstance(each, QueueEntry) else f"{DIED}{int(each.number)}"
             place += 1
     return _answer(written, following)
+
+
+async def _chosen(
+    queue: Queue, start: QueueEntry | None, died: int, sieve: EntryFilter | None, states: tuple[str, ...]
+) -> AsyncGenerator[QueueEntry | Death]:
+    """The entries behind `start`, and then what waits to be dead-lettered behind the number `died`."""
+    if start is not None and states != (DEAD_LETTER,):
+        async with aclosing(entries_after(queue, start, sieve, states)) as entries:
+            async for entry in entries:
+                yield entry
+    if DEAD_LETTER in states:
+        async with aclosing(deaths_after(queue, died, sieve)) as deaths:
+            async for death in deaths:
+                yield death
 
 
 def _states(text: str) -> tuple[str, ...]:
@@ -98,25 +124,32 @@ def _states(text: str) -> tuple[str, ...]:
 
 async def _start(
     queue: Queue, begin: str, states: tuple[str, ...], whole: bool
-) -> tuple[int, int, QueueEntry | None]:
+) -> tuple[int, int, QueueEntry | None, int]:
     """The place of the first message to show, how many to pass, and the entry behind which to look.
 
-    `whole`: no selector leaves any out. Raises ApiError for what is no place.
+    None: behind all of them; then among what waits to be dead-lettered, behind the death with the number that
+    comes last. `whole`: no selector leaves any out. Raises ApiError for what is no place.
     """
     if begin.startswith(AFTER):
         shown, _, mark = begin.removeprefix(AFTER).partition(":")
         try:
-            return max(int(shown), 0), 0, await entry_before(queue, mark)
+            if mark.startswith(DIED):
+                return max(int(shown), 0), 0, None, max(int(mark.removeprefix(DIED)), 0)
+            return max(int(shown), 0), 0, await entry_before(queue, mark), 0
         except ValueError as error:
             raise _no_place(begin) from error
     if not (begin.isascii() and begin.isdigit() and len(begin) < 19):
         raise _no_place(begin)
     place = int(begin)
-    ready = states == (READY,)
-    if place == 0 or queue.stream is not None or not whole or not (ready or set(states) == set(STATES)):
-        return place, place, queue.entries.head
+    linked = set(states) - {DEAD_LETTER}
+    ready = linked == {READY}
+    if place == 0 or queue.stream is not None or not whole or not (ready or linked == set(LINKED)):
+        return place, place, queue.entries.head, 0
     entry = await entry_at(queue, place, ready)
-    return place, 0, None if entry is None else queue.entries.before(entry)
+    if entry is not None:
+        return place, 0, queue.entries.before(entry), 0
+    passed = 0 if queue.deleted else int(places_of(queue).count(ready))
+    return place, max(0, place - passed), None, 0
 
 
 def _no_place(begin: str) -> ApiError:
@@ -129,15 +162,22 @@ def _answer(written: list[str], following: str | None) -> Response:
 
 
 @router.get("/queues/{vhost}/{name}/messages/count")
-async def count_messages(visitor: Asker, vhost: Name, name: Name, selector: Selected = "") -> JSONResponse:
-    """How many messages are ready, or for how many of them the selector is true."""
+async def count_messages(
+    visitor: Asker, vhost: Name, name: Name, selector: Selected = "", state: Selected = READY
+) -> JSONResponse:
+    """How many messages are ready, or for how many of them the selector is true.
+
+    With `state` = `dead-letter`: of those that wait to be dead-lettered.
+    """
     found, queue = readable(visitor, vhost, name)
     sieve = sieve_of({"selector": selector}, found.store)
-    count = int(queue.ready)
+    is_dead = state_to_operate_on(state) == DEAD_LETTER
+    count = int(queue.dead if is_dead else queue.ready)
     if sieve is not None:
         count = 0
-        async with aclosing(ready_entries(queue, sieve)) as entries:
-            async for _ in entries:
+        chosen = deaths_after(queue, 0, sieve) if is_dead else ready_entries(queue, sieve)
+        async with aclosing(chosen) as each:
+            async for _ in each:
                 count += 1
     return JSONResponse({"count": count, "empty": count == 0})
 
@@ -151,16 +191,21 @@ async def get_message(
     number: Name,
     truncate: Truncated = USUAL_BYTES,
 ) -> JSONResponse:
-    """The message with this id, also one that a consumer has."""
+    """The message with this id, also one that a consumer has, or that waits to be dead-lettered."""
     _, queue = readable(visitor, vhost, name)
+    death = await dead_with(queue, number, management.store)
+    if death is not None:
+        return JSONResponse(described(management.server, queue, death, truncate))
     entry = await searched(search_of(queue, number, management.store))
     if entry is None or (entry.owner is None and is_over(queue, entry)):
         raise not_found(f"no message '{number}' is in queue '{name}' in vhost '{vhost}'")
     return JSONResponse(described(management.server, queue, entry, truncate))
 
 
-def described(server: Server, queue: Queue, entry: QueueEntry, truncate: int) -> dict[str, Any]:
-    """A message that is where it is, and who has it if somebody has."""
+def described(server: Server, queue: Queue, entry: QueueEntry | Death, truncate: int) -> dict[str, Any]:
+    """A message that is where it is, and who has it if somebody has; or where its dead letter is to go."""
+    if isinstance(entry, Death):
+        return _described_dead(server, queue, entry, truncate)
     found = shown_message(server, queue, entry, 0, "auto", truncate)
     del found["message_count"]
     about: dict[str, Any] = {
@@ -170,4 +215,28 @@ def described(server: Server, queue: Queue, entry: QueueEntry, truncate: int) ->
     }
     if entry.owner is not None:
         about["holder"] = shown_holder(entry.owner)
+    return about | found
+
+
+def _described_dead(server: Server, queue: Queue, death: Death, truncate: int) -> dict[str, Any]:
+    """A message that waits to be dead-lettered, where its dead letter is to go, and for what it waits."""
+    past = death.past
+    found = shown_message(
+        server, queue, stand_in(death), 0, "auto", truncate, b"" if past is None else past.annotations
+    )
+    del found["message_count"]
+    rules = death.rules
+    key = rules.dead_letter_key
+    target = {
+        "reason": REASONS[death.reason],
+        "exchange": rules.dead_letter_exchange if rules.dead_letter_reasons else None,
+        "routing_key": shown(death.message.address.routing_key if key is None else key),
+        "waits_for": waits_for(death) or None,
+    }
+    about: dict[str, Any] = {
+        "id": id_of(death.message, int(death.arrival)),
+        "state": DEAD_LETTER,
+        "delivery_count": int(death.deliveries),
+        "dead_letter": target,
+    }
     return about | found

@@ -15,13 +15,23 @@ from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
-from broker.admin.api.ready import READY, entries_after, entry_at, ready_entries, searched, state_of
+from broker.admin.api.ready import (
+    DEAD_LETTER,
+    READY,
+    deaths_after,
+    entries_after,
+    entry_at,
+    ready_entries,
+    searched,
+    state_of,
+)
 from broker.admin.api.showing import BYTES_MAX, shown_message
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, text
 from broker.core.consumer import QueueConsumer
 from broker.core.contexts import join, leave
+from broker.core.dead_letter import Death
 from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -40,6 +50,7 @@ from broker.core.random_access import (
     Search,
     is_message_id,
     may_take,
+    numbers_of,
 )
 from broker.core.selector.selector import Selector
 from broker.core.stream_list import refuse_stream
@@ -106,8 +117,25 @@ def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
     """The search for the message with this id, or else for the first with this property message_id."""
     if is_message_id(wanted):
         return IdSearch(queue, wanted) if queue.stream is None else RowSearch(queue, wanted)
+    return FirstSearch(queue, sieve_of_message_id(wanted, store))
+
+
+def sieve_of_message_id(wanted: str, store: MessageStore) -> SelectorFilter:
+    """What lets messages with this property message_id pass."""
     quoted = wanted.replace("'", "''")
-    return FirstSearch(queue, SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store))
+    return SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store)
+
+
+async def dead_with(queue: Queue, wanted: str, store: MessageStore) -> Death | None:
+    """The message with this id that waits to be dead-lettered, or the first with this property message_id."""
+    if queue.backlog is None:
+        return None
+    if is_message_id(wanted):
+        return queue.backlog.find(*numbers_of(wanted))
+    async with aclosing(deaths_after(queue, 0, sieve_of_message_id(wanted, store))) as deaths:
+        async for death in deaths:
+            return death
+    return None
 
 
 class Pick:
@@ -204,6 +232,13 @@ def _ackmode(body: Fields) -> str:
     if "requeue" in body and "ackmode" not in body:
         return "ack_requeue_true" if flag(body, "requeue") else "ack_requeue_false"
     return text(body, "ackmode")
+
+
+def state_to_operate_on(state: str) -> str:
+    """READY or DEAD_LETTER: of which messages an operation asks. Raises ApiError."""
+    if state not in (READY, DEAD_LETTER):
+        raise bad_request(f"state '{state}' is not known here, allowed: {READY}, {DEAD_LETTER}")
+    return state
 
 
 def sieve_of(body: Fields, store: MessageStore) -> SelectorFilter | None:

@@ -12,26 +12,27 @@ from typing import Any, Final
 from fastapi import APIRouter
 
 from broker.adapters.access import EXCHANGE, QUEUE, Rights
-from broker.adapters.annotated import message_given
+from broker.adapters.annotated import annotated, message_given
 from broker.admin.api.answers import JSONResponse
 from broker.admin.api.body import Body, MessageBody
 from broker.admin.api.errors import ApiError, bad_request, not_found
 from broker.admin.api.management import Managed, Management
-from broker.admin.api.messages import search_of, sieve_of
+from broker.admin.api.messages import search_of, sieve_of, state_to_operate_on
 from broker.admin.api.paths import Name
 from broker.admin.api.queues import readable
-from broker.admin.api.ready import ready_entries, searched
+from broker.admin.api.ready import DEAD_LETTER, READY, deaths_after, ready_entries, searched
 from broker.admin.api.rewriting import Edit, check_user, revived
 from broker.admin.api.showing import loaded
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text
 from broker.auth.terms import WRITE
+from broker.core.dead_letter import Death
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.journal import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN, descends
 from broker.core.message import Message, copy_of, held_bytes
 from broker.core.operation import Operation, is_over
 from broker.core.queue import Queue
-from broker.core.random_access import is_message_id, message_id
+from broker.core.random_access import id_of, is_message_id, message_id, numbers_of
 from broker.core.route import Route
 from broker.core.stream_list import refuse_stream
 from broker.core.taker import taker_of
@@ -120,7 +121,11 @@ async def redrive_messages(
 
 
 class _Selection:
-    """Which messages a request is about: those with one of `ids`, those that `selector` selects, or `all`."""
+    """Which messages a request is about: those with one of `ids`, those that `selector` selects, or `all`.
+
+    The latter two are about what is ready, or with `state` = `dead-letter` about what waits to be
+    dead-lettered; ids are about both.
+    """
 
     def __init__(self, vhost: VirtualHost, body: Fields) -> None:
         self.sieve = sieve_of(body, vhost.store)
@@ -134,6 +139,9 @@ class _Selection:
             self.ids = set(ids)
         if sum((self.ids is not None, self.sieve is not None, flag(body, "all"))) != 1:
             raise bad_request("which messages? say one of 'ids', 'selector' or 'all': true")
+        if self.ids is not None and body.get("state") is not None:
+            raise bad_request("'state' and 'ids' do not go together: an id is found whatever the state")
+        self.dead = state_to_operate_on(text(body, "state", READY)) == DEAD_LETTER
         self.limit = number(body, "limit") if body.get("limit") is not None else MESSAGES_MAX
         if not 0 < self.limit <= MESSAGES_MAX:
             raise bad_request(f"limit {self.limit} is not from 1 to {MESSAGES_MAX}")
@@ -242,17 +250,47 @@ async def _operate(
     return JSONResponse(answer)
 
 
-async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[QueueEntry]:
-    """The ready entries with these ids, in the order of the queue."""
+async def _with_ids(operation: _Operation, ids: set[str]) -> AsyncGenerator[QueueEntry | Death]:
+    """The ready entries with these ids, in the order of the queue; then what waits to be dead-lettered."""
     queue, store = operation.queue, operation.virtual_host.store
     found: list[QueueEntry] = []
+    died: list[Death] = []
     for wanted in ids:
-        entry = await searched(search_of(queue, wanted, store)) if is_message_id(wanted) else None
+        if not is_message_id(wanted):
+            continue
+        death = None if queue.backlog is None else queue.backlog.find(*numbers_of(wanted))
+        if death is not None:
+            died.append(death)
+            continue
+        entry = await searched(search_of(queue, wanted, store))
         if entry is not None:
             found.append(entry)
     for entry in sorted(found):
         if (entry.state == AVAILABLE or queue.stream is not None) and not is_over(queue, entry):
             yield entry
+    for death in sorted(died, key=lambda each: int(each.number)):
+        yield death
+
+
+def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[QueueEntry | Death]:
+    """The messages of a selection."""
+    queue = operation.queue
+    if selection.ids is not None:
+        return _with_ids(operation, selection.ids)
+    if selection.dead:
+        return deaths_after(queue, 0, selection.sieve)
+    return ready_entries(queue, selection.sieve)
+
+
+def _given(queue: Queue, each: QueueEntry | Death) -> Message:
+    """A message with what consumers have added to it. Raises what load raises."""
+    if isinstance(each, QueueEntry):
+        return message_given(queue, each)
+    return annotated(queue, each.message, b"" if each.past is None else each.past.annotations)
+
+
+def _id(queue: Queue, each: QueueEntry | Death) -> str:
+    return message_id(queue, each) if isinstance(each, QueueEntry) else id_of(each.message, int(each.arrival))
 
 
 async def _gather(operation: _Operation, selection: _Selection, put: Put | None) -> dict[str, Any]:
@@ -260,24 +298,28 @@ async def _gather(operation: _Operation, selection: _Selection, put: Put | None)
     queue = operation.queue
     ids = None if selection.ids is None else set(selection.ids)
     done, size, more = 0, 0, False
-    chosen = ready_entries(queue, selection.sieve) if ids is None else _with_ids(operation, ids)
-    async with aclosing(chosen) as entries:
-        async for entry in entries:
+    async with aclosing(_chosen(operation, selection)) as chosen:
+        async for each in chosen:
+            if isinstance(each, Death) and (each.is_seized or each.lane is None):
+                continue  # another operation takes it away, or it has gone
             if done == selection.limit or size >= BYTES_MAX:
                 more = True
                 break
             if put is not None:
-                placed = put(message_given(queue, entry))
+                placed = put(_given(queue, each))
                 if placed is None:
                     continue
                 route, message = placed
-                descends(message, entry.message)
+                descends(message, each.message)
                 operation.publish(route, message)
                 size += int(held_bytes(message)) if message.body is None else 0
             if ids is not None:
-                ids.discard(message_id(queue, entry))
+                ids.discard(_id(queue, each))
             if operation.way != COPIED:
-                operation.remove(entry)
+                if isinstance(each, Death):
+                    operation.remove_dead(each)
+                else:
+                    operation.remove(each)
             done += 1
     if queue.deleted:
         raise not_found(f"no queue '{queue.name}' in vhost '{queue.vhost}'")

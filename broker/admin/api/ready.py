@@ -7,7 +7,8 @@ from broker.admin.api.slices import Slices
 from broker.core import browsers
 from broker.core.context import QueueContext
 from broker.core.contexts import browsing
-from broker.core.entry import AVAILABLE, HELD, QueueEntry
+from broker.core.dead_letter import DELIVERY_LIMIT, REJECTED, Death
+from broker.core.entry import AVAILABLE, DEQUEUED, HELD, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.operation import is_over
 from broker.core.places import places_of
@@ -18,7 +19,10 @@ LOOK: Final = 2000  # entries that are looked at at once
 READY: Final = "ready"
 UNACKNOWLEDGED: Final = "unacknowledged"
 WAITING: Final = "waiting"
-STATES: Final = (READY, UNACKNOWLEDGED, WAITING)
+DEAD_LETTER: Final = "dead-letter"  # it waits to be dead-lettered
+LINKED: Final = (READY, UNACKNOWLEDGED, WAITING)
+STATES: Final = (*LINKED, DEAD_LETTER)
+DEATHS: Final = 100  # messages that wait to be dead-lettered, and are found at once
 
 
 def state_of(queue: Queue, entry: QueueEntry) -> str:
@@ -89,6 +93,38 @@ async def entries_after(
                 yield entry
     finally:
         browsers.end(queue, cursor)
+
+
+def stand_in(death: Death) -> QueueEntry:
+    """An entry that is not linked, and looks as that of a message did that waits to be dead-lettered."""
+    entry = QueueEntry(death.message, death.order)
+    entry.state = DEQUEUED
+    entry.delivery_count = death.deliveries
+    entry.redelivered = death.deliveries > 0 or death.reason in (REJECTED, DELIVERY_LIMIT)
+    return entry
+
+
+async def deaths_after(queue: Queue, number: int, sieve: EntryFilter | None) -> AsyncGenerator[Death]:
+    """The messages that wait to be dead-lettered, in the order in which they died, behind one; 0: all.
+
+    To be closed. It ends where the queue is deleted.
+    """
+    slices = Slices()
+    backlog = queue.backlog
+    if backlog is None:
+        return
+    newest = int(backlog.numbers)
+    while not queue.deleted:
+        found = backlog.after(number, DEATHS)
+        if not found:
+            break
+        for death in found:
+            number = int(death.number)
+            if number > newest:
+                return
+            if death.lane is not None and (sieve is None or sieve.passes(stand_in(death))):
+                yield death
+            await slices.breathe()
 
 
 async def entry_before(queue: Queue, mark: str) -> QueueEntry:

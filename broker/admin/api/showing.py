@@ -4,7 +4,7 @@ import base64
 from contextlib import suppress
 from typing import Any, Final
 
-from broker.adapters.annotated import content_given
+from broker.adapters.annotated import annotated_content
 from broker.adapters.converting import content_for091
 from broker.adapters.server import Server
 from broker.adapters.view091 import ContentView
@@ -32,12 +32,23 @@ def loaded(message: Message, store: MessageStore) -> bytes:
 
 
 def shown_message(
-    server: Server, queue: Queue, entry: QueueEntry, left: int, encoding: str, limit: int | None
+    server: Server,
+    queue: Queue,
+    entry: QueueEntry,
+    left: int,
+    encoding: str,
+    limit: int | None,
+    annotations: bytes | None = None,
 ) -> dict[str, Any]:
-    """A message as the API shows it; `limit`: how much of the body at most."""
+    """A message as the API shows it; `limit`: how much of the body at most.
+
+    `annotations`: what consumers have added, if the queue's entries do not know it any more.
+    """
     message = entry.message
     size = int(message.size)
-    kept = content_given(loaded(message, server.store), queue, entry)
+    added = queue.entries.annotations_of(entry) if annotations is None else annotations
+    kept = loaded(message, server.store)
+    kept = annotated_content(kept, added) if added else kept
     content = content_for091(server, message, kept)
     converted = is_sections(kept)
     properties = _properties(ContentView(content))
