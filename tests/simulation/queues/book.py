@@ -46,6 +46,7 @@ class Book:
         self.dying: dict[tuple[str, int], str] = {}
         self.origins: dict[int, tuple[str, int]] = {}  # of letters that no queue has taken
         self.journal = Journal()
+        self.waiting: Callable[[str], list[int]] = lambda _: []  # what the broker has waiting in a queue
         self.loose: list[Shelf] = []  # that have got something and may have to drop something
 
     def tick(self) -> int:
@@ -62,6 +63,8 @@ class Book:
 
     def delete(self, name: str) -> None:
         shelf = self.shelves.pop(name)
+        for number in list(shelf.dead):
+            self.bury(shelf, number)
         for taker in shelf.takers:
             taker.attached = 0
         shelf.items.clear()
@@ -183,22 +186,26 @@ class Book:
         self.seen(f"entry: {item.state} to replaced")
         self.remove(shelf, item)
 
-    def remove(self, shelf: Shelf, item: Item) -> None:
+    def remove(self, shelf: Shelf, item: Item, stays: bool = False) -> None:
+        """`stays`: the log has it still."""
         shelf.items.remove(item)
         if shelf.current.get(item.note.kind) is item:
             del shelf.current[item.note.kind]
         item.holder = None
         shelf.groups.lessened([item])
-        self.journal.remove((shelf.name, item.number))
+        if not stays:
+            self.journal.remove((shelf.name, item.number))
 
     # ---- what leaves by itself
 
     def leave(self, shelf: Shelf, item: Item, reason: str) -> None:
         """It leaves the queue, dead-lettered if that has somewhere to send it."""
         self.seen(f"entry: {item.state} to {reason}")
-        self.remove(shelf, item)
+        self.remove(shelf, item, shelf.spec.sure)
         if shelf.spec.dead_letter is not None:
             self.dying[shelf.name, item.number] = reason
+        if shelf.spec.sure:
+            shelf.dead_sizes[item.number] = item.note.size
 
     def expire(self, shelf: Shelf) -> None:
         now = self.time()
@@ -249,24 +256,69 @@ class Book:
             shelf.fresh = None
             if shelf.items:
                 self.tidy(shelf)
+        self.line_up()
         if self.dying:
             (name, number), reason = next(iter(self.dying.items()))
             raise InvariantError("I1", f"message {number} of queue {name} is not dead-lettered as {reason}")
         self.seen("check: I1")
+
+    # ---- what waits to be dead-lettered
+
+    def line_up(self) -> None:
+        """What has died while others of its queue wait does so behind them, and no letter is written."""
+        for shelf in self.shelves.values():
+            behind = [number for name, number in self.dying if name == shelf.name] if shelf.dead else []
+            if behind:
+                self.seen("letter: lines up")
+                there = self.waiting(shelf.name)
+                for number in sorted(set(behind) & set(there), key=there.index):
+                    self.wait(shelf, number, self.dying.pop((shelf.name, number)))
+
+    def wait(self, shelf: Shelf, number: int, reason: str) -> None:
+        shelf.dead[number] = reason
+        shelf.dead_sizes[number] = self.notes[number].size
+        self.journal.die((shelf.name, number))
+
+    def seek(self, shelf: Shelf) -> None:
+        """What is dead in a queue waits for room where its letters go."""
+        shelf.seeks = True
+        target = self.shelves.get(shelf.spec.dead_letter or "")
+        if target is not None:
+            target.sought.add(shelf.name)
+
+    def bury(self, shelf: Shelf, number: int) -> None:
+        """It waits no longer."""
+        del shelf.dead[number], shelf.dead_sizes[number]
+        shelf.seized.discard(number)
+        if not shelf.dead:
+            shelf.seeks = False
+            target = self.shelves.get(shelf.spec.dead_letter or "")
+            if target is not None:
+                target.sought.discard(shelf.name)
+
+    def starved(self, shelf: Shelf) -> bool:
+        """Whether there is room for what waits for it in a queue."""
+        target = self.shelves.get(shelf.spec.dead_letter or "")
+        if not shelf.seeks or target is None or shelf.is_seized():
+            return False
+        return not target.lacks(shelf.dead_sizes[next(iter(shelf.dead))])
 
     # ---- dead letters
 
     def letter(self, name: str, number: int, reason: str, note: Note) -> Letter:
         """The broker writes `note`, a letter about a message that has left a queue."""
         shelf = self.shelves[name]
-        if (name, number) not in self.dying:
+        tried = number in shelf.dead
+        if tried:
+            self._check_turn(shelf, number, reason)
+        elif (name, number) not in self.dying:
             if reason == MAXLEN:
                 self.trim(shelf)
             elif reason == EXPIRED:
                 if shelf.fresh is not None and shelf.fresh.number == number:
                     shelf.fresh = None
                 self.expire(shelf)
-        if self.dying.pop((name, number), None) != reason:
+        if not tried and self.dying.pop((name, number), None) != reason:
             raise InvariantError("I1", f"message {number} of queue {name} is dead-lettered as {reason}")
         self.seen("letter: " + reason)
         old = self.notes[number]
@@ -277,7 +329,23 @@ class Book:
         if any(ends_cycle(note, to.name, reason) for to in found):
             self.seen("letter: ends a cycle")
             found = []
-        to = [other for other in found if not other.refuses(note.size)]
+        if shelf.spec.sure:
+            waits = any(other.lacks(note.size) if tried else other.refuses(note.size) for other in found)
+            if shelf.dead and not tried:
+                raise InvariantError("Z1", f"{number} of queue {shelf.name} overtakes {list(shelf.dead)}")
+            if waits and not tried:
+                self.wait(shelf, number, reason)
+            if waits:
+                self.seen("letter: waits")
+                self.seek(shelf)
+                return Letter(note, [], (name, number), waits=True)
+            if tried:
+                self.seen("letter: arrives late")
+                self.bury(shelf, number)
+            else:
+                del shelf.dead_sizes[number]
+            self.journal.remove((name, number))
+        to = [other for other in found if not other.lacks(note.size)]
         origin = self.origins.pop(number, (name, number))
         for full in found:
             if full not in to and full.spec.overflow == REJECT_DLX and full.spec.dead_letter is not None:
@@ -285,6 +353,15 @@ class Book:
                 self.dying[full.name, note.number] = MAXLEN
                 self.origins[note.number] = origin
         return Letter(note, to, origin)
+
+    def _check_turn(self, shelf: Shelf, number: int, reason: str) -> None:
+        """What waits is tried in the order of dying."""
+        first = next(iter(shelf.dead))
+        if first != number or number in shelf.seized:
+            raise InvariantError("Z1", f"{number} of queue {shelf.name} is tried before {first}")
+        if shelf.dead[number] != reason:
+            raise InvariantError("Z1", f"{number} has died as {shelf.dead[number]}, not as {reason}")
+        self.seen("check: Z1")
 
     def append_letter(self, letter: Letter) -> None:
         self.append(letter.note, letter.to)

@@ -61,6 +61,10 @@ NAMES = {
     "W1": "one arrival wakes one at most",
     "W2": "empty wake-ups are paid for",
     "W3": "who is suspended is not woken",
+    "Z1": "what waits to be dead-lettered is tried in the order of dying",
+    "Z2": "what waits to be dead-lettered is counted",
+    "Z3": "what waits to be dead-lettered gets the room that there is",
+    "Z4": "what waits to be dead-lettered does so after a restart",
 }
 
 

@@ -18,6 +18,7 @@ from tests.simulation.queues import (
     restarting,
     special_profiles,
     steps,
+    sure_profiles,
     transacting,
 )
 from tests.simulation.queues.model import InvariantError, Seen
@@ -27,7 +28,8 @@ from tests.simulation.queues.world import World
 from tests.simulation.sim_disk import PowerLoss
 
 STEPS = 120
-PROFILES = profiles.PROFILES | group_profiles.PROFILES | special_profiles.PROFILES
+CHOSEN = profiles.PROFILES | group_profiles.PROFILES | special_profiles.PROFILES  # by a seed
+PROFILES = CHOSEN | sure_profiles.SURE
 Step = Callable[[World], None]
 
 
@@ -58,6 +60,7 @@ STEP: dict[str, tuple[int, Step]] = {
     "rename": (0, renaming.rename),
     "begin operation": (0, operating.begin),
     "begin redrive": (0, operating.redrive),
+    "begin on dead": (0, operating.begin_dead),
     "end operation": (0, operating.end),
     "cancel delayed": (0, delaying.cancel),
     "move delayed": (0, delaying.move),
@@ -90,7 +93,7 @@ class Run:
     def __init__(self, seed: int, seen: Seen, profile: str | None = None, haste: float = 0) -> None:
         self.seed = seed
         self.haste = haste
-        names = list(PROFILES)
+        names = list(CHOSEN)
         self.name = profile or names[seed % len(names)]
         self.profile: Profile = PROFILES[self.name]
         self.seen = seen

@@ -18,6 +18,7 @@ class Journal:
         self.added: dict[Key, int] = {}
         self.removed: dict[Key, int] = {}
         self.counts: dict[Key, list[tuple[int, int]]] = {}
+        self.dead: dict[Key, int] = {}  # what waits to be dead-lettered
         self.declared: dict[str, int] = {}
         self.deleted: dict[str, int] = {}
         self.held: dict[tuple[str, int, int], Key] = {}  # by queue, number and time, what was held ever
@@ -54,6 +55,11 @@ class Journal:
         if key in self.added:
             self.counts.setdefault(key, []).append((self._next(), count))
 
+    def die(self, key: Key) -> None:
+        """It waits to be dead-lettered from now on."""
+        if key in self.added:
+            self.dead.setdefault(key, self._next())
+
     def rename(self, old: str, new: str) -> None:
         """A queue is called otherwise. It is the same to the log, which knows it by a number."""
 
@@ -63,6 +69,7 @@ class Journal:
         self.added = {key(known): at for known, at in self.added.items()}
         self.removed = {key(known): at for known, at in self.removed.items()}
         self.counts = {key(known): counts for known, counts in self.counts.items()}
+        self.dead = {key(known): at for known, at in self.dead.items()}
         self.declared = {new if name == old else name: at for name, at in self.declared.items()}
         self.held = {
             (new if name == old else name, note, until): key(known)
@@ -100,6 +107,12 @@ class Journal:
             return NOT if self._sure(self.removed[key]) else MAY
         return MUST if self._sure(self.added[key]) else MAY
 
+    def death_status(self, key: Key) -> str:
+        """Whether a message that is there waits to be dead-lettered."""
+        if key not in self.dead:
+            return NOT
+        return MUST if self._sure(self.dead[key]) else MAY
+
     def counts_of(self, key: Key) -> tuple[int, int]:
         """The least and the greatest number of times that the log may know it was given out."""
         records = self.counts.get(key, [])
@@ -125,8 +138,9 @@ class Journal:
                 faults.append(f"a transaction that adds {added} and removes {removed} happened in part")
         return faults
 
-    def restart(self, found: dict[Key, int], queues: Iterable[str]) -> None:
-        """What was found, and how often it was given out, is what is on disk."""
+    def restart(self, found: dict[Key, int], queues: Iterable[str], dead: Iterable[Key] = ()) -> None:
+        """What was found, how often it was given out, and what is dead, is what is on disk."""
+        self.dead = dict.fromkeys(dead, self.position)
         self.added = dict.fromkeys(found, self.position)
         self.counts = {key: [(self.position, count)] for key, count in found.items()}
         self.declared = dict.fromkeys(queues, self.position)

@@ -65,6 +65,8 @@ class Ledger:
         assert isinstance(journal, QueueRecorder)
         found = {int(uid_of(entry.message)): int(entry.order) for entry in queue.entries}
         told = self.queues.get(int(journal.name.fields[2]))
+        if queue.backlog is not None:
+            found |= {int(uid_of(each.message)): int(each.order) for each in queue.backlog.deaths()}
         check(seen, "J1", told == found, f"queue {queue.name} has {found}, its journal says {told}")
 
     def _read(self) -> None:

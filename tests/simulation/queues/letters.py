@@ -9,11 +9,15 @@ from tests.simulation.queues.model import REJECTED, Note, Shelf
 
 @dataclass
 class Letter:
-    """A dead letter that is on its way. `to`: where it is put; `origin`: what it is of, in the log."""
+    """A dead letter that is on its way. `to`: where it is put; `origin`: what it is of, in the log.
+
+    `waits`: it does not arrive, and its message waits.
+    """
 
     note: Note
     to: list[Shelf]
     origin: tuple[str, int]
+    waits: bool = False
 
 
 def ends_cycle(note: Note, queue: str, reason: str) -> bool:

@@ -41,6 +41,7 @@ class Spec:
     max_bytes: int | None = None
     overflow: str = DROP_HEAD
     dead_letter: str | None = None
+    sure: bool = False  # what dies waits until its dead letter arrives
     limit: int | None = None
     single_active: bool = False
     all_exclusive: bool = False
@@ -169,6 +170,11 @@ class Shelf:
         self.groups = Groups(self, seen)
         self.delays = Delays(journal)
         self.recall = Recall(spec.knows, journal)
+        self.dead: dict[int, str] = {}  # what waits to be dead-lettered, and why, in the order of dying
+        self.dead_sizes: dict[int, int] = {}  # also of what is dying: it has its room until it goes
+        self.seized: set[int] = set()  # of the dead, those that operators are about to take away
+        self.seeks = False  # what is dead waits for room, not for its first try after a restart
+        self.sought: set[str] = set()  # names of queues whose dead letters wait for room here
         self.current: dict[int, Item] = {}  # by kind, the latest where only that is kept
 
     # ---- who may have what
@@ -241,6 +247,10 @@ class Shelf:
     def sizes(self) -> list[int]:
         return [item.note.size for item in self.items if item.state == READY]
 
+    def is_seized(self) -> bool:
+        """Whether an operator is about to take away what would be dead-lettered next."""
+        return bool(self.dead) and next(iter(self.dead)) in self.seized
+
     def is_over(self) -> bool:
         spec, sizes = self.spec, self.sizes()
         return (spec.max_length is not None and len(sizes) > spec.max_length) or (
@@ -248,8 +258,13 @@ class Shelf:
         )
 
     def refuses(self, size: int) -> bool:
-        """Whether one more is one too many and is not taken."""
-        spec, sizes = self.spec, self.sizes() + self.reserved
+        """Whether one more is one too many and is not taken; dead letters that wait for room come first."""
+        return self.lacks(size) or (self.spec.overflow != DROP_HEAD and bool(self.sought))
+
+    def lacks(self, size: int) -> bool:
+        """Whether there is no room for one more."""
+        dead = [taken for number, taken in self.dead_sizes.items() if number not in self.seized]
+        spec, sizes = self.spec, self.sizes() + self.reserved + dead
         if spec.overflow == DROP_HEAD:
             return False
         return (spec.max_length is not None and len(sizes) >= spec.max_length) or (

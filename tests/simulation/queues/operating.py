@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.core.consumer import QueueConsumer
+from broker.core.dead_letter import Death
 from broker.core.entry import QueueEntry
 from broker.core.errors import BrokerError, NotFound, PreconditionFailed
 from broker.core.held_settlement import REMOVE
@@ -76,6 +77,17 @@ class Errand(Operation):
             self.job.settlements.append((held, REMOVE))
             self.remove(entry)
 
+    def take_dead(self, number: int, death: Death, to: Shelf) -> None:
+        """Be about a message that waits to be dead-lettered."""
+        if self.kind != DELETE:
+            self.put(
+                self.world.book.new_note(self.world.book.notes[number].again(self.world.next_number())), to
+            )
+        if self.kind != COPY:
+            self.shelf.seized.add(number)
+            self.job.dead.append((self.shelf, number))
+            self.remove_dead(death)
+
     def put(self, note: Note, to: Shelf) -> None:
         """Have `to` get a note."""
         if self.kind == REDRIVE:
@@ -90,6 +102,9 @@ class Errand(Operation):
         helds, self.client.held = self.client.held, []
         if not self.shelf.deleted:
             unmark(self.world.book, self.shelf, [held.item for held in helds])
+            self.shelf.seized.difference_update(number for _, number in self.job.dead)
+            if self.shelf.seeks:
+                self.world.book.seek(self.shelf)
         self.abort()
         for held in helds:
             there = held.item in self.shelf.items and held.item.state == READY
@@ -132,6 +147,23 @@ def begin(world: World) -> None:
     found = [item for item in shelf.items if item.state == READY and item.note.kind < below]
     for item in found[:count]:
         errand.take(item, numbers[item.number], to)
+    world.errands.append(errand)
+
+
+def begin_dead(world: World) -> None:
+    """Seize messages that wait to be dead-lettered."""
+    rng = world.rng
+    shelves = [shelf for shelf in world.book.shelves.values() if shelf.dead.keys() - shelf.seized]
+    if not shelves:
+        return
+    shelf, to = rng.choice(shelves), world.shelf(rng.choice(list(world.work)))
+    errand = Errand(world, shelf, rng.choice((DELETE, MOVE, MOVE, COPY)))
+    assert errand.queue.backlog is not None
+    deaths = {world.life.number(death.message): death for death in errand.queue.backlog.deaths()}
+    free = [number for number in shelf.dead if number not in shelf.seized]
+    for number in sorted(rng.sample(free, min(len(free), rng.randrange(1, COUNT_MAX))), key=free.index):
+        errand.take_dead(number, deaths[number], to)
+    world.seen("operation: on what waits")
     world.errands.append(errand)
 
 

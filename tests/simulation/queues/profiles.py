@@ -49,6 +49,7 @@ class Profile:
             "x-max-length-bytes": spec.max_bytes,
             "x-dead-letter-exchange": None if spec.dead_letter is None else "",
             "x-dead-letter-routing-key": spec.dead_letter,
+            "x-dead-letter-strategy": "at-least-once" if spec.sure else None,
             "x-delivery-limit": spec.limit,
             "x-max-priority": spec.levels - 1 or None,
             "x-single-active-consumer": spec.single_active or None,

@@ -19,6 +19,7 @@ class Purging(PurgeWaiter):
     def __init__(self, shelf: Shelf, entries: dict[Item, QueueEntry]) -> None:
         self.shelf = shelf
         self.entries = entries
+        self.dead = list(shelf.dead)
         self.sure = {item for item in entries if item.state != OUT}
         self.dropped = 0
         self.over = False
@@ -47,6 +48,10 @@ class Purging(PurgeWaiter):
             key = (shelf.name, item.number)
             if entry.state == DEQUEUED and item.number != dying and world.book.dying.get(key) == EXPIRED:
                 del world.book.dying[key]  # its turn as one that is late would have come later
+        for number in [number for number in self.dead if number in shelf.dead.keys() - shelf.seized]:
+            world.seen("entry: dead to purged")
+            world.book.bury(shelf, number)
+            world.book.journal.remove((shelf.name, number))
         left = [item.number for item in shelf.items if item in self.sure]
         check(world.seen, "S2", not left, f"{left} were not purged")
         shelf.service.purges -= 1

@@ -96,10 +96,14 @@ def adopt(world: World) -> None:
     renaming.settle(world)
     old = book.shelves
     found: dict[tuple[str, int], tuple[bool, int]] = {}
+    dead: list[tuple[str, int]] = []
     for name, queue in vhost.queues.items():
         check(seen, "R2", journal.queue_status(name) != NOT, f"queue {name} was deleted")
         for entry in queue.entries:
             found[name, numbers(entry.message)] = (bool(entry.redelivered), int(entry.delivery_count))
+        for number, _ in world.waiting(name):
+            found[name, number] = (False, 0)
+            dead.append((name, number))
         for key in delaying.held_keys(world, queue):
             found[key] = (False, 0)
     for name in journal.declared:
@@ -112,12 +116,14 @@ def adopt(world: World) -> None:
             seen("restart: in doubt, there" if key in found else "restart: in doubt, gone")
     for key in found:
         check(seen, "R2", journal.status(key) != NOT, f"{key} has come back")
+        status = journal.death_status(key)
+        check(seen, "Z4", status != (NOT if key in dead else MUST), f"{key} waits: {key in dead}")
     faults = journal.torn(set(found))
     check(seen, "R3", not faults, "; ".join(faults))
     book.dying.clear()
     book.origins.clear()
     book.shelves = {name: take_over(world, old.get(name), name, found) for name in vhost.queues}
-    journal.restart({key: count for key, (_, count) in found.items()}, vhost.queues)
+    journal.restart({key: count for key, (_, count) in found.items()}, vhost.queues, dead)
     resume(world)
 
 
@@ -136,7 +142,16 @@ def take_over(
         shelf.recall = old.recall
     recognize(world, shelf, world.life.vhost.queues[name], set(found), old is not None)
     delaying.take_over(world, shelf, world.life.vhost.queues[name])
-    order = [number for queue, number in found if queue == name and number > 0]
+    waiting = dict(world.waiting(name))
+    if old is not None:
+        same = all(old.dead.get(number, why) == why for number, why in waiting.items())
+        check(seen, "Z4", same, f"{waiting} wait, and have died as {old.dead}")
+    in_turn = sorted(waiting, key=lambda number: book.notes[number].appended)
+    check(seen, "R4", list(waiting) == in_turn, f"{list(waiting)} wait, not {in_turn}")
+    for number, why in waiting.items():
+        seen("restart: waits to be dead-lettered")
+        book.wait(shelf, number, why)
+    order = [number for queue, number in found if queue == name and number > 0 and number not in waiting]
     notes = sorted((book.notes[number] for number in order), key=lambda note: note.appended)
     for note in notes:
         item = shelf.put(note, book.tick(), note.date if note.dated else now)

@@ -50,6 +50,9 @@ def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEnt
     in_order = all(one.precedes(other) for one, other in pairwise(numbers))
     check(seen, "I2", in_order, "entries are out of order")
     for entry, waiters in queue.awaited.items():
+        if entry is queue.entries.head:
+            check(seen, "I3", not waiters and bool(shelf.sought), "somebody waits for the head")
+            continue
         check(seen, "I3", entry.state == AVAILABLE, "somebody waits for what cannot be had")
         check(seen, "I3", all(waiter.waiting_on is entry for waiter in waiters), "who waits for it")
     ready = ready_bytes = out = out_bytes = 0
@@ -86,6 +89,21 @@ def check_entries(seen: Seen, shelf: Shelf, queue: Queue, numbers: dict[QueueEnt
         total - ready_bytes - out_bytes,
     )
     check(seen, "I2", counts == recount, f"{counts} instead of {recount}")
+
+
+def check_dead(seen: Seen, shelf: Shelf, queue: Queue, waiting: list[tuple[int, str]]) -> None:
+    """`waiting`: the messages that wait to be dead-lettered, and why they died."""
+    check(seen, "I1", waiting == list(shelf.dead.items()), f"{waiting} wait, not {shelf.dead}")
+    counts = (queue.dead, queue.dead_bytes, queue.messages)
+    recount = (len(waiting), sum(shelf.dead_sizes.values()), len(shelf.items) + len(waiting))
+    check(seen, "Z2", counts == recount, f"{counts} instead of {recount}")
+    rules = queue.rules
+    sought = set() if rules is None else {lane.backlog.queue.name for lane in rules.seekers}
+    check(seen, "Z3", sought == shelf.sought, f"{sought} wait for room, not {shelf.sought}")
+    if queue.backlog is not None:
+        deaths = queue.backlog.deaths()
+        found = [queue.backlog.find(death.message.sequence, death.arrival) for death in deaths]
+        check(seen, "Z2", found == deaths == queue.backlog.after(0, len(deaths) + 1), "who is found")
 
 
 def check_consumers(seen: Seen, queue: Queue, shelf: Shelf, now: int) -> None:

@@ -22,9 +22,10 @@ from tests.simulation.queues import (
     profiles,
     recall,
     service,
+    sure_profiles,
     windows,
 )
-from tests.simulation.queues.coverage import missing, table
+from tests.simulation.queues.coverage import SURE, missing, table
 from tests.simulation.queues.driver import Run
 from tests.simulation.queues.model import InvariantError, Seen
 
@@ -54,6 +55,7 @@ MODEL = (
     profiles,
     recall,
     service,
+    sure_profiles,
     windows,
 )
 
@@ -75,6 +77,19 @@ def exercise_everything(first: int, count: int) -> None:
 
 def test_every_feature_is_exercised_and_every_invariant_holds() -> None:
     exercise_everything(0, ORDINARY)
+
+
+def exercise_dead_letters(first: int, count: int) -> None:
+    """The profiles of queues that dead-letter at least once."""
+    seen = Seen()
+    for profile in sure_profiles.SURE:
+        for seed in range(first, first + count):
+            Run(seed, seen, profile).run()
+    assert [name for name in SURE if not seen[name]] == []
+
+
+def test_dead_letters_that_wait_are_neither_lost_nor_doubled() -> None:
+    exercise_dead_letters(0, cases(48))
 
 
 def test_a_seed_does_the_same_again() -> None:
@@ -107,3 +122,9 @@ def test_the_model_shares_no_code_with_the_core() -> None:
 @pytest.mark.parametrize("first", range(0, NIGHTLY, CHUNK))
 def test_many_seeds(first: int) -> None:
     exercise_everything(first, CHUNK)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", range(0, NIGHTLY // 5, CHUNK // 5))
+def test_many_seeds_of_dead_letters_that_wait(first: int) -> None:
+    exercise_dead_letters(first, CHUNK // 5)

@@ -27,6 +27,7 @@ class Job:
         self.puts: list[tuple[Note, list[Shelf]]] = []
         self.settlements: list[tuple[Held, int]] = []
         self.letters: list[Letter] = []
+        self.dead: list[tuple[Shelf, int]] = []  # what waits to be dead-lettered, and is taken away
         self.doubt = 0  # so far the log must be on disk for what was known before
 
     def is_large(self) -> bool:
@@ -76,9 +77,17 @@ class Job:
             for shelf in letter.to:
                 shelf.reserved.remove(letter.note.size)
             book.post(letter)
+        self._bury()
         returned = [held for held, outcome in valid if outcome == RELEASE]
         for consumer in dict.fromkeys(held.consumer for held in returned):
             self.world.turns.give_back([[held for held in returned if held.consumer is consumer]])
+
+    def _bury(self) -> None:
+        """What waited to be dead-lettered is taken away."""
+        for shelf, number in self.dead:
+            if number in shelf.dead:
+                self.world.seen("entry: dead to taken away")
+                self.world.book.bury(shelf, number)
 
 
 class Sending(HeldPublish):
@@ -145,6 +154,8 @@ def transact(world: World, picked: list[Held]) -> None:
             shelf.reserved.append(note.size)
             shelf.recall.coming.append(note)
     outcomes = [SETTLE, DISCARD if rng.random() < 0.5 else RELEASE]
+    if any(held.shelf.spec.sure for held in picked):
+        outcomes = [SETTLE, RELEASE]
     chosen: list[int] = []
     for held in picked:
         chosen.append(rng.choice(outcomes))
@@ -207,6 +218,10 @@ def note_commit(job: Job) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]
             removed.append(key)
         if outcome == DISCARD and held.there and held.shelf.spec.dead_letter is not None:
             book.dying[key] = REJECTED
+    for shelf, number in job.dead:
+        key = (shelf.name, number)
+        book.journal.remove(key)
+        removed.append(key)
     return added, removed
 
 

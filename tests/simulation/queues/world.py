@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
+from broker.core.dead_letter import REASONS
 from broker.core.entry import QueueEntry
 from broker.core.letter import DeadLetter, Notice
 from broker.core.message import DELAYED, Message
@@ -30,7 +31,7 @@ from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.life import Life, Mark, NoteView, content_of, message_of
 from tests.simulation.queues.model import InvariantError, Item, Note, Seen, Shelf, Spec, Taker
 from tests.simulation.queues.profiles import Profile
-from tests.simulation.queues.structure import check_structure
+from tests.simulation.queues.structure import check_dead, check_structure
 from tests.simulation.queues.turns import Turns
 from tests.simulation.queues.windows import Line, Talk
 from tests.simulation.sim_disk import SimDisk
@@ -55,6 +56,7 @@ class World:
         self.clock = HandClock()
         self.disk = SimDisk(rng)
         self.book = Book(lambda: self.clock.now, seen)
+        self.book.waiting = lambda name: [number for number, _ in self.waiting(name)]
         self.note_numbers = 0
         self.sequences: dict[str, int] = {}  # how far producers are
         self.queue_numbers = 0
@@ -209,7 +211,9 @@ class World:
         letter = self.book.letter(notice.queue, number, notice.reason, note)
         if number in self.redriven:
             self.seen("redrive: died again")
-        if self.committing is None:
+        if letter.waits:
+            pass  # the broker finds that it does not arrive
+        elif self.committing is None:
             self.book.append_letter(letter)
             self.book.post(letter)
         else:
@@ -218,6 +222,21 @@ class World:
             for shelf in letter.to:
                 shelf.reserved.append(note.size)
         return DeadLetter(content_of(note), [], list(note.deaths), MessageView())
+
+    def follow_seized(self) -> None:
+        """While what is first is seized, nobody need wait for room in its place."""
+        for shelf in self.book.shelves.values():
+            target = self.book.shelves.get(shelf.spec.dead_letter or "")
+            if shelf.is_seized() and target is not None:
+                rules = self.queue_of(target).rules
+                if rules is None or all(lane.backlog.queue.name != shelf.name for lane in rules.seekers):
+                    target.sought.discard(shelf.name)
+
+    def waiting(self, name: str) -> list[tuple[int, str]]:
+        """What waits in a queue to be dead-lettered, and why it died."""
+        backlog = self.life.vhost.queues[name].backlog
+        deaths = [] if backlog is None else backlog.deaths()
+        return [(self.life.number(death.message), REASONS[death.reason]) for death in deaths]
 
     # ---- settling
 
@@ -260,10 +279,12 @@ class World:
         """Compare everything."""
         self.turns.come()
         self.book.end_of_step()
+        self.follow_seized()
         for shelf in self.book.shelves.values():
             queue = self.queue_of(shelf)
             numbers = {entry: self.life.number(entry.message) for entry in queue.entries}
             check_structure(self.seen, shelf, queue, numbers, self.clock.now)
+            check_dead(self.seen, shelf, queue, self.waiting(shelf.name))
             self.life.ledger.compare(self.seen, queue)
             delaying.check_waits(self, shelf, queue)
         for client in self.clients:
@@ -287,3 +308,4 @@ class World:
         self.book.end_of_step()
         for shelf in self.book.shelves.values():
             checks.check_rest(self.seen, shelf, self.queue_of(shelf), self.clock.now)
+            checks.check(self.seen, "Z3", not self.book.starved(shelf), f"{list(shelf.dead)[:1]} has room")
