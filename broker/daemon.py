@@ -388,6 +388,7 @@ class Daemon:
         self.loop.call_later(STORE_TICK_SECONDS, self._tick_store)  # first: whatever goes wrong now
         self.log.tick()
         self.journal.tick()
+        self.resources.tick()
         self.resources.check(self.log.full or self.journal.holds_publishers)
         failure = self.log.failure
         if failure and not self.failure:

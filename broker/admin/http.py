@@ -89,10 +89,11 @@ class _StrictConnection(h11.Connection):
             event = super().next_event()
             if isinstance(event, h11.Request):
                 _check_framing(event)
+            return event
         except h11.RemoteProtocolError as error:
             self.trouble = str(error)
-            raise
-        return event
+            error.__traceback__ = None  # h11's error leads back to itself, and so would the connection
+        raise h11.RemoteProtocolError(self.trouble)
 
 
 class HttpConnection(ZeroCopyProtocol):
@@ -150,6 +151,7 @@ class HttpConnection(ZeroCopyProtocol):
         self._tell_gone()
         if self._watcher is not None:
             self._watcher.gone(self)
+        self._let_memory_go()
 
     # -- called by uvicorn
 
@@ -264,9 +266,20 @@ class HttpConnection(ZeroCopyProtocol):
         if call is not None:
             call()
 
+    def _let_memory_go(self) -> None:
+        """Break the references that lead back here: buffers must not wait for a collection of cycles."""
+        self.front.forget()
+        self.app = self._application
+        if self.cycle is not None and self.cycle.response_complete:
+            self.cycle.on_response = _do_nothing  # a cycle that is not complete ends by itself
+
     async def _extended(self, scope: Any, receive: Any, send: Any) -> None:
-        scope.setdefault("extensions", {})[PEER] = self
-        await super()._extended(scope, receive, send)
+        extensions = scope.setdefault("extensions", {})
+        extensions[PEER] = self
+        try:
+            await super()._extended(scope, receive, send)
+        finally:
+            extensions.clear()  # the scope belongs to the connection
 
 
 class Front(asyncio.BufferedProtocol):
@@ -276,14 +289,31 @@ class Front(asyncio.BufferedProtocol):
     """
 
     def __init__(self, connection: HttpConnection) -> None:
-        self.connection = connection
-        self.connection_lost = connection.connection_lost  # type: ignore[method-assign]
-        self.pause_writing = connection.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = connection.resume_writing  # type: ignore[method-assign]
+        self.connection: HttpConnection | None = connection
+
+    def forget(self) -> None:
+        """Call the connection no more."""
+        self.connection = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
-        self.connection.connection_made(transport)
+        if self.connection is not None:
+            self.connection.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        if self.connection is not None:
+            self.connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client takes no more for now."""
+        if self.connection is not None:
+            self.connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client takes more."""
+        if self.connection is not None:
+            self.connection.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop may put what it reads."""
@@ -291,10 +321,15 @@ class Front(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` bytes have come."""
-        self.connection.data_received(bytes(_VIEW[:nbytes]))
+        if self.connection is not None:
+            self.connection.data_received(bytes(_VIEW[:nbytes]))
 
     def eof_received(self) -> None:
         """The client has closed its side; closing ours is the answer."""
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _check_head(received: bytes) -> None:

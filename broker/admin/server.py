@@ -14,6 +14,8 @@ from uvicorn.server import ServerState
 from broker.admin.http import Bounds, HttpConnection, Watcher
 
 BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 8
+"""Connections that are accepted in a turn of the event loop, which accepts one for each descriptor."""
 TICK_S: Final = 0.5
 GRACE_S: Final = 1
 """Seconds that a request in flight may still take when the server stops."""
@@ -61,10 +63,13 @@ class AdminServer:
         """Listen on every address of `host` and serve. Returns the first address. Raises AdminError."""
         loop = asyncio.get_running_loop()
         sockets = await _bind(host, port)
-        for bound in sockets:
-            made = await loop.create_server(lambda: self.connection().front, sock=bound, backlog=BACKLOG)
-            self._listening.append(made)
         first = sockets[0].getsockname()
+        for bound in sockets:
+            for accepting in (bound, *(bound.dup() for _ in range(1, ACCEPTED_AT_ONCE))):
+                made = await loop.create_server(
+                    lambda: self.connection().front, sock=accepting, backlog=BACKLOG
+                )
+                self._listening.append(made)
         return str(first[0]), int(first[1])
 
     def connection(self) -> HttpConnection:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import socket
 from collections.abc import Callable
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import structlog
 
@@ -19,6 +21,8 @@ from broker.net.transport import TICKS_PER_SECOND, Transport
 from config.settings import Settings
 
 BACKLOG: Final = 1024
+ACCEPTED_AT_ONCE: Final = 8
+"""Connections that are accepted in a turn of the event loop, which accepts one for each descriptor."""
 SCHEMES: Final = {"amqp": "amqp", "amqp/ssl": "amqps", "http/web-amqp": "ws", "https/web-amqp": "wss"}
 """What URLs call the protocols that are listened for, by what RabbitMQ's API calls them."""
 SPOKEN: Final = {
@@ -106,17 +110,20 @@ class Listener:
 
     async def _open(self, protocol: str, host: str, port: int, layer: Layer) -> None:
         """Accept connections on an address; port 0 takes a free one. Raises ListenError."""
+
+        def make() -> object:
+            return layer(self._accept())
+
+        create: Any = self._loop.create_server  # which types what it calls as a protocol, see Transport
         try:
-            listening = await self._loop.create_server(
-                lambda: layer(self._accept()),  # type: ignore[arg-type, return-value]  # see Transport
-                host,
-                port,
-                backlog=BACKLOG,
-                reuse_address=True,
-            )
+            listening = await create(make, host, port, backlog=BACKLOG, reuse_address=True)
+            self._sockets.append(listening)
+            for bound in listening.sockets:
+                for _ in range(1, ACCEPTED_AT_ONCE):
+                    copy = socket.socket(fileno=os.dup(bound.fileno()))
+                    self._sockets.append(await create(make, sock=copy, backlog=BACKLOG))
         except OSError as e:
             raise _not_listening(host, port, protocol, e) from e
-        self._sockets.append(listening)
         self._start_ticking()
         name = listening.sockets[0].getsockname()
         self.bound.append(Bound(protocol, str(name[0]), int(name[1])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
@@ -11,6 +12,8 @@ import structlog
 
 from broker.adapters.shortage import Shortage
 
+IDLE_CHECKS: Final = 10
+IDLE_BYTES: Final = 16 << 20
 TRIM_EVERY: Final = 10  # checks during a shortage of memory; it may take 50 ms
 STATM: Final = Path("/proc/self/statm")
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -35,11 +38,64 @@ def free_bytes(folder: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
+class _MallocInfo(ctypes.Structure):
+    """What glibc's mallinfo2 returns: ten sizes, of which `fordblks` is the bytes in free blocks."""
+
+    _fields_ = [
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
+        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
+    )
+    fordblks: int
+
+
+def _malloc_info() -> Callable[[], _MallocInfo] | None:
+    found = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if found is not None:
+        found.restype = _MallocInfo
+    return found
+
+
+_MALLOC_INFO: Final = _malloc_info()
+
+
+def free_in_library() -> int:
+    """Bytes that the C library keeps for later, 0 where the library does not tell (only glibc does)."""
+    return 0 if _MALLOC_INFO is None else _MALLOC_INFO().fordblks
+
+
 def give_memory_back() -> None:
     """Have the C library return to the system what it keeps for later, where it can (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@final
+class Spare:
+    """Memory that the C library keeps after a burst, and that nobody uses again: given back to the system.
+
+    Told each second how much is free there. What was free at all of the last IDLE_CHECKS is given back if it
+    is IDLE_BYTES or more: a burst is over then, and the broker does not need the memory for the next one.
+    """
+
+    def __init__(self, give_back: Callable[[], None]) -> None:
+        self._give_back = give_back
+        self._returned = 0  # bytes that are free and belong to the system already
+        self._least = 0  # of the others, since the checks were counted last
+        self._checks = 0
+
+    def check(self, free: int) -> None:
+        """Look, with so many bytes free."""
+        self._returned = min(self._returned, free)
+        kept = free - self._returned
+        self._least = kept if self._checks == 0 else min(self._least, kept)
+        self._checks += 1
+        if self._least < IDLE_BYTES:
+            self._checks = 0
+        elif self._checks == IDLE_CHECKS:
+            self._checks = 0
+            self._returned = free
+            self._give_back()
 
 
 @final
@@ -57,6 +113,11 @@ class Resources:
         self.shortage = shortage
         self._folder = folder
         self._until_trim = 0
+        self._spare = Spare(give_memory_back)
+
+    def tick(self) -> None:
+        """A second has passed: give back memory that nobody uses."""
+        self._spare.check(free_in_library())
 
     def check(self, log_is_full: bool) -> None:
         """Look; `log_is_full`: the log had no room for its latest batch."""

@@ -1,6 +1,7 @@
 """`python -m tests.bench [NAME ...] [--scale X]`: what work on queues costs, and how fair queues are.
 
 The limits are for compiled modules and 10^6 messages. A figure over its limit makes the exit code 2.
+`python -m tests.bench flood` attacks a broker, and has arguments of its own.
 """
 
 import argparse
@@ -8,10 +9,13 @@ import platform
 import sys
 
 from broker.flavour import FLAVOUR
+from tests.bench import flood
 from tests.bench.benchmarks import BENCHMARKS, run
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["flood"]:
+        return flood.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--scale", type=float, default=1.0, help="this share of the messages")

@@ -1,7 +1,9 @@
 """HTTP connections over real sockets: what is no request, who takes too long, and what is kept meanwhile."""
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -289,3 +291,26 @@ async def test_the_application_hears_when_the_peer_leaves(served: Served) -> Non
     async with asyncio.timeout(PATIENCE_S):
         await gone.wait()
     await other.server.stop()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nX-Large: " + b"a" * 30_000,
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhello",
+        b"no request\r\n\r\n",
+    ],
+)
+async def test_nothing_of_a_connection_is_kept_for_the_collector(served: Served, sent: bytes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        async with served.peer(sent):
+            await served.wait(lambda: bool(served.connections))
+            kept = [weakref.ref(connection) for connection in served.connections]
+            await served.heard()
+        await served.wait(lambda: not served.connections and not any(ref() for ref in kept))
+    finally:
+        gc.enable()

@@ -9,8 +9,9 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
-from broker.admin.server import AdminError, AdminServer
+from broker.admin.server import ACCEPTED_AT_ONCE, AdminError, AdminServer
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -139,3 +140,21 @@ async def test_requests_are_not_logged(caplog: pytest.LogCaptureFixture) -> None
     await get("127.0.0.1", (await server.listen("127.0.0.1", 0))[1])
     await server.stop()
     assert not [record for record in caplog.records if record.name == "uvicorn.access"]
+
+
+def test_many_connections_are_accepted_in_one_turn_of_the_loop() -> None:
+    async def serve() -> int:
+        server = AdminServer(hello)
+        address = await server.listen("127.0.0.1", 0)
+        clients = [socket.create_connection(address) for _ in range(8 * ACCEPTED_AT_ONCE)]
+        turns = 0
+        while len(server._state.connections) < len(clients):
+            await asyncio.sleep(0)
+            turns += 1
+        for client in clients:
+            client.close()
+        await server.stop()
+        return turns
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(serve()) <= 4 * ACCEPTED_AT_ONCE

@@ -7,7 +7,15 @@ import pytest
 
 from broker.adapters.connections import Connections
 from broker.adapters.shortage import Shortage
-from broker.net.resources import Resources, free_bytes, give_memory_back, resident_bytes
+from broker.net.resources import (
+    IDLE_CHECKS,
+    Resources,
+    Spare,
+    free_bytes,
+    free_in_library,
+    give_memory_back,
+    resident_bytes,
+)
 from tests.clock import HandClock
 
 
@@ -47,3 +55,50 @@ def test_memory_that_is_only_kept_for_later_goes_back() -> None:
     give_memory_back()
     assert resident_bytes() < full - (50 << 20)
     assert len(kept) == 50
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not tell")
+def test_the_library_tells_what_is_free() -> None:
+    blocks = [bytes(2000) + b"%d" % number for number in range(50_000)]
+    kept = blocks[::1000]
+    before = free_in_library()
+    del blocks
+    assert free_in_library() > before + (50 << 20)
+    assert len(kept) == 50
+
+
+class Library:
+    """A C library with so many bytes free, which counts how often they were given back."""
+
+    def __init__(self) -> None:
+        self.given_back = 0
+        self.spare = Spare(self.give_back)
+
+    def give_back(self) -> None:
+        self.given_back += 1
+
+    def check(self, *free: int) -> int:
+        """Look once for each; returns how often memory has been given back by then."""
+        for megabytes in free:
+            self.spare.check(megabytes << 20)
+        return self.given_back
+
+
+def test_memory_that_a_burst_has_left_goes_back_once() -> None:
+    library = Library()
+    assert library.check(*[100] * (IDLE_CHECKS - 1)) == 0
+    assert library.check(100) == 1
+    assert library.check(*[100] * 5 * IDLE_CHECKS) == 1, "free, but the system has it"
+    assert library.check(*[110] * 5 * IDLE_CHECKS) == 1, "little more"
+
+
+def test_memory_that_is_used_again_and_freed_again_goes_back_again() -> None:
+    library = Library()
+    library.check(*[100] * IDLE_CHECKS)
+    library.check(20)
+    assert library.check(*[100] * IDLE_CHECKS) == 2
+
+
+def test_memory_that_comes_and_goes_stays() -> None:
+    library = Library()
+    assert library.check(*[100, 100, 100, 5] * 3 * IDLE_CHECKS) == 0
