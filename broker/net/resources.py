@@ -41,7 +41,7 @@ def free_bytes(folder: str) -> int:
 class _MallocInfo(ctypes.Structure):
     """What glibc's mallinfo2 returns: ten sizes, of which `fordblks` is the bytes in free blocks."""
 
-    _fields_ = [
+    _fields_ = (  # type: ignore[mutable-override]  # ctypes reads it once
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
         *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
     )
