@@ -46,7 +46,7 @@ from broker.net.descriptors import for_connections, raise_limit
 from broker.net.doormen import Doormen
 from broker.net.listener import Listener, ListenError, why
 from broker.net.pump import Pump
-from broker.net.resources import Resources
+from broker.net.resources import Resources, keep_no_large_blocks
 from broker.net.strangers import ADMIN, Strangers
 from broker.net.tls import TlsError, admin_tls_of, reload_all, tls_of
 from broker.net.tls_listener import TlsListener
@@ -78,6 +78,7 @@ _log = structlog.get_logger("amqpd")
 def run(settings: Settings) -> int:
     """Run the daemon until SIGTERM or SIGINT; returns the exit status."""
     logs.configure(settings.log_format, settings.log_level)
+    keep_no_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(Daemon(settings, runner.get_loop()).main())

@@ -12,6 +12,10 @@ import structlog
 
 from broker.adapters.shortage import Shortage
 
+M_TRIM_THRESHOLD: Final = -1  # [malloc.h]
+M_MMAP_THRESHOLD: Final = -3
+LARGE_BYTES: Final = 4 << 20
+TOP_BYTES: Final = 32 << 20
 IDLE_CHECKS: Final = 10
 IDLE_BYTES: Final = 16 << 20
 TRIM_EVERY: Final = 10  # checks during a shortage of memory; it may take 50 ms
@@ -61,6 +65,18 @@ _MALLOC_INFO: Final = _malloc_info()
 def free_in_library() -> int:
     """Bytes that the C library keeps for later, 0 where the library does not tell (only glibc does)."""
     return 0 if _MALLOC_INFO is None else _MALLOC_INFO().fordblks
+
+
+def keep_no_large_blocks() -> None:
+    """Have the C library return large blocks to the system when they are freed, where it can (glibc).
+
+    By itself it keeps them once one has been freed, and those of threads for ever: a hash of a password takes
+    19 MiB in each thread that checks passwords.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(M_MMAP_THRESHOLD, LARGE_BYTES)
+        set_option(M_TRIM_THRESHOLD, TOP_BYTES)  # which the library would derive from freed blocks
 
 
 def give_memory_back() -> None:

@@ -1,6 +1,8 @@
 """What the process takes of the machine, held against limits."""
 
 import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from broker.net.resources import (
     resident_bytes,
 )
 from tests.clock import HandClock
+from tests.daemon import ROOT
 
 
 def checked(tmp_path: Path, memory_max: int, disk_free_min: int, log_is_full: bool = False) -> str:
@@ -65,6 +68,24 @@ def test_the_library_tells_what_is_free() -> None:
     del blocks
     assert free_in_library() > before + (50 << 20)
     assert len(kept) == 50
+
+
+HASHES = """
+from concurrent.futures import ThreadPoolExecutor
+from broker.auth.passwords import hash_password
+from broker.net.resources import keep_no_large_blocks, resident_bytes
+keep_no_large_blocks()
+before = resident_bytes()
+with ThreadPoolExecutor(2) as threads:
+    list(threads.map(hash_password, "abcdef"))
+    print(resident_bytes() - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library")
+def test_threads_that_have_hashed_passwords_keep_no_memory_of_it() -> None:
+    said = subprocess.run([sys.executable, "-c", HASHES], capture_output=True, check=True, cwd=ROOT)
+    assert int(said.stdout) < 8 << 20
 
 
 class Library:
