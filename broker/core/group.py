@@ -28,6 +28,8 @@ class Group:
     they were not for who looked; and some that are not AVAILABLE any more.
     `closers`: the entries that shut the group when they are given out; None: there are none.
     `line`: all its entries, the first one first, where only that one may be given out; else it is empty.
+    `batch`: the entries in flight that leave with a transaction, and whether `line` lacks them; None: none.
+    `last`: the entry that was last in the queue of all that have been in `batch` since it was empty.
     """
 
     def __init__(self, key: str) -> None:
@@ -39,13 +41,56 @@ class Group:
         self.parked: dict[QueueContext, list[QueueEntry]] = {}
         self.closers: dict[QueueEntry, None] | None = None
         self.line: list[QueueEntry] = []
+        self.batch: dict[QueueEntry, bool] | None = None
+        self.last: QueueEntry | None = None
 
     def first(self) -> QueueEntry | None:
-        """The first of all its entries, where it keeps a line."""
+        """The first of its entries that no transaction takes out, where it keeps a line."""
         line = self.line
-        while line and line[0].state == DEQUEUED:
+        batch = self.batch
+        while line:
+            entry = line[0]
+            if batch is not None and entry in batch:
+                batch[entry] = True
+            elif entry.state != DEQUEUED:
+                return entry
             heappop(line)
-        return line[0] if line else None
+        return None
+
+    def in_order(self) -> QueueEntry | None:
+        """The only entry that may be given out now, where it keeps a line; None: none may.
+
+        Entries in flight hold up the others, except those that leave with a transaction. What has come back
+        after a later entry was promised to a transaction waits for the end of that.
+        """
+        promised: i64 = 0 if self.batch is None else len(self.batch)
+        if self.inflight != promised:
+            return None
+        first = self.first()
+        if first is None or first.state != AVAILABLE:
+            return None
+        last = self.last
+        return None if last is not None and first.redelivered and first.precedes(last) else first
+
+    def promise(self, entry: QueueEntry) -> None:
+        """A transaction takes `entry`, which is in flight, out of the queue with its commit."""
+        if self.batch is None:
+            self.batch = {}
+        self.batch.setdefault(entry, False)
+        if self.last is None or self.last.precedes(entry):
+            self.last = entry
+
+    def withdraw(self, entry: QueueEntry) -> bool:
+        """No transaction takes `entry` out any more, or has done so; false if none was to."""
+        batch = self.batch
+        if batch is None or entry not in batch:
+            return False
+        if batch.pop(entry) and entry.state != DEQUEUED:
+            heappush(self.line, entry)
+        if not batch:
+            self.batch = None
+            self.last = None
+        return True
 
     def park(self, context: QueueContext, entry: QueueEntry) -> bool:
         """Keep an entry that the cursor of `context` passes; true if it is the first of them."""

@@ -43,7 +43,7 @@ def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
             return None
     if own is None:
         return _scan(groups, consumer, context, limit)
-    holding = consumer.holding
+    holding = groups.holding_of(consumer)
     assert holding is not None, "who has something parked owns a group"
     holding.take_first()
     heappush(behind, own)  # it is the first there, where `acquire` looks for it
@@ -55,7 +55,9 @@ def _may_have(groups: Groups, consumer: QueueConsumer, entry: QueueEntry) -> boo
     if group is None:
         return True
     owner = group.owner
-    return (owner is None or owner is consumer) and groups.is_open(entry)
+    if owner is not None and owner is not consumer and not groups.owns(consumer, group):
+        return False
+    return groups.is_open(entry)
 
 
 def _scan(groups: Groups, consumer: QueueConsumer, context: QueueContext, limit: i64) -> QueueEntry | None:
@@ -84,9 +86,12 @@ def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
     assert group is not None, "what is in no group is for everybody"
     owner = group.owner
     is_first = group.park(context, entry)
-    if is_first and owner is not None and owner.context is context and groups.is_open(entry):
-        assert owner.holding is not None, "it knows its groups"
-        owner.holding.add_head(group)
+    if owner is not None:
+        holding = owner.holding
+        assert holding is not None, "it knows its groups"
+        is_first = is_first or (groups.strict and group.first_parked(context) is entry)
+        if is_first and holding.context is context and groups.is_open(entry):
+            holding.add_head(group)
     rules = groups.queue.rules
     if rules is not None and rules.victims is not None and context is groups.queue.context:
         rules.victims.offer(entry)
@@ -94,8 +99,8 @@ def _park(groups: Groups, context: QueueContext, entry: QueueEntry) -> None:
 
 def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     """The first that is parked of the groups that `consumer` owns."""
-    holding = consumer.holding
-    if holding is None:
+    holding = groups.holding_of(consumer)
+    if holding is None or holding.context is not consumer.context:
         return None
     if holding.moves != groups.moves and consumer.state == REMOVED:
         holding.shut_all(groups.moves)  # a get that takes several: who is attached gets nothing meanwhile
@@ -104,7 +109,7 @@ def _first_own(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
         head = heads[0]
         group = head.group
         entry: QueueEntry | None = None
-        if group.owner is consumer and not group.shut:
+        if not group.shut and groups.owns(consumer, group):
             entry = group.first_parked(holding.context)
         if entry is None or not groups.is_open(entry):
             heappop(heads)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.consumer import REMOVED, QueueConsumer
+from broker.core.consumer import INTERESTED, REMOVED, QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.discipline import Discipline
 from broker.core.entry import AVAILABLE, QueueEntry
@@ -25,6 +25,7 @@ from broker.core.waiting import wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+    from broker.core.session import Session
 
 IDLE_MAX: Final = 1024  # groups without entries whose owners are remembered, unless a queue says otherwise
 
@@ -43,7 +44,9 @@ class Groups(Discipline):
     time two consumers have entries of it, and none is delivered before one that precedes it has been settled
     or is back.
 
-    `strict`: of each group only the first entry is given out, and only while nothing of it is in flight.
+    `strict`: of each group only the first entry is given out, and only while nothing of it is in flight but
+    what leaves with a transaction of its owner. To a transaction all basic.gets of one session are one owner,
+    so that it may get several entries of a group.
     `rebalances`: sticky groups move when a consumer comes. `idle_max`: how many sticky groups are remembered
     without having entries; the one goes that has had none for longest. `most`: how many may be free in one
     turn; `later`: those of which some have to wait, if there are more. `moves`: how often all had to move.
@@ -74,9 +77,11 @@ class Groups(Discipline):
         self.most: i64 = SLICE
         self.moves: i64 = 0
         self._keys = keys
+        self._gets: dict[Session, Holding] = {}  # the groups of the basic.gets of a session, if `strict`
         # what consumers are to be told by `wake`
         self._freed: bool = False
         self._opened: list[QueueEntry] = []
+        self._closed: list[Group] = []
 
     # ---- what is asked
 
@@ -91,12 +96,34 @@ class Groups(Discipline):
             return True
         if group.shut:
             return False
-        return not self.strict or (group.inflight == 0 and group.first() is entry)
+        return not self.strict or group.in_order() is entry
 
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
         """The owner of its group (Discipline)."""
         group = entry.group
-        return None if group is None else group.owner
+        owner = None if group is None else group.owner
+        if group is None or owner is None or group.batch is None or not _is_getting(owner):
+            return owner
+        for target in owner.target.session.targets:  # its next basic.get may wait for this
+            for consumer in target.consumers:
+                if consumer.getting and consumer.queue is self.queue and consumer.state == INTERESTED:
+                    return consumer
+        return owner
+
+    def owns(self, consumer: QueueConsumer, group: Group) -> bool:
+        """Whether `consumer` is the owner of `group`, or gets more of it for the transaction of the owner."""
+        owner = group.owner
+        if owner is consumer:
+            return True
+        if owner is None or group.batch is None or not _is_getting(owner):
+            return False
+        return owner.holding is not None and owner.holding is self.holding_of(consumer)
+
+    def holding_of(self, consumer: QueueConsumer) -> Holding | None:
+        """Return the groups that `consumer` owns, those of its session if it is a basic.get and `strict`."""
+        if self.strict and _is_getting(consumer):
+            return self._gets.get(consumer.target.session)
+        return consumer.holding
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
         """What the cursor of `context` has passed (Discipline)."""
@@ -152,19 +179,30 @@ class Groups(Discipline):
             group.closers.pop(entry, None)
         if owner is not None:
             group.inflight -= 1
+        promised = group.batch is not None and group.withdraw(entry)
         if group.inflight == 0:
             self._rest(group)
+            self.wake()
+        elif group.batch is not None and not promised:
+            self._go_on(group)
             self.wake()
 
     def returned(self, entries: list[QueueEntry]) -> None:
         """Nothing of their groups may be in flight any more (Discipline)."""
         calm: list[Group] = []
+        batching: dict[Group, None] = {}
         for entry in entries:
             group = entry.group
             if group is not None:
                 group.inflight -= 1
+                if group.batch is not None:
+                    group.withdraw(entry)
+                    batching[group] = None
                 if group.inflight == 0:
                     calm.append(group)
+        for group in batching:
+            if group.inflight != 0:
+                self._go_on(group)
         if not takes_time(self, calm):
             for group in calm:
                 self._rest(group)
@@ -173,6 +211,10 @@ class Groups(Discipline):
         """Have somebody of each context look, if a group is free now (Discipline)."""
         queue = self.queue
         opened = self._opened
+        if self._closed:
+            closed = self._closed
+            self._closed = []
+            self._look_again(closed)
         if not opened and not self._freed:
             return
         freed = self._freed
@@ -192,8 +234,28 @@ class Groups(Discipline):
             elif self.strict:  # what it waited for may have left without having been given out
                 notify_if_nobody_comes(queue, entry)
 
+    def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """The owner may have the next one of a strict group (Discipline)."""
+        group = entry.group
+        if group is not None and self.strict and entry.is_with(consumer):
+            group.promise(entry)
+            self._go_on(group)
+            self.wake()
+
+    def withdrawn(self, entries: list[QueueEntry]) -> None:
+        """Nothing more of their groups may be given out before these are settled or back (Discipline)."""
+        closed: dict[Group, None] = {}
+        for entry in entries:
+            group = entry.group
+            if group is not None and group.withdraw(entry):
+                closed[group] = None
+        if closed:
+            self._look_again(list(closed))
+
     def attached(self, consumer: QueueConsumer) -> None:
         """Have sticky groups move, if they are to; not to a basic.get that waits (Discipline)."""
+        if consumer.getting:
+            consumer.holding = self._gets.get(consumer.target.session)
         if self.rebalances and not consumer.getting:
             self.moves += 1
             let_go(self, [taker.holding for taker in self.queue.manager.takers()])
@@ -201,6 +263,8 @@ class Groups(Discipline):
     def detached(self, consumer: QueueConsumer) -> None:
         """Free its groups, but for those of which it has something in flight (Discipline)."""
         if consumer.holding is not None and consumer.state == REMOVED:
+            if self.strict and consumer.getting:
+                return  # its session may get more; each group is free when nothing of it is in flight
             let_go(self, [consumer.holding])
 
     def served_alone(self, consumer: QueueConsumer) -> None:
@@ -212,10 +276,20 @@ class Groups(Discipline):
     def _take(self, group: Group, consumer: QueueConsumer) -> None:
         group.owner = consumer
         holding = consumer.holding
-        if holding is None:
+        if self.strict and _is_getting(consumer):
+            holding = consumer.holding = self._holding_of_gets(consumer.target.session)
+        elif holding is None:
             holding = consumer.holding = Holding(consumer.context, self.moves)
         holding.groups[group] = None
         holding.add_head(group)
+
+    def _holding_of_gets(self, session: Session) -> Holding:
+        holding = self._gets.get(session)
+        if holding is None:
+            holding = self._gets[session] = Holding(self.queue.context, self.moves)
+        elif holding.moves != self.moves:
+            holding.shut_all(self.moves)  # not what is taken from now on
+        return holding
 
     def rest(self, groups: list[Group]) -> None:
         """Free those of `groups` that are to be and of which nothing is in flight."""
@@ -257,6 +331,10 @@ class Groups(Discipline):
             group.shut = False
         else:
             del owner.holding.groups[group]
+        if self._gets and not owner.holding.groups:
+            session = owner.target.session
+            if self._gets.get(session) is owner.holding:
+                del self._gets[session]
         group.owner = None
         self._freed = True
         self._open(group)
@@ -273,7 +351,7 @@ class Groups(Discipline):
                 continue
             if context.is_left:
                 del group.parked[context]
-            elif not self.strict or entry is group.first():
+            elif not self.strict or entry is group.in_order():
                 group.take_parked(context)
                 heappush(context.behind, entry)
                 if not self.strict:
@@ -289,6 +367,21 @@ class Groups(Discipline):
 
     def _open_first(self, group: Group) -> None:
         """The first of a strict group may be given out, parked or not: nobody was told of it before."""
-        entry = group.first()
-        if entry is not None and entry.state == AVAILABLE:
+        entry = group.in_order()
+        if entry is not None:
             self._opened.append(entry)
+
+    def _go_on(self, group: Group) -> None:
+        """What is in flight of a strict group may all leave with a transaction now, or no longer."""
+        owner = group.owner
+        if owner is None or group.shut:
+            return
+        if group.in_order() is None:
+            self._closed.append(group)
+        else:
+            self._open_to(group, owner)
+
+
+def _is_getting(consumer: QueueConsumer) -> bool:
+    """Whether `consumer` is a basic.get, which owns what it has taken until that is settled or back."""
+    return consumer.getting or consumer.state == REMOVED

@@ -22,13 +22,15 @@ class StrictOrder(Discipline):
 
     But for one transaction, which may take several in order: when all that is out is to leave with its
     commit, whoever has that gets the next one. If it is rolled back, all of them are out, or back in place.
+    What comes back behind the back of the transaction waits for its end, if something later is in it.
     [Bernstein and Newcomer 4.5: "batching up a set of trades and committing them as a group"]
     """
 
     def __init__(self, queue: Queue) -> None:
         super().__init__(queue, False)
         self._batch: dict[QueueEntry, None] = {}  # what is to leave with a transaction,
-        self._holder: QueueConsumer | None = None  # and who has got the latest of that
+        self._holder: QueueConsumer | None = None  # who has got the latest of that,
+        self._last: QueueEntry | None = None  # and what of it was last in the queue
 
     def next_entry(self, consumer: QueueConsumer) -> QueueEntry | None:
         """The first entry, if it is not out and `consumer` sees it (Discipline)."""
@@ -68,8 +70,12 @@ class StrictOrder(Discipline):
         holder = self._holder
         if holder is not None and holder.target.session is not consumer.target.session:
             return
+        if not entry.is_with(consumer):
+            return
         self._holder = consumer
         self._batch[entry] = None
+        if self._last is None or self._last.precedes(entry):
+            self._last = entry
         first = self._first(consumer)
         if first is not None:
             self._wake_holder(first)
@@ -105,7 +111,11 @@ class StrictOrder(Discipline):
             return None
         if queue.unacked != len(self._batch) or queue.held != 0:
             return None
-        return queue.context.get_next_available_entry()
+        first = queue.context.get_next_available_entry()
+        last = self._last
+        if first is not None and last is not None and first.redelivered and first.precedes(last):
+            return None
+        return first
 
     def _idle_one(self) -> QueueConsumer | None:
         """A consumer of the session whose transaction has all that is out, if one waits for work."""
@@ -126,4 +136,4 @@ class StrictOrder(Discipline):
     def _leave_batch(self, entry: QueueEntry) -> None:
         self._batch.pop(entry, None)
         if not self._batch:
-            self._holder = None
+            self._holder = self._last = None

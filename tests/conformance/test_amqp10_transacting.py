@@ -1,6 +1,8 @@
 """Transactions over AMQP 1.0, frame by frame."""
 
 import pytest
+from pamqp.commands import Basic
+from pamqp.common import FieldTable
 
 from protocol.amqp10.composing import encode_composite
 from protocol.amqp10.composites import Accepted, Discharge, Modified, Released, Source
@@ -180,3 +182,40 @@ def test_a_link_gets_again_what_a_rolled_back_transaction_sends_away(
     session.settle(delivery.id, state=within(txn_id, Modified(undeliverable_here=True)))
     controller.roll_back(txn_id)
     assert session.delivery(1).payload.endswith(delivery.payload[-8:])
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_one_transaction_takes_several_messages_in_strict_order(
+    session: PeerSession10, begin: Begins, channel: PeerChannel, name: str, groups: bool
+) -> None:
+    arguments: FieldTable = {"x-strict-order": True}
+    if groups:
+        arguments["x-group-kind"] = "shared"
+    channel.declare(name, arguments=arguments)
+    for number in range(5):
+        channel.publish(b"%d" % number, name, properties=Basic.Properties(headers={"x-group-id": "g"}))
+    controller = Controller(session)
+    session.receives(name, 1, 10)
+    delivery = session.delivery(1)
+    other = begin()
+    other.receives(name, 1, 10)
+    txn_id = controller.declare()
+    for number in range(3):
+        assert delivery.payload.endswith(b"%d" % number)
+        session.settle(delivery.id, state=within(txn_id, Accepted()), settled=True)
+        delivery = session.delivery(1)
+    session.expect_silence()
+    controller.commit(txn_id)
+    other.expect_silence()
+    txn_id = controller.declare()
+    assert delivery.payload.endswith(b"3")
+    session.settle(delivery.id, state=within(txn_id, Accepted()), settled=True)
+    assert session.delivery(1).payload.endswith(b"4")
+    controller.roll_back(txn_id)
+    other.expect_silence()
+    session.end()
+    for number in (3, 4):
+        delivery = other.delivery(1)
+        assert delivery.payload.endswith(b"%d" % number)
+        other.settle(delivery.id)
+    assert channel.counts(name) == (0, 1)

@@ -93,3 +93,48 @@ def test_one_transaction_takes_several_in_order(
     connections[0].close()  # which rolls all of it back
     assert [other.basic_get(name, auto_ack=True)[2] for _ in range(5)] == [b"3", b"4", b"5", b"6", b"7"]
     other.queue_delete(name)
+
+
+@pytest.mark.parametrize("kind", ["sticky", "shared"])
+def test_one_transaction_takes_several_of_each_group_in_order(
+    connections: list[pika.BlockingConnection], name: str, kind: str
+) -> None:
+    batching, other = (connection.channel() for connection in connections)
+    other.queue_declare(name, arguments=STRICT | {"x-group-kind": kind})
+    other.confirm_delivery()
+    for number in range(10):
+        group = "ab"[number % 2]
+        other.basic_publish("", name, b"%d" % number, pika.BasicProperties(headers={"x-group-id": group}))
+    batching.tx_select()
+
+    def batch(count: int) -> list[bytes]:
+        taken: list[bytes] = []
+        for _ in range(count):
+            method, _, body = batching.basic_get(name)
+            assert method is not None, taken
+            taken.append(body)
+            batching.basic_ack(method.delivery_tag)
+        return taken
+
+    assert batch(4) == [b"0", b"1", b"2", b"3"]
+    assert other.basic_get(name)[0] is None, "both groups are with the transaction"
+    batching.tx_commit()
+    assert batch(2) == [b"4", b"5"]
+    batching.tx_rollback()
+    assert batching.basic_get(name)[0] is None, "both are with the channel again"
+    batching.basic_nack(0, multiple=True)
+    batching.tx_commit()
+    batching.basic_qos(prefetch_count=10)
+    taken: list[bytes] = []
+    for method, _, body in batching.consume(name, inactivity_timeout=PATIENCE_S):
+        assert method is not None, "nothing more came"
+        taken.append(body)
+        batching.basic_ack(method.delivery_tag)
+        if len(taken) == 6:
+            break
+    assert sorted(taken) == [b"4", b"5", b"6", b"7", b"8", b"9"]
+    assert [body for body in taken if int(body) % 2 == 0] == [b"4", b"6", b"8"]
+    connections[0].close()  # which rolls all of it back
+    again = [other.basic_get(name, auto_ack=True)[2] for _ in range(6)]
+    assert again == [b"4", b"5", b"6", b"7", b"8", b"9"]
+    other.queue_delete(name)

@@ -65,6 +65,8 @@ def probe_of(consumer: QueueConsumer) -> Probe:
 
 def outranking(model: Model, consumer: QueueConsumer, item: Item) -> bool:
     """Whether a consumer of higher priority wants `item`: it does not wait for room for what is before it."""
+    if model.rule.is_batching(item):
+        return False  # it goes to anybody of the session of the transaction
     return any(
         precedence(other) > precedence(consumer)
         and other.acquires

@@ -16,6 +16,7 @@ def get(world: World, wire: int, queue: int, waits: bool = False) -> None:
     model = world.models[queue % len(world.models)]
     probe = Probe(world, world.session(wire)[0], Credit(1), None)
     world.probes.append(probe)
+    model.requests.add(probe)
     getter = QueueConsumer(probe, model.queue)
     getter.getting = waits and world.serving != IN_ORDER
     if model.refuses_get():

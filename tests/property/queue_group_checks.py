@@ -4,7 +4,7 @@ G1 counts, G2 who owns what knows it, G3 what is parked is found by the owner, o
 free, G4 nothing is kept that is not needed, G5 what is done in turns to come goes on.
 """
 
-from broker.core.consumer import REMOVED
+from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.group import Group
 from broker.core.groups import Groups
@@ -34,7 +34,14 @@ def check_groups(queue: Queue) -> None:
         assert group.entries or group.owner, "G4"
         assert waits(groups, group) or not (group.shut and group.inflight == 0), "G4: nothing is waited for"
         owners = {entry.owner for entry in entries if entry.owner and not entry.owner.no_ack}
-        assert owners <= {group.owner}, "D5: one has all, but for operators"
+        assert owners <= {group.owner} or are_requests(owners, group.owner), (
+            "D5: one has all, but for operators"
+        )
+        batch = set(group.batch or ())
+        assert batch <= set(entries), "G1"
+        assert all(entry.owner is not None for entry in batch), "G1: what is promised is out"
+        assert group.batch is None or batch, "G4"
+        assert len(set(group.line)) == len(group.line), "G4: an entry is in its line once"
         check_owner(groups, group)
         check_parked(groups, group)
     later = groups.later
@@ -42,6 +49,15 @@ def check_groups(queue: Queue) -> None:
     assert later is None or later.due > 0, "G5: those that wait have turns to come"
     assert not groups._freed, "G4: everybody has been told"
     assert not groups._opened, "G4: everybody has been told"
+    assert not groups._closed, "G4: everybody has been told"
+    assert all(holding.groups for holding in groups._gets.values()), "G4"
+
+
+def are_requests(owners: set[QueueConsumer], owner: QueueConsumer | None) -> bool:
+    """Whether all are basic.gets of one session."""
+    everybody = owners | ({owner} if owner else set())
+    sessions = {consumer.target.session for consumer in everybody}
+    return len(sessions) == 1 and all(each.getting or each.state == REMOVED for each in everybody)
 
 
 def waits(groups: Groups, group: Group) -> bool:
@@ -55,6 +71,8 @@ def check_owner(groups: Groups, group: Group) -> None:
     assert owner.holding is not None, "G2"
     assert group.shut or group in owner.holding.groups, "G2"
     assert owner.holding.context is owner.context, "G2"
+    if groups.strict and owner.getting:
+        assert owner.holding is groups._gets[owner.target.session], "G2"
     if group.inflight == 0 and not waits(groups, group):
         assert groups.sticky, "G4"
         assert owner.state != REMOVED, "G4"

@@ -4,6 +4,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 
 from broker.core.consumer import REMOVED, QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
 from broker.core.counters import Counters
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -46,6 +47,7 @@ class Item:
     until: int = field(compare=False, default=0)  # when it is to be tried again
     key: int = field(compare=False, default=0)
     outdated: bool = field(compare=False, default=False)  # it was replaced while somebody had it
+    promised: bool = field(compare=False, default=False)  # it leaves with a transaction
 
     def is_late(self, now: int) -> bool:
         return self.due is not None and self.due <= now
@@ -86,6 +88,7 @@ class Model:
         self.rule = RULES[rule](self)
         self.serving = Serving(queue, serving)
         self.items: list[Item] = []
+        self.requests: set[ConsumerTarget] = set()  # basic.gets
 
     def is_stopped(self) -> bool:
         """Whether the queue gives nothing out."""
@@ -131,6 +134,7 @@ class Model:
         item.state = GONE
         item.owner = None
         self.items.remove(item)
+        self.rule.withdrawn(item)
         self.rule.look()
 
     def add(self, item: Item) -> None:
@@ -151,6 +155,7 @@ class Model:
         else:
             item.until = now + min(retry << (item.sends - 1), 4 * retry)
             item.state, item.owner = KEPT if retry else READY, None
+            self.rule.withdrawn(item)
 
     def expire(self, now: int) -> None:
         """What nobody has and is late goes, and what was to wait until now is ready."""

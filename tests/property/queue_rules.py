@@ -37,15 +37,69 @@ class Rule:
     def attached(self, consumer: QueueConsumer) -> None:
         """`consumer` is new."""
 
+    def promised(self, item: Item) -> None:
+        """A transaction takes `item` out, which somebody has."""
+
+    def withdrawn(self, item: Item) -> None:
+        """No transaction takes `item` out any more."""
+
+    def is_batching(self, item: Item) -> bool:
+        """Whether a transaction has begun to take what precedes `item`."""
+        return False
+
     def look(self) -> None:
         """Follow what has happened since the last look."""
+
+
+class Order:
+    """The items of which one goes out after the other. `last`: what was promised of them, and is last."""
+
+    def __init__(self) -> None:
+        self.last: Item | None = None
+
+    def allows(self, consumer: QueueConsumer, item: Item, items: list[Item]) -> bool:
+        """Whether `item` is next: nothing is out but what leaves with a transaction of the same session."""
+        out = [other for other in items if other.owner is not None]
+        session = consumer.target.session
+        if any(not o.promised or o.owner is None or o.owner.target.session is not session for o in out):
+            return False
+        if any(other < item for other in items if other not in out):
+            return False
+        return self.last is None or item.sends == 0 or not item < self.last
+
+    def promised(self, item: Item) -> None:
+        """`item` leaves with a transaction."""
+        item.promised = True
+        self.last = max(item, self.last or item)
+
+    def withdrawn(self, item: Item, items: list[Item]) -> None:
+        """`item` does not."""
+        item.promised = False
+        if not any(other.promised for other in items):
+            self.last = None
 
 
 class StrictRule(Rule):
     """Only the first item, and only while nothing is out."""
 
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.order = Order()
+
     def allows(self, consumer: QueueConsumer, item: Item) -> bool:
-        return not any(other.owner is not None or other < item for other in self.model.items)
+        items = self.model.items
+        if any(other.promised for other in items) and self.model.queue.held:
+            return False
+        return self.order.allows(consumer, item, items)
+
+    def promised(self, item: Item) -> None:
+        self.order.promised(item)
+
+    def withdrawn(self, item: Item) -> None:
+        self.order.withdrawn(item, self.model.items)
+
+    def is_batching(self, item: Item) -> bool:
+        return self.order.last is not None
 
 
 class DivisorView(MessageView):
@@ -85,6 +139,7 @@ class GroupRule(Rule):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.holders: dict[str, Holder] = {}
+        self.orders: dict[str, Order] = {}
         self.idle: list[str] = []
 
     def allows(self, consumer: QueueConsumer, item: Item) -> bool:
@@ -92,10 +147,10 @@ class GroupRule(Rule):
         key = key_of(item.number)
         if not key:
             return True
-        if self.strict and any(other.owner is not None or other < item for other in self._of(key)):
+        if self.strict and not self._order(key).allows(consumer, item, self._of(key)):
             return False
         holder = self.holders.get(key)
-        return holder is None or (holder.owner is consumer and not holder.shut)
+        return holder is None or (self._owns(consumer, holder, key) and not holder.shut)
 
     def taken(self, consumer: QueueConsumer, item: Item) -> None:
         key = key_of(item.number)
@@ -103,6 +158,15 @@ class GroupRule(Rule):
             holder = self.holders.setdefault(key, Holder(consumer))
             holder.shut = holder.shut or closes(item.number)
         self.look()
+
+    def promised(self, item: Item) -> None:
+        if self.strict and key_of(item.number):
+            self._order(key_of(item.number)).promised(item)
+
+    def withdrawn(self, item: Item) -> None:
+        key = key_of(item.number)
+        if self.strict and key:
+            self._order(key).withdrawn(item, self._of(key))
 
     def attached(self, consumer: QueueConsumer) -> None:
         self.look()
@@ -142,6 +206,17 @@ class GroupRule(Rule):
                 if holder.owner is group.owner:
                     waiting.add(group.key)
         return waiting
+
+    def _order(self, key: str) -> Order:
+        return self.orders.setdefault(key, Order())
+
+    def _owns(self, consumer: QueueConsumer, holder: Holder, key: str) -> bool:
+        """Whether `consumer` has the group; to a transaction all requests of a session are one."""
+        if holder.owner is consumer:
+            return True
+        requests = all(each.target in self.model.requests for each in (consumer, holder.owner))
+        same = consumer.target.session is holder.owner.target.session
+        return requests and same and any(item.promised for item in self._of(key))
 
     def _of(self, key: str) -> list[Item]:
         return [item for item in self.model.items if key_of(item.number) == key]

@@ -185,6 +185,29 @@ class World:
         for probe, _, entry in picked:
             probe.restore_credit(entry.message.size)
 
+    def promise(self, which: int, first: int, count: int) -> None:
+        """A transaction settles up to `count` of what one client holds, with its commit."""
+        holders = [probe for probe in self.probes if probe.held]
+        if holders:
+            probe = holders[which % len(holders)]
+            start = first % len(probe.held)
+            for consumer, entry in probe.held[start : start + count]:
+                if consumer.acquires and consumer.queue.discipline is not None:
+                    consumer.queue.discipline.promised(entry, consumer)
+                    self.model_of(consumer.queue).rule.promised(self.items[number_of(entry)])
+
+    def roll_back(self, wire: int) -> None:
+        """The transaction of a session does not happen."""
+        session = self.session(wire)[0]
+        for probe in [probe for probe in self.probes if probe.session is session]:
+            for consumer in {consumer: None for consumer, _ in probe.held if consumer.acquires}:
+                entries = [entry for owner, entry in probe.held if owner is consumer]
+                entries = [entry for entry in entries if self.items[number_of(entry)].promised]
+                for entry in entries:
+                    self.model_of(consumer.queue).rule.withdrawn(self.items[number_of(entry)])
+                if entries and consumer.queue.discipline is not None:
+                    consumer.queue.discipline.withdrawn(entries)
+
     def purge(self, queue: int) -> None:
         model = self.models[queue % len(self.models)]
         if model.queue.manager.purges:

@@ -2,10 +2,16 @@
 
 import pytest
 
+from broker.core.connection import Connection
+from broker.core.consumer import QueueConsumer
+from broker.core.consumer_target import ConsumerTarget
+from broker.core.credit import Credit
+from broker.core.entry import QueueEntry
 from broker.core.getting import get_one
 from broker.core.immediate import enqueue_immediate
 from broker.core.leaving import drop
 from broker.core.priority_list import PriorityEntryList
+from broker.core.session import Session
 from tests.dispatch import Client, message, number_of
 from tests.grouping import GroupBench, Numbers
 from tests.property.queue_model import Multiples
@@ -279,3 +285,130 @@ def test_an_arrival_of_higher_priority_is_found_by_the_owner() -> None:
         first.ack()
         yard.run()
     assert (first.numbers, second.numbers) == ([1, 5, 4, 2, 3], [])
+
+
+def promise(yard: GroupBench, client: Client, *numbers: int) -> None:
+    """A transaction of the client settles these, which it has."""
+    for entry in client.held:
+        if number_of(entry) in numbers:
+            yard.groups.promised(entry, client.consumer)
+
+
+@both
+def test_one_transaction_takes_several_of_a_strict_group_in_order(sticky: bool) -> None:
+    yard = GroupBench(strict=True, sticky=sticky)
+    first, second = yard.client(10), yard.client(10)
+    yard.send("a", "a", "b", "a", "b", "a")
+    yard.run()
+    assert sorted([first.numbers, second.numbers]) == [[1], [3]]
+    holder, other = (first, second) if first.numbers == [1] else (second, first)
+    promise(yard, holder, 1)
+    yard.run()
+    assert (holder.numbers, other.numbers) == ([1, 2], [3])
+    yard.run()
+    assert holder.numbers == [1, 2], "the second is out"
+    promise(yard, holder, 2)
+    yard.run()
+    promise(yard, holder, 4)
+    yard.run()
+    assert (holder.numbers, other.numbers) == ([1, 2, 4, 6], [3])
+    holder.ack(1, 2, 4)
+    yard.send("a")
+    yard.run()
+    assert holder.numbers == [1, 2, 4, 6], "6 is in no transaction"
+    promise(yard, holder, 6)
+    yard.run()
+    assert holder.numbers == [1, 2, 4, 6, 7]
+
+
+@both
+def test_what_comes_while_all_of_a_strict_group_is_to_leave_goes_to_its_owner(sticky: bool) -> None:
+    yard = GroupBench(strict=True, sticky=sticky)
+    first, second = yard.client(10), yard.client(10)
+    yard.send("a")
+    yard.run()
+    holder, other = (first, second) if first.held else (second, first)
+    promise(yard, holder, 1)
+    yard.send("a")
+    yard.run()
+    assert (holder.numbers, other.numbers) == ([1, 2], [])
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_rollback_or_loss_keeps_the_order_of_a_strict_group(lost: bool) -> None:
+    yard = GroupBench(strict=True, sticky=False)
+    first, second = yard.client(10), yard.client(10)
+    yard.send("a", "a", "a", "a")
+    yard.run()
+    holder, other = (first, second) if first.held else (second, first)
+    promise(yard, holder, 1)
+    yard.run()
+    promise(yard, holder, 2)
+    yard.run()
+    yard.groups.withdrawn(holder.held[:2])
+    yard.run()
+    assert (holder.numbers, other.numbers) == ([1, 2, 3], [])
+    if lost:
+        holder.vanish()
+    else:
+        holder.nack()
+        holder.cancel()
+    for number in (1, 2, 3, 4):
+        yard.run()
+        assert other.numbers[-1] == number
+        other.ack()
+    assert other.numbers == [1, 2, 3, 4]
+
+
+def test_what_comes_back_waits_for_the_end_of_a_transaction_that_has_something_later() -> None:
+    yard = GroupBench(strict=True, sticky=False)
+    client = yard.client(10)
+    yard.send("a", "a", "a")
+    yard.run()
+    promise(yard, client, 1)
+    yard.run()
+    promise(yard, client, 2)
+    yard.run()
+    assert client.numbers == [1, 2, 3]
+    client.nack(1, 3)
+    yard.run()
+    assert client.numbers == [1, 2, 3], "2 may be rolled back"
+    client.nack(2)
+    yard.run()
+    assert client.numbers == [1, 2, 3, 1]
+
+
+def test_requests_of_one_session_take_several_of_a_strict_group_in_one_transaction() -> None:
+    yard = GroupBench(strict=True)
+    yard.send("a", "b", "a", "a", "b")
+    mine = ConsumerTarget(Session(Connection(yard.scheduler)), Credit())
+    taken: list[int] = []
+
+    def take(target: ConsumerTarget) -> tuple[QueueEntry, QueueConsumer] | None:
+        consumer = QueueConsumer(target, yard.queue)
+        entry = get_one(yard.queue, consumer)
+        if entry is None:
+            return None
+        taken.append(number_of(entry))
+        return entry, consumer
+
+    out: list[QueueEntry] = []
+    for _ in range(2):  # 1 and 2, the first of each group
+        found = take(mine)
+        assert found is not None
+        out.append(found[0])
+        yard.groups.promised(*found)
+    assert take(ConsumerTarget(Session(Connection(yard.scheduler)), Credit())) is None
+    found = take(mine)
+    assert found is not None
+    assert taken == [1, 2, 3]
+    found_too = take(mine)
+    assert found_too is not None
+    assert taken == [1, 2, 3, 5], "3 is in no transaction, so 4 waits"
+    yard.groups.promised(*found)
+    assert take(mine) is not None
+    assert taken == [1, 2, 3, 5, 4]
+    for entry in list(yard.queue.entries):
+        yard.queue.settle(entry)
+    assert not yard.groups._gets
+    assert not yard.groups.by_key

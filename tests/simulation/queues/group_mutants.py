@@ -94,21 +94,21 @@ GROUP_MUTANTS: dict[str, Mutant] = {
         profile="groups, one consumer",
     ),
     "a group is overtaken in strict order": Mutant(
-        "core/groups.py",
-        "group.inflight == 0 and group.first() is entry",
-        "group.first() is entry",
+        "core/group.py",
+        "        if self.inflight != promised:\n            return None\n        first",
+        "        first",
         profile="groups, strict order",
     ),
     "the first of a group need not be first in strict order": Mutant(
         "core/groups.py",
-        "group.inflight == 0 and group.first() is entry",
+        "group.in_order() is entry",
         "group.inflight == 0",
         profile="groups, strict order",
     ),
     "an owner is not told that it is its turn in strict order": Mutant(
         "core/groups.py",
-        "            self._open_to(group, owner)\n",
-        "            pass\n",
+        "        elif self.strict:\n            self._open_to(group, owner)\n",
+        "        elif self.strict:\n            pass\n",
         profile="groups, strict order",
     ),
     "a limit does not know what is parked": Mutant(

@@ -208,14 +208,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "strict order is overtaken": Mutant(
         "core/strict_order.py",
-        "        if queue.unacked != 0:\n",
-        "        if False:\n",
+        "        if queue.unacked == 0:\n            first = queue.entries.next(queue.entries.head)\n",
+        "        if True:\n            first = queue.context.get_next_available_entry()\n",
         profile="strict order",
     ),
     "nobody is told when strict order lets go": Mutant(
         "core/strict_order.py",
-        "        if owner is not None:\n            notify_one(self.queue, first)\n",
-        "        if owner is not None:\n            pass\n",
+        "        elif owner is not None:\n            notify_one(self.queue, first)\n",
+        "        elif owner is not None:\n            pass\n",
         profile="strict order",
     ),
     "a gate is never shut again": Mutant(
