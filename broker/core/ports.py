@@ -139,6 +139,12 @@ class StoredStream:
         """
         return None
 
+    def examine(self, offset: i64) -> None:
+        """Read the chunk around an offset from the disk: if it is damaged all step over it from now on.
+
+        Raises what `at` raises.
+        """
+
     def reach(self, offset: i64, size: i64) -> i64:
         """The offset up to which the rows from one on take `size` bytes on disk: behind one row at least.
 

@@ -124,6 +124,11 @@ class Stream(StoredStream):
         place = self.files.find(offset)
         return None if place is None or place.header.first >= behind else self.files.extent(place, behind)
 
+    def examine(self, offset: i64) -> None:
+        """Find out whether rows are damaged (StoredStream)."""
+        if offset < self.durable:
+            self.files.chunk_with(offset)
+
     def reach(self, offset: i64, size: i64) -> i64:
         """How far some bytes reach (StoredStream)."""
         if offset >= self.durable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -15,6 +16,8 @@ from protocol.streams.chunk import HEADER_BYTES, Chunk, ChunkDamagedError, Heade
 
 NAMES_AT_ONCE: Final = 50  # in one request
 BLOCK_BYTES: Final = 1024 * 1024  # of an answer, that are read in one go
+
+LOG: Final = logging.getLogger("amqpd.pipeline")
 
 
 class DataLossError(PipelineError):
@@ -127,9 +130,12 @@ def _chunks(
 ) -> Iterator[tuple[Chunk, int, int]]:
     query = {"gaps": "true"} if gaps else {}
     offset = wanted.start
+    suspect = -1  # an offset where damage was found: the broker is to look for itself
     retry = Retry(server)
     while offset < wanted.end:
         bounds: dict[str, object] = {"from": offset, "to": wanted.end, "incarnation": wanted.incarnation}
+        if suspect == offset:
+            bounds["check"] = "true"
         before = offset
         try:
             with server.open(*where, **bounds, **query) as answer:
@@ -137,6 +143,8 @@ def _chunks(
                     first, behind = chunk.header.first, chunk.header.behind
                     if first > offset and not gaps:
                         raise DataLossError(f"{_name(wanted)} has no message {offset}, but {first}")
+                    if first > offset and suspect == offset:
+                        _tell_damage(wanted, offset, min(first, wanted.end))
                     start, end = max(first, offset), min(behind, wanted.end)
                     if start < end:
                         yield chunk, start, end
@@ -144,15 +152,20 @@ def _chunks(
         except RefusedError as error:
             raise _refusal(error, wanted) from error
         except (ServerError, ChunkDamagedError) as error:
+            known, suspect = suspect, offset if isinstance(error, ChunkDamagedError) else suspect
             if offset > before:
                 retry.succeed()
                 continue
+            if suspect != known:
+                continue  # which has the broker look at once
             try:
                 retry.fail(error)
             except (ServerError, ChunkDamagedError):
                 raise ServerError(f"{_name(wanted)} from {offset} on: {error}") from error
             continue
         if offset < wanted.end and gaps:
+            if suspect == offset:
+                _tell_damage(wanted, offset, wanted.end)
             return
         if offset < wanted.end and offset == before:
             raise ServerError(f"{_name(wanted)} gave no message {offset}")
@@ -183,6 +196,15 @@ def _read(answer: Any) -> Iterator[Chunk]:
         have -= at
     if have:
         raise ChunkDamagedError(f"the answer ends {have} bytes after the beginning of a chunk")
+
+
+def _tell_damage(wanted: Range, first: int, behind: int) -> None:
+    LOG.warning(
+        "messages %d to %d of %s do not read back from the broker's disk and are left out",
+        first,
+        behind - 1,
+        _name(wanted),
+    )
 
 
 def _refusal(error: RefusedError, wanted: Range) -> PipelineError:

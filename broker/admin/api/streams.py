@@ -160,11 +160,13 @@ async def get_chunks(
     end: Annotated[int, Query(alias="to", ge=0, lt=2**62)],
     incarnation: int | None = None,
     gaps: bool = False,
+    check: bool = False,
 ) -> ExtentsResponse:
     """The chunks that have the messages with the offsets from one up to another, exclusively.
 
     They are in the form of `protocol.streams.chunk`. The first and the last may have others too. `gaps`: what
-    is not there any more is left out; otherwise there is no answer then, or it breaks off.
+    is not there any more is left out; otherwise there is no answer then, or it breaks off. `check`: the
+    reader has found the first of these messages damaged: the broker reads it, and steps over what is damaged.
     """
     stored = _partition(visitor, vhost, name, partition)
     where = f"stream '{name}' in vhost '{vhost}'"
@@ -172,8 +174,11 @@ async def get_chunks(
         raise bad_request(f"there are no offsets from {start} to {end}")
     if incarnation is not None and incarnation != stored.incarnation:
         raise ApiError(409, "conflict", f"{where} is another one now, {stored.incarnation}")
+    if check:
+        stored.examine(start)
     if not gaps:
         _require_kept(stored, where, start)
+        _require_readable(stored, where, start)
     if end > stored.behind:
         raise ApiError(416, "not_satisfiable", f"{where} ends before offset {stored.behind}, not {end}")
     return ExtentsResponse(_extents(stored, start, end, gaps))
@@ -197,6 +202,18 @@ def _require_kept(stored: StoredStream, where: str, offset: int) -> None:
     """Raises ApiError: a stream has let go of an offset."""
     if offset < stored.first:
         raise ApiError(410, "gone", f"{where} begins with offset {stored.first}, not with {offset}")
+
+
+def _require_readable(stored: StoredStream, where: str, offset: int) -> None:
+    """Raises ApiError: an offset is known not to read back."""
+    if offset >= stored.behind:
+        return
+    extent = stored.extent(offset, offset + 1)
+    if extent is None or extent.first > offset:
+        raise ApiError(
+            410, "gone", f"message {offset} of {where} does not read back from the disk, or was lost"
+        )
+    os.close(extent.fd)
 
 
 def _shown(stream: QueueStream) -> dict[str, Any]:
