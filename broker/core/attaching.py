@@ -112,6 +112,8 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
         queue.release(held, consumer, outcome)
     if queue.discipline is not None:
         queue.discipline.detached(consumer)
+    if queue.manager.undeliverable is not None:
+        queue.manager.undeliverable.consumer_left()
     if queue.election is not None:
         queue.election.detached()  # after the release: the successor sees first what comes back
     pass_baton(queue)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from broker.core.purging import Purge
     from broker.core.returning import ReturnedLater
     from broker.core.start_gate import StartGate
+    from broker.core.undeliverable import Undeliverable
 
 TURN_BITS: Final = 31  # of a rank, below the priority: more consumers than that no queue ever sees
 _NO_LEVEL: Final = "a consumer that acquires has a level"
@@ -148,7 +149,8 @@ class QueueConsumerManager:
     [ActiveMQ strictOrderDispatch]
     `gate`: nobody is served as long as it is shut, if there is one. `purges`: nor as long as one goes on, the
     first of them; the others wait. `returns`: nor as long as there is something on its way back. `discards`:
-    what is on its way out, as they have refused it, if that is much.
+    what is on its way out, as they have refused it, if that is much. `undeliverable`: what one of them has
+    sent away for itself, if anything.
     `acquiring` counts those that are no browsers, `interested` and `notified` their members over all levels.
     `wakeups` counts how often one of them was told of work since the start, `empty_wakeups` how often one
     that had been told had no message before it was idle or suspended again. `counters`: the broker's, which
@@ -173,6 +175,7 @@ class QueueConsumerManager:
         self.purges: list[Purge] = []
         self.returns: list[ReturnedLater] = []
         self.discards: DiscardedLater | None = None
+        self.undeliverable: Undeliverable | None = None
         self._ranked: bool = False  # whether those that acquire now have ranks of their own
         self._turns: i64 = 0
         self._rotations: i64 = 0

@@ -112,7 +112,8 @@ def past_of(queue: Queue, entry: QueueEntry, reason: i64) -> Past | None:
     past = Past()
     if queue.counts:
         past.deliveries = entry.delivery_count
-        past.returns = entry.counted - 1 if reason == REJECTED else entry.counted
+        is_refused = reason == REJECTED and entry.owner is not None  # else it has come back before
+        past.returns = entry.counted - 1 if is_refused else entry.counted
     if reason == EXPIRED:
         past.expired_by = "message" if entry.own_time else "queue"
         past.expired_while = _HELD if entry.state == HELD else "ready"

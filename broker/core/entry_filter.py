@@ -22,3 +22,7 @@ class EntryFilter:
     def passes(self, entry: QueueEntry) -> bool:
         """Whether consumers with this filter see `entry`."""
         raise NotImplementedError
+
+    def excludes(self, entry: QueueEntry) -> bool:
+        """Whether consumers with this filter have sent `entry` away for themselves."""
+        return False

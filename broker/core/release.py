@@ -56,6 +56,8 @@ def release(queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, ou
         offer_again(queue, back)
     if discipline is not None:
         discipline.wake()
+    if queue.manager.undeliverable is not None:
+        queue.manager.undeliverable.returned(back)
     if outdated or exhausted:
         _let_go(queue, consumer, outdated, exhausted)
 

@@ -1,9 +1,9 @@
 """AMQP 1.0: what a receiver sends away and nobody else could take is dead-lettered. [amqp-1.0 3.4.5]"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from pamqp.commands import Queue
+from pamqp.commands import Channel, Queue
 from pamqp.common import FieldTable, FieldValue
 
 from protocol.amqp10.annotations import entries_of
@@ -174,3 +174,101 @@ def test_a_transaction_that_is_rolled_back_sends_nothing_away(
     assert b"x-opt-why" not in entries_of(again.payload[layout.annotations : layout.annotations_end])[0]
     assert channel.counts(f"{source}.dead") == (0, 0)
     session.settle(again.id)
+
+
+def leave_by_cancel(channel: PeerChannel, tag: str) -> None:
+    """The consumer goes, and gives back what it has."""
+    channel.cancel(tag)
+    channel.recover_async()
+
+
+def leave_with_channel(channel: PeerChannel, tag: str) -> None:
+    """The consumer's channel is closed."""
+    channel.close()
+
+
+def leave_with_connection(channel: PeerChannel, tag: str) -> None:
+    """The consumer's connection is lost."""
+    channel.peer.drop()
+
+
+@pytest.mark.parametrize("count", [1, 350])
+@pytest.mark.parametrize("holding", [True, False])
+@pytest.mark.parametrize(
+    "leave", [leave_by_cancel, leave_with_channel, leave_with_connection], ids=lambda leave: leave.__name__
+)
+def test_what_was_sent_away_is_dead_lettered_when_the_last_other_consumer_leaves(
+    session: PeerSession10,
+    connect: Connector,
+    channel: PeerChannel,
+    source: str,
+    leave: Callable[[PeerChannel, str], None],
+    holding: bool,
+    count: int,
+) -> None:
+    other = connect().channel()
+    if holding:  # all of it will be with the other one
+        other.qos(count)
+    else:  # which has its hands full, so that all is ready
+        channel.publish(b"first", source)
+        other.qos(1)
+    tag = other.consume(source)
+    if holding:
+        other.call(Channel.Flow(active=False), Channel.FlowOk)
+    else:
+        other.delivery()
+    session.sends(source, 0)
+    session.publish(0, count)
+    session.receives(source, 1, count)
+    taken = [session.delivery(1) for _ in range(count)]
+    session.settle(taken[0].id, taken[-1].id, AWAY)
+    if holding:
+        other.call(Channel.Flow(active=True), Channel.FlowOk)
+        other.deliveries(count)
+    assert channel.counts(f"{source}.dead") == (0, 0)
+    leave(other, tag)
+    expect_letter(session, source, count)
+
+
+def test_a_consumer_of_amqp_1_0_may_be_the_last(session: PeerSession10, source: str) -> None:
+    session.sends(source, 0)
+    session.publish(0, 1, bare10({"n": 1}))
+    for handle, selector in ((2, "n = 1"), (3, "n < 5"), (4, "n = 2")):
+        session.receives(None, handle, 0, source=selecting(source, selector))
+    session.receives(source, 1, 1)
+    session.settle(session.delivery(1).id, state=AWAY)
+    session.detach(2)
+    session.receives(f"/queues/{source}.dead", LETTERS, 1)
+    session.expect_silence()
+    session.detach(LETTERS)
+    session.detach(3)  # the one that is left does not see it
+    expect_letter(session, source)
+
+
+def test_what_was_sent_away_stays_when_its_link_leaves_before_the_others(
+    session: PeerSession10, channel: PeerChannel, source: str
+) -> None:
+    session.sends(source, 0)
+    session.publish(0, 1)
+    for handle, credit in ((1, 1), (2, 0)):
+        session.receives(source, handle, credit)
+    session.settle(session.delivery(1).id, state=AWAY)
+    session.detach(1)
+    session.detach(2)
+    channel.round_trip()
+    assert channel.counts(f"{source}.dead") == (0, 0)
+    assert channel.get(source) is not None
+
+
+def test_a_queue_without_dead_letters_keeps_what_was_sent_away_when_the_others_leave(
+    session: PeerSession10, channel: PeerChannel, name: str
+) -> None:
+    channel.declare(name)
+    session.sends(name, 0)
+    session.publish(0, 1)
+    for handle, credit in ((1, 1), (2, 0)):
+        session.receives(name, handle, credit)
+    session.settle(session.delivery(1).id, state=AWAY)
+    session.detach(2)
+    channel.round_trip()
+    assert channel.get(name) is not None

@@ -10,6 +10,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.entry import DEQUEUED, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.message import Message, held_bytes
+from broker.core.undeliverable import Undeliverable
 
 FRONT_BYTES: Final[i64] = 600  # a header and where the message was published to, which come to what is kept
 _SWEEP_MIN: Final = 64
@@ -67,6 +68,10 @@ class Deliverable(EntryFilter):
         """Whether the link may have it (EntryFilter)."""
         return entry not in self._not_here and (self._inner is None or self._inner.passes(entry))
 
+    def excludes(self, entry: QueueEntry) -> bool:
+        """Whether the link has sent it away (EntryFilter)."""
+        return entry in self._not_here
+
 
 def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
     """Give these, which are on their way back, to other consumers of their queue only. [amqp-1.0 3.4.5]
@@ -74,14 +79,20 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
     The first time another consumer takes the place of the link's: what is seen cannot change for one. So the
     one that had these may be there no more.
     """
+    queue = consumer.queue
     for present in list(consumer.target.consumers):
-        if present.queue is not consumer.queue:
+        if present.queue is not queue:
             continue
         known = present.filter
         if not isinstance(known, Deliverable):
             known = Deliverable(known, link)
             _replace(present, known)
         known.exclude(entries)
+    manager = queue.manager
+    if manager.undeliverable is None and queue.topology is not None:
+        manager.undeliverable = Undeliverable(queue, queue.topology.schedule)
+    if manager.undeliverable is not None:
+        manager.undeliverable.add(entries)
 
 
 def _replace(consumer: QueueConsumer, deliverable: Deliverable) -> None:

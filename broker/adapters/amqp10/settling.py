@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from broker.adapters.amqp10.modifying import modification
 from broker.adapters.amqp10.target import Target10
-from broker.adapters.amqp10.undeliverable import Others, may_die, send_away
+from broker.adapters.amqp10.undeliverable import may_die, send_away
 from broker.core import returning
 from broker.core.allowance import ENTRIES, MODIFICATION
 from broker.core.consumer import QueueConsumer
@@ -18,6 +18,7 @@ from broker.core.entry import QueueEntry
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RELEASED
 from broker.core.settling import settle_one, settle_runs
+from broker.core.undeliverable import Reach
 from protocol.amqp10 import descriptors as d
 from protocol.amqp10.conditions import PeerError
 from protocol.amqp10.dispositions import Disposition
@@ -133,7 +134,7 @@ def _retire(session: Session10, said: Disposition, state: DeliveryState, first: 
         returned = _returned(code, failed, consumer)
         held: i64 = _HELD.get(code, RELEASE)
         if code == d.MODIFIED and outcome is not None and outcome.undeliverable_here and consumer.acquires:
-            if may_die(consumer) and not Others(consumer).could_take(entry):
+            if may_die(consumer) and not Reach(consumer.queue, consumer.target).could_take(entry):
                 held = DISCARD
             else:
                 transaction.exclude(entry, consumer)

@@ -2,7 +2,8 @@
 
 Such a message goes back to its queue for other consumers. If no other consumer could take the message, and
 the queue dead-letters what is rejected, the message is dead-lettered, with the annotations that the receiver
-has added. [RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
+has added; also later, when the last other consumer leaves (broker.core.undeliverable).
+[RabbitMQ rabbit_amqp_session: modified with undeliverable-here discards]
 """
 
 from __future__ import annotations
@@ -19,34 +20,11 @@ from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import REJECTED
 from broker.core.discarding import discard_all
 from broker.core.entry import QueueEntry
-from broker.core.entry_filter import EntryFilter
 from broker.core.later import DEAR, Later, Run, are_few
+from broker.core.undeliverable import Reach
 
 if TYPE_CHECKING:
     from broker.adapters.amqp10.session import Session10
-
-
-@final
-class Others:
-    """The consumers of a queue that are not of the same link as `consumer`, by the filters that they have."""
-
-    def __init__(self, consumer: QueueConsumer) -> None:
-        self._anybody = False
-        self._filters: dict[str, EntryFilter] = {}
-        for other in consumer.queue.manager.takers():
-            if other.target is consumer.target or other.target.closed:
-                continue
-            entry_filter = other.filter
-            if entry_filter is None:
-                self._anybody = True
-                return
-            self._filters[entry_filter.key] = entry_filter
-
-    def could_take(self, entry: QueueEntry) -> bool:
-        """Whether an entry would be delivered to one of the others, as soon as that has credit."""
-        if self._anybody:
-            return True
-        return any(entry_filter.passes(entry) for entry_filter in self._filters.values())
 
 
 def may_die(consumer: QueueConsumer) -> bool:
@@ -104,7 +82,7 @@ class SentAway(Later):
 
     def take(self, entries: list[QueueEntry], consumer: QueueConsumer) -> None:
         """Dead-letter the entries that no other consumer could take, and give back the rest (Later)."""
-        others = Others(consumer)
+        others = Reach(consumer.queue, consumer.target)
         back: list[QueueEntry] = []
         dead: list[QueueEntry] = []
         for entry in entries:
