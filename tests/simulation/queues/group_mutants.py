@@ -11,8 +11,9 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "a group is free before its last entry in flight settles": Mutant(
         "core/groups.py",
-        "            group.inflight -= 1\n        if group.inflight == 0:\n",
-        "            group.inflight -= 1\n        if group.owner is not None or group.inflight == 0:\n",
+        "        if group.inflight == 0:\n            self._rest(group)\n            self.wake()\n",
+        "        if group.owner is not None or group.inflight == 0:\n"
+        "            self._rest(group)\n            self.wake()\n",
         profile="groups",
     ),
     "a returned entry of a group is passed by a later one": Mutant(
@@ -77,8 +78,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "an owner is not told what is parked of its group": Mutant(
         "core/group_search.py",
-        "        owner.holding.add_head(group)\n    rules",
-        "        pass\n    rules",
+        "            holding.add_head(group)\n    rules",
+        "            pass\n    rules",
         profile="groups",
     ),
     "groups outlive their owners": Mutant(

@@ -156,9 +156,8 @@ SLICE_MUTANTS: dict[str, Mutant] = {
     ),
     "a purge does not end with its queue": Mutant(
         "core/purging.py",
-        "        if not self.queue.deleted and not self._entries_done:\n            last =",
-        "        if self.queue.deleted:\n            return\n"
-        "        if not self._entries_done:\n            last =",
+        "        if queue.deleted:\n            self._end()\n        elif not self._drop_dead():\n",
+        "        if queue.deleted:\n            return\n        if not self._drop_dead():\n",
         profile="plain",
         haste=HASTE,
     ),

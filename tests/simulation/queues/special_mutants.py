@@ -79,19 +79,19 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "a delayed message is released before its date is over": Mutant(
         "core/timetable.py",
-        "self._heap[0].date > date:",
-        "self._heap[0].date > date + 5:",
+        "clock[0].due > now:",
+        "clock[0].due > now + 5:",
         profile="delays",
     ),
     "delayed messages of one date come in any order": Mutant(
         "core/timetable.py",
-        "(self.date == other.date and self.number < other.number)",
-        "(self.date == other.date and self.number > other.number)",
+        "(self.due == other.due and self.number < other.number)",
+        "(self.due == other.due and self.number > other.number)",
         profile="delays",
     ),
     "an earlier delayed message does not set the alarm": Mutant(
         "core/timetable.py",
-        "        if self._heap[0] is held:\n            self._set_alarm(0)\n",
+        "        if heap[0] is held:\n            self._set_alarm(0)\n",
         "        if self.count == 1:\n            self._set_alarm(0)\n",
         profile="delays",
     ),
@@ -127,8 +127,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "a get takes where nothing is consumed": Mutant(
         "core/getting.py",
-        "    if entry is not None and not consumer.acquires:\n",
-        "    if entry is not None and entry.redelivered and not consumer.acquires:\n",
+        "    if consumer.acquires:\n        if entry.timer",
+        "    if consumer.acquires or not entry.redelivered:\n        if entry.timer",
         profile="non-destructive",
     ),
     "a value that replaces another is not shown to those who saw that": Mutant(
