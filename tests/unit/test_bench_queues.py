@@ -10,8 +10,8 @@ from tests.bench.loop import Figure
 def test_every_benchmark_works(name: str) -> None:
     figures = BENCHMARKS[name](0.004)
     assert figures
-    for figure in figures:
-        assert figure.value > 0, figure.line()
+    for figure in figures:  # what is to be as good as nothing may be nothing
+        assert figure.value > 0 or (figure.value == 0 and figure.limit is not None), figure.line()
 
 
 def test_a_benchmark_runs_in_a_process_of_its_own() -> None:

@@ -113,6 +113,7 @@ NEEDED: dict[str, dict[str, object]] = {
         ("transaction_size_max", "1MiB", "1048576"),
         ("transaction_timeout_ms", "60000", "60000"),
         ("segment_bytes", "1MiB", "1048576"),
+        ("sync_helper_lost", "refuse", '"refuse"'),
         ("memory_max", "1MiB", "1048576"),
         ("disk_free_min", "1MiB", "1048576"),
         ("memory_budget", "10%", '"10%"'),

@@ -120,7 +120,12 @@ class Book:
         return item
 
     def refused(self, note: Note, shelves: list[Shelf]) -> bool:
-        """Whether one of the queues is full; then some send on what nobody gets."""
+        """Whether one of the queues is full; then some send on what nobody gets.
+
+        A queue takes what it delays, and looks for room when its date has come.
+        """
+        if note.until is not None:
+            return False
         full = [shelf for shelf in shelves if shelf.refuses(note.size)]
         for shelf in full:
             self.seen("refused: " + shelf.spec.overflow)

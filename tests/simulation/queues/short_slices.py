@@ -28,7 +28,7 @@ SHORTENED: Final = {
     "lease.py": {"SLICE": LENGTH},
     "memory.py": {"SLICE": LENGTH},
     "policies.py": {"SLICE": LENGTH},
-    "purging.py": {"SLICE": LENGTH},
+    "purging.py": {"SLICE": LENGTH, "DEAD_SLICE": LENGTH},
     "receipts.py": {"SLICE": LENGTH},
     "retry.py": {"SLICE": LENGTH},
     "rules.py": {"SLICE": LENGTH},

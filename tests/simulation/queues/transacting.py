@@ -36,7 +36,8 @@ class Job:
 
     def unreserve(self, note: Note, shelves: list[Shelf]) -> None:
         for shelf in shelves:
-            shelf.reserved.remove(note.size)
+            if note.until is None:  # what a queue delays needs no room before its date
+                shelf.reserved.remove(note.size)
             if not self.own:
                 shelf.recall.coming.remove(note)
 
@@ -147,11 +148,13 @@ def transact(world: World, picked: list[Held]) -> None:
     for number, (note, everywhere, route) in enumerate(drafts, 1):
         shelves = strangers(world, note, everywhere)
         job.doubt = max([job.doubt, *doubts(note, everywhere, shelves)])
-        refused = refused or refuses_all(shelves) or any(shelf.refuses(note.size) for shelf in shelves)
+        is_full = note.until is None and any(shelf.refuses(note.size) for shelf in shelves)
+        refused = refused or refuses_all(shelves) or is_full
         commit.publishes.append(Sending(job, note, shelves, route, number == len(drafts)))
         job.puts.append((note, shelves))
         for shelf in shelves:
-            shelf.reserved.append(note.size)
+            if note.until is None:
+                shelf.reserved.append(note.size)
             shelf.recall.coming.append(note)
     outcomes = [SETTLE, DISCARD if rng.random() < 0.5 else RELEASE]
     if any(held.shelf.spec.sure for held in picked):
