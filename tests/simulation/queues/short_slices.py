@@ -33,6 +33,7 @@ SHORTENED: Final = {
     "retry.py": {"SLICE": LENGTH},
     "rules.py": {"SLICE": LENGTH},
     "timetable.py": {"SLICE": LENGTH},
+    "undeliverable.py": {"SLICE": LENGTH},
     "vacating.py": {"SLICE": LENGTH},
 }
 """By file of the core, the lengths of its slices and what else decides how much goes in one turn."""
