@@ -250,8 +250,8 @@ def test_what_was_sent_away_stays_when_its_link_leaves_before_the_others(
 ) -> None:
     session.sends(source, 0)
     session.publish(0, 1)
-    for handle, credit in ((1, 1), (2, 0)):
-        session.receives(source, handle, credit)
+    session.receives(source, 2)
+    session.receives(source, 1, 1)
     session.settle(session.delivery(1).id, state=AWAY)
     session.detach(1)
     session.detach(2)
@@ -266,8 +266,8 @@ def test_a_queue_without_dead_letters_keeps_what_was_sent_away_when_the_others_l
     channel.declare(name)
     session.sends(name, 0)
     session.publish(0, 1)
-    for handle, credit in ((1, 1), (2, 0)):
-        session.receives(name, handle, credit)
+    session.receives(name, 2)
+    session.receives(name, 1, 1)
     session.settle(session.delivery(1).id, state=AWAY)
     session.detach(2)
     channel.round_trip()
