@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from pipeline.errors import PipelineError
 
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -32,6 +37,12 @@ LOCAL: Final = {
 """What holds where driver and workers are one process."""
 BRIEF: Final = {"spark.driver.extraJavaOptions": f"{COLLECTOR} -XX:TieredStopAtLevel=1"}
 """And where most code runs too briefly to be worth the JVM's second compiler."""
+PROBE: Final = """
+import sys
+sys.path += sys.argv[1:]
+import pyarrow, pamqp, mypy_extensions, pipeline.errors
+"""
+"""What a worker imports of the connector; `pyspark` itself comes with Spark."""
 
 
 def build_session(master: str | None, conf: Mapping[str, str], brief: bool = False) -> SparkSession:
@@ -59,3 +70,37 @@ def build_session(master: str | None, conf: Mapping[str, str], brief: bool = Fal
 def is_local(master: str) -> bool:
     """Whether driver and workers are this process."""
     return master == "local" or master.startswith("local[")
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Raise PipelineError unless the interpreter of Spark's workers can import what this one does.
+
+    Without PYSPARK_PYTHON the workers start the python3 of PATH. It is that of the system where the virtual
+    environment of this interpreter is not activated; then Spark tells of a missing module at the first batch.
+    What this interpreter imports from zips counts: Spark hands them to its workers. Nothing is checked with
+    Spark Connect, whose clients cannot see the workers.
+    """
+    try:
+        said = spark.sparkContext.pythonExec
+    except PySparkException:
+        return
+    found = shutil.which(said)
+    if found == sys.executable:
+        return
+    if found is None:
+        raise PipelineError(f"Spark's workers start {said!r}, which is not there: {_remedy()}")
+    words = [found, "-c", PROBE, *(path for path in sys.path if os.path.isfile(path))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        why = lines[-1] if lines else f"it ended with status {done.returncode}"
+        raise PipelineError(
+            f"Spark's workers start {found}, which cannot import the connector ({why}): {_remedy()}"
+        )
+
+
+def _remedy() -> str:
+    return (
+        f"activate the virtual environment of {sys.executable}, or set PYSPARK_PYTHON={sys.executable} "
+        "before the Spark session is made"
+    )

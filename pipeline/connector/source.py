@@ -191,7 +191,13 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def register(spark: SparkSession) -> None:
-    """Have `format("amqp")` be known where the package is not installed but comes in a zip."""
+    """Have `format("amqp")` be known where the package is not installed but comes in a zip.
+
+    Raises PipelineError if Spark's workers start an interpreter that does not have the package.
+    """
+    from pipeline.session import check_workers
+
+    check_workers(spark)
     spark.dataSource.register(AmqpDataSource)
 
 

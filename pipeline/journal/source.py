@@ -124,7 +124,13 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def register(spark: SparkSession) -> None:
-    """Have `format("amqp-journal")` be known where the package is not installed but comes in a zip."""
+    """Have `format("amqp-journal")` be known where the package is not installed but comes in a zip.
+
+    Raises PipelineError if Spark's workers start an interpreter that does not have the package.
+    """
+    from pipeline.session import check_workers
+
+    check_workers(spark)
     spark.dataSource.register(JournalDataSource)
 
 

@@ -171,7 +171,7 @@ def test_the_order_after_an_outcome_of_several(
 ) -> None:
     """Dead letters are in the order in which they were rejected.
 
-    What the second link has sent away is dead-lettered when the first one leaves: no other link could take it.
+    What the second link has sent away is dead-lettered when the first one leaves: no other could take it.
     """
     first, second, third = begin(), begin(), begin()
     queue = f"{name}.dying"
