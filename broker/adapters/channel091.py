@@ -217,8 +217,8 @@ class Channel(IncomingChannel):
                 handler(self, frame)
             except BrokerError as error:
                 self.refuse(error, method)
-            except ChannelError as error:
-                self.fail(error.code, error.text, method)
+            except ChannelError as failure:
+                self.fail(failure.code, failure.text, method)
 
     def _advance(self, method: int, payload: bytes) -> None:
         methods.decode_method(method, payload)

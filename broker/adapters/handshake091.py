@@ -59,7 +59,7 @@ class Handshake:
         if isinstance(frame, commands.Connection.StartOk):
             self._start_ok(frame)
         elif isinstance(frame, commands.Connection.SecureOk):
-            self._respond(frame.response)
+            self._respond(_response(frame))
         elif isinstance(frame, commands.Connection.TuneOk):
             self._tune_ok(frame)
         elif isinstance(frame, commands.Connection.Open):
@@ -86,7 +86,7 @@ class Handshake:
         connection.client_name = name if isinstance(name, str) else ""
         connection.mechanism = frame.mechanism
         self._login = connection.server.access.login(frame.mechanism, connection.origin, self)
-        self._respond(frame.response)
+        self._respond(_response(frame))
 
     def _respond(self, response: object) -> None:
         """Hand on what the client says; nothing more is kept of a stranger until that is answered."""
@@ -153,6 +153,12 @@ class Handshake:
         connection.frame_max = _negotiated("frame_max", frame.frame_max, server.frame_max, c.FRAME_MIN_SIZE)
         connection.wire.frame_max = connection.frame_max
         connection.heartbeat = frame.heartbeat
+
+
+def _response(frame: object) -> object:
+    """What a client says of itself: pamqp has text where it is UTF-8, and otherwise bytes."""
+    response: object = getattr(frame, "response", None)
+    return response
 
 
 def _negotiated(name: str, asked: i64, offered: i64, least: i64) -> i64:

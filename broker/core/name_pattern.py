@@ -137,8 +137,8 @@ def _compiled(text: str) -> Any:
         if said.startswith("invalid repetition size"):
             said += ", and RE2 repeats a part 1000 times at most, repeats within repeats included"
         raise NotMatchable(f"is not a regular expression of RE2: {said}") from error
-    except UnicodeEncodeError as error:
-        raise NotMatchable("is not a regular expression: it has half a character") from error
+    except UnicodeEncodeError as half:
+        raise NotMatchable("is not a regular expression: it has half a character") from half
 
 
 def _places(name: bytes) -> list[int]:

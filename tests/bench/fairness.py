@@ -62,8 +62,9 @@ def share(
         _publish(peer, queue, one * count, count)
     ends: list[End] = [End091(daemon.address, queue, prefetch, [{}] * consumers)]
     ends += [End10(daemon.address, queue, prefetch, consumers)] if mixed else []
-    ends += [End091(daemon.address, queue, prefetch, [{}]) for _ in range(consumers)]
     ends += [End10(daemon.address, queue, prefetch, 1) for _ in range(consumers if mixed else 0)]
+    # last, since dispatch begins with the last consumer, and a link has its credit only after it is attached
+    ends += [End091(daemon.address, queue, prefetch, [{}]) for _ in range(consumers)]
     crowd = Crowd(ends)
     crowd.consume(count, feeder=Feeder(daemon.address, one * count) if flood else None)
     got = crowd.shares

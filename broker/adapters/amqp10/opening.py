@@ -128,7 +128,7 @@ def _vhost(connection: Connection10, hostname: str | None) -> VirtualHost:
         name = DEFAULT_VHOST
     try:
         return vhost_for(server, connection.user, name)
-    except LimitError as error:
-        raise PeerError(RESOURCE_LIMIT_EXCEEDED, error.text) from None
+    except LimitError as full:
+        raise PeerError(RESOURCE_LIMIT_EXCEEDED, full.text) from None
     except ProtocolError as error:
         raise PeerError(UNAUTHORIZED_ACCESS, error.text) from None
