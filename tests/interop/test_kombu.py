@@ -125,25 +125,6 @@ def test_qos_and_cancel(connection: Any, name: str) -> None:
         queue.delete()
 
 
-def test_celery_changes_the_prefetch_of_a_running_consumer(connection: Any, name: str) -> None:
-    """Whoever does not call itself RabbitMQ is expected to apply qos to running consumers."""
-    if not connection.qos_semantics_matches_spec:
-        pytest.skip("the broker calls itself RabbitMQ")
-    received: list[Any] = []
-    with connection.channel() as channel:
-        queue = kombu.Queue(name, exclusive=True, channel=channel)
-        queue.declare()
-        for number in range(5):
-            kombu.Producer(channel).publish(number, routing_key=queue.name)
-        with kombu.Consumer(channel, queue, on_message=received.append, prefetch_count=1) as consumer:
-            while not received:
-                connection.drain_events(timeout=PATIENCE_S)
-            consumer.qos(prefetch_count=4, apply_global=False)
-            while len(received) < 4:
-                connection.drain_events(timeout=PATIENCE_S)
-        assert [message.payload for message in received] == [0, 1, 2, 3]
-
-
 def test_confirms_and_returns(address: Address, name: str) -> None:
     returned: list[int] = []
 
@@ -231,11 +212,27 @@ def test_reconnecting_after_a_crash(start_daemon: DaemonStarter, name: str) -> N
         assert [first.payload, second.payload] == ["before", "after"]
 
 
-@pytest.mark.parametrize(("product", "of_the_specification"), [("off", True), ("RabbitMQ", False)])
-def test_the_prefetch_that_celery_asks_for(
-    start_daemon: DaemonStarter, product: str, of_the_specification: bool
+@pytest.mark.parametrize(("product", "held"), [("off", 1), ("RabbitMQ", 4)])
+def test_celery_changes_the_prefetch_of_a_running_consumer(
+    start_daemon: DaemonStarter, name: str, product: str, held: int
 ) -> None:
+    """Celery asks RabbitMQ for one window of the channel, and all others for one of each consumer to come."""
     daemon = start_daemon(environment={"AMQPD_COMPAT_PRODUCT": product})
-    with kombu.Connection(daemon.address.url()) as connection:
+    received: list[Any] = []
+    with kombu.Connection(daemon.address.url()) as connection, connection.channel() as channel:
         connection.connect()
-        assert connection.qos_semantics_matches_spec is of_the_specification
+        of_all = not connection.qos_semantics_matches_spec
+        assert of_all is (product == "RabbitMQ")
+        queue = kombu.Queue(name, exclusive=True, channel=channel)
+        queue.declare()
+        for number in range(5):
+            kombu.Producer(channel).publish(number, routing_key=queue.name)
+        channel.basic_qos(0, 1, of_all)
+        with kombu.Consumer(channel, queue, on_message=received.append) as consumer:
+            while not received:
+                connection.drain_events(timeout=PATIENCE_S)
+            consumer.qos(prefetch_count=4, apply_global=of_all)
+            while len(received) < held:
+                connection.drain_events(timeout=PATIENCE_S)
+            assert queue.queue_declare(passive=True).message_count == 5 - held
+        assert [message.payload for message in received] == list(range(held))

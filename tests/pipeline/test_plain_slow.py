@@ -92,7 +92,7 @@ def link(monkeypatch: pytest.MonkeyPatch) -> type[SlowLink]:
 
         waits: list[float] = []  # noqa: RUF012 (each test has its own)
 
-    monkeypatch.setattr(plain, "Link", Here)
+    monkeypatch.setattr(plain, "connect", Here)
     return Here
 
 
