@@ -98,12 +98,16 @@ def test_a_question_about_a_long_queue_looks_at_few_entries() -> None:
     assert search.found is places.nth(99 * BLOCK + 5, True)
 
 
-def test_places_that_nobody_asks_for_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_that_nobody_asks_for_are_given_up() -> None:
     bench = Bench()
     bench.client(no_ack=True)
-    places_of(bench.queue).extend(1)
-    monkeypatch.setattr("broker.core.places.IDLE_MIN", IDLE_MIN // 1000)
-    bench.publish(IDLE_MIN // 1000)
+    places = places_of(bench.queue)
+    places.extend(1)
+    places.idle = IDLE_MIN - 4
+    bench.publish(1)
+    bench.run()
+    assert bench.queue.places is places
+    bench.publish(3)
     bench.run()
     assert bench.queue.places is None
 
