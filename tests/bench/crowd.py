@@ -175,9 +175,17 @@ class Crowd:
         return [share for end in self.ends for share in end.shares.values()]
 
     def consume(
-        self, count: int, feed: Callable[[], None] | None = None, feeder: Feeder | None = None
+        self,
+        count: int,
+        feed: Callable[[], None] | None = None,
+        feeder: Feeder | None = None,
+        pause: float = 0,
     ) -> None:
-        """Read until all have `count` messages together; `feed` is called whenever everybody had a look."""
+        """Read until all have `count` messages together; `feed` is called whenever everybody had a look.
+
+        With `pause`, in seconds, everybody has a look, then all settle, and then all wait for so long.
+        Without it, a connection is read as soon as it has something: whoever is answered sooner takes more.
+        """
         selector = selectors.DefaultSelector()
         for end in self.ends:
             end.socket.setblocking(False)
@@ -188,12 +196,19 @@ class Crowd:
         total = 0
         last = time.monotonic()
         while total < count:
+            if pause:
+                time.sleep(pause)
+            answers: list[tuple[End, bytes]] = []
             for key, _ in selector.select(0.01):
                 if isinstance(key.data, Feeder):
                     if not key.data.send():
                         selector.unregister(key.fileobj)
+                elif pause:
+                    answers.append((key.data, _read(key.data)))
                 else:
-                    _turn(key.data)
+                    _send(key.data, _read(key.data))
+            for end, answer in answers:
+                _send(end, answer)
             if feed is not None:
                 feed()
             got = sum(self.shares)
@@ -212,10 +227,13 @@ class Crowd:
             end.socket.close()
 
 
-def _turn(end: End) -> None:
+def _read(end: End) -> bytes:
     data = end.socket.recv(READ_BYTES)
     assert data, "the broker has hung up"
-    answer = end.take(data)
+    return end.take(data)
+
+
+def _send(end: End, answer: bytes) -> None:
     if answer:
         end.socket.setblocking(True)
         end.socket.sendall(answer)

@@ -21,6 +21,7 @@ from tests.peer import Peer
 
 MESSAGES: Final = 40_000
 SHARED: Final = 25  # consumers of a connection that is shared; as many have connections of their own
+PAUSE_S: Final = 0.001  # between two looks for messages: equal consumers are equally fast
 BODY: Final = b"x" * 16
 UNFAIR_MAX: Final = 0.02
 EMPTY_MAX: Final = 0.1
@@ -66,7 +67,7 @@ def share(
     # last, since dispatch begins with the last consumer, and a link has its credit only after it is attached
     ends += [End091(daemon.address, queue, prefetch, [{}]) for _ in range(consumers)]
     crowd = Crowd(ends)
-    crowd.consume(count, feeder=Feeder(daemon.address, one * count) if flood else None)
+    crowd.consume(count, feeder=Feeder(daemon.address, one * count) if flood else None, pause=PAUSE_S)
     got = crowd.shares
     crowd.close()
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
