@@ -29,6 +29,8 @@ HOT = [
     "broker/store/*.py",
     "broker/journal/queue_recorder.py",
     "broker/journal/recording.py",
+    "broker/journal/stream_recorder.py",
+    "broker/journal/watched.py",
     "broker/adapters/*.py",
     "broker/adapters/amqp10/*.py",
     "broker/adapters/amqp10/management/*.py",

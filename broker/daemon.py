@@ -226,7 +226,8 @@ class Daemon:
         self.broker.sinks.open_rows = rows_of
         report = self.log.recover(Recovered(self.broker))
         self.gate.keep_decoys(self.log.identity.to_bytes(8))
-        self.journal.start()
+        self.journal.start(__version__)
+        self.log.defined = self.journal.recorder.defined
         self.broker.resume()
         self.syncer.unwatch = self._unwatch
         if self.settings.sync_helper_lost == "stop":

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from broker.journal.command import app
 from tests.api import Api
 from tests.daemon import Daemon
+from tests.journals import OF_THE_BROKER
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 
@@ -19,13 +20,14 @@ PERSISTENT = Basic.Properties(delivery_mode=2)
 ALL = {"all": True}
 
 
-def cat(folder: Path) -> list[dict[str, Any]]:
-    """The events, without those of the journal itself; it must be whole and add up."""
+def cat(folder: Path, *ops: str) -> list[dict[str, Any]]:
+    """The events of these operations, or all but the broker's own; the journal must be whole and add up."""
     done = CliRunner().invoke(app, ["verify", str(folder)])
     assert done.exit_code == 0, done.output
     assert done.output.endswith(": 0 findings\n")
     lines = CliRunner().invoke(app, ["cat", str(folder), "--json"]).output.splitlines()
-    return [row for row in map(json.loads, lines) if row["op"] not in ("end", "gap")]
+    left_out = ("end", "gap", *OF_THE_BROKER)
+    return [row for row in map(json.loads, lines) if (row["op"] in ops if ops else row["op"] not in left_out)]
 
 
 def words(events: list[dict[str, Any]]) -> list[str]:

@@ -8,13 +8,15 @@ from broker.journal.reading import JournalError, Reading
 from protocol.journal import records as r
 from protocol.journal.decoder import Decoder
 from protocol.journal.encoder import Encoder
-from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE, Name
+from protocol.journal.names import LINK, OPERATOR, QUEUE, ROUTE, SESSION, Name
 from protocol.journal.rows import Row, rows
 from tests.daemon import PATIENCE_S
 
 NODE = "n-1"
 STARTED = 1_795_492_079_000_000  # microseconds since 1970
 EVENTS_OF_LIFE: Final = 3
+OF_THE_BROKER: Final = ("start", "change")
+"""Operations that concern no message and no queue, and that each start of a broker has."""
 
 
 class Scribe:
@@ -26,8 +28,9 @@ class Scribe:
         self.queue = Name(1, QUEUE, ("/", "q", "7"))
         self.other = Name(2, QUEUE, ("/", "other", "8"))
         self.route = Name(3, ROUTE, ("", "q"))
-        self.publisher = Name(4, CONNECTION, ("1.2.3.4:5 -> 6", "1", "guest"))
-        self.taker = Name(5, CONSUMER, ("ctag", "1.2.3.4:5 -> 6", "2", "guest"))
+        self.publisher = Name(4, SESSION, ("1.2.3.4:5 -> 6", "1", "guest", "1.2.3.4:5"))
+        self.taker = Name(5, LINK, ("ctag", "1.2.3.4:5 -> 6", "2", "guest", "1.2.3.4:5"))
+        self.operator = Name(6, OPERATOR, ("boss", "9.9.9.9:1", "DELETE /api/queues/%2F/q/contents"))
 
     def tell(
         self,
@@ -52,6 +55,9 @@ class Scribe:
             queue, actor = None, self.publisher
         elif op == r.GAP:
             queue = None
+            other = other or self.encoder.seq - size
+        elif op in (r.PURGE, r.CHANGE, r.REMOVE):
+            actor = self.operator
         self.time += 1
         number = r.reason_number(reason)
         self.encoder.record(self.time, op, uid, place, other, queue, to, actor, size, flags, number, 0, text)

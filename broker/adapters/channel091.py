@@ -17,7 +17,7 @@ from broker.adapters.direct_reply import ReplyConsumer
 from broker.adapters.held_publisher import hold_publisher
 from broker.adapters.large_bodies import take_piece
 from broker.adapters.leases import ChannelLeases
-from broker.adapters.publication import REMEMBERED_MAX, Publication, resolve
+from broker.adapters.publication import REMEMBERED_MAX, Publication, address_of, resolve
 from broker.adapters.refusal import connection_ends, reply_code
 from broker.adapters.returning import not_taken, refuse_publish
 from broker.adapters.settling import give_everything_back, hold_ack, known, settle_up_to
@@ -28,6 +28,7 @@ from broker.adapters.transaction091 import Transaction091
 from broker.adapters.unacked import Unacked
 from broker.core.credit import Credit
 from broker.core.errors import BrokerError, ExchangeReplaced
+from broker.core.journal import refusal_of
 from broker.core.message import Body, Message
 from broker.core.publishing import BY_MESSAGE, REFUSED
 from broker.core.session import Session
@@ -93,7 +94,7 @@ class Channel(IncomingChannel):
         """Take one basic.publish with its content (IncomingChannel). [amqp-0-9-1 1.8.3.7]"""
         publication = self._publications.get(arguments)
         if publication is None:
-            publication = self._resolve(arguments)
+            publication = self._resolve(arguments, content, size)
             if publication is None:
                 return
         route = publication.route
@@ -147,11 +148,14 @@ class Channel(IncomingChannel):
                     size += piece.size
         return size
 
-    def _resolve(self, arguments: bytes) -> Publication | None:
+    def _resolve(self, arguments: bytes, content: bytes, size: i64) -> Publication | None:
         """What these arguments mean; None when the channel ended over them."""
         try:
             publication = resolve(self.connection.rights, self.virtual_host, arguments)
         except BrokerError as error:
+            if self.virtual_host.journal.on:
+                message = Message(address_of(arguments), content, size, False, 0)
+                self.virtual_host.journal.refused(self.session, message.address, message, refusal_of(error))
             self.refuse(error, c.BASIC_PUBLISH)
             return None
         if len(self._publications) >= REMEMBERED_MAX:
@@ -213,12 +217,16 @@ class Channel(IncomingChannel):
             if handler is None:
                 text = f"{frame.name} is no method for a client on a channel"
                 raise ProtocolError(COMMAND_INVALID, text, method)
+            journal = self.virtual_host.journal
+            journal.actor = self.session
             try:
                 handler(self, frame)
             except BrokerError as error:
                 self.refuse(error, method)
             except ChannelError as failure:
                 self.fail(failure.code, failure.text, method)
+            finally:
+                journal.actor = None
 
     def _advance(self, method: int, payload: bytes) -> None:
         methods.decode_method(method, payload)
@@ -227,7 +235,7 @@ class Channel(IncomingChannel):
             if self.confirms is not None:
                 self.confirms.end_turn()
             self.silence()
-            self.let_go()
+            self.let_go("the channel was closed")
             self.connection.channel_closed(self.number)
             if method == c.CHANNEL_CLOSE:
                 self.connection.out.write(methods.method_frame(self.number, c.CHANNEL_CLOSE_OK))
@@ -262,7 +270,7 @@ class Channel(IncomingChannel):
         if self.confirms is not None:
             self.confirms.end_turn()  # what was published before the error was published
         self.silence()
-        self.let_go()
+        self.let_go(text)
         connection.out.write(methods.close(self.number, code, f"{REPLY_NAMES[code]} - {text}", method))
 
     def rights_changed(self) -> None:
@@ -276,12 +284,16 @@ class Channel(IncomingChannel):
         if self.confirms is not None:
             self.confirms.ended = True
 
-    def let_go(self) -> None:
+    def let_go(self, why: str) -> None:
         """Give back every delivery and remove every consumer. [amqp-0-9-1 1.5.2.5]"""
+        journal = self.virtual_host.journal
+        before = journal.actor
+        journal.actor = self.session
         if self.transaction is not None:
-            self.transaction.roll_back()
+            self.transaction.roll_back(why)
             self.transaction = None
         give_everything_back(self)
+        journal.actor = before
         if self.waiting_get is not None:
             self.waiting_get.abandon()
         if self.picked is not None:

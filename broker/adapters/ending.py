@@ -112,11 +112,14 @@ def let_go(connection: Connection091) -> None:
     for channel in channels:
         channel.silence()
     for channel in channels:
-        channel.let_go()
+        channel.let_go("the connection ended")
         connection.channel_closed(channel.number)
     connection.owing = []
     if connection.held is not None:
         connection.held.forget()
     if connection.virtual_host is not None:
         connection.server.connections.remove(connection, connection.user, connection.virtual_host.name)
+        journal = connection.virtual_host.journal
+        journal.actor = connection
         connection.virtual_host.delete_exclusive_queues(connection)
+        journal.actor = None

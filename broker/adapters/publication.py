@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from broker.adapters.access import EXCHANGE, Rights
 from broker.auth.terms import WRITE
+from broker.core.message import Address
 from broker.core.route import Route
 from protocol.amqp091.constants import BASIC_PUBLISH
 from protocol.errors import SYNTAX_ERROR, ProtocolError
@@ -50,6 +51,12 @@ def resolve(rights: Rights, virtual_host: VirtualHost, arguments: bytes) -> Publ
     rights.require_topic(WRITE, route.exchange, routing_key)
     route.pinned = True
     return Publication(route, bits & 1 != 0, bits & 2 != 0)
+
+
+def address_of(arguments: bytes) -> Address:
+    """Return the exchange and the routing key in basic.publish's arguments, which are whole."""
+    exchange, p = _short_string(arguments, 2)
+    return Address(exchange, _short_string(arguments, p)[0])
 
 
 def _short_string(data: bytes, p: i64) -> tuple[str, i64]:

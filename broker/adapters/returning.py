@@ -10,6 +10,7 @@ from broker.adapters.publication import Publication
 from broker.adapters.target091 import write_message
 from broker.core.allowance import PROPERTIES
 from broker.core.errors import BrokerError, QueueStopped, StoreFailed
+from broker.core.journal import refusal_of
 from broker.core.message import Message
 from broker.core.publishing import DUPLICATE, NOT_NOW
 from protocol.amqp091 import constants as c
@@ -41,6 +42,8 @@ def refuse_publish(channel: Channel, publication: Publication, message: Message,
     It is nacked to who wants confirms and, if a stopped queue was in its way, given back to who asked for
     that. Who wants neither loses the channel over it.
     """
+    if channel.virtual_host.journal.on:
+        channel.virtual_host.journal.refused(channel.session, message.address, message, refusal_of(error))
     confirms = channel.confirms
     if isinstance(error, QueueStopped):
         wanted = publication.mandatory or publication.immediate

@@ -23,6 +23,7 @@ class ServedConnection(Connection):
         self.origin = origin
         self.name = origin.name
         self.peer = origin.peer
+        self.address = origin.peer if origin.address else ""
         self.mechanism = ""
         self.rights = Rights(server.access, "", "")
         self.heartbeat: i64 = 0

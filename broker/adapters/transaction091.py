@@ -129,8 +129,15 @@ class Transaction091(Transaction):
             self._known = 0
         return known
 
-    def roll_back(self) -> None:
-        """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]"""
+    def roll_back(self, why: str) -> None:
+        """Forget the publishes, and have the deliveries outstanding again. [amqp-0-9-1 1.9.2.6]
+
+        `why`: the cause, for the journal; "": the client asked for it.
+        """
+        settlements = self.settlement_count()
+        if not why or self.publishes or settlements:
+            journal = self.virtual_host.journal
+            journal.rolled_back(self.publisher, len(self.publishes), settlements, why)
         self.publishes = []
         self.bytes = 0
         for held in self.settlements:
@@ -195,7 +202,7 @@ def commit(channel: Channel, frame: commands.Tx.Commit) -> None:
 
 def rollback(channel: Channel, frame: commands.Tx.Rollback) -> None:
     """tx.rollback: what was settled is unacked again and stays with the channel. [amqp-0-9-1 1.9.2.5]"""
-    _transaction(channel).roll_back()
+    _transaction(channel).roll_back("")
     channel.reply(methods.method_frame(channel.number, c.TX_ROLLBACK_OK))
 
 

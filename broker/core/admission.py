@@ -29,6 +29,14 @@ def is_refused(topology: Topology, message: Message, queues: list[Queue]) -> boo
     return True
 
 
+def first_full(message: Message, queues: list[Queue]) -> Queue | None:
+    """Return the first of the queues that refuses `message` because it is full."""
+    for queue in queues:
+        if queue.rules is not None and queue.rules.refuses(message):
+            return queue
+    return None
+
+
 def set_date(topology: Topology, message: Message, queues: list[Queue]) -> None:
     """Date a message that may be logged if its time is limited, and see to it that the queues can tell it.
 

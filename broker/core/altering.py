@@ -93,5 +93,7 @@ def alter_queue(topology: Topology, queue: Queue, name: str, arguments: Argument
 
 
 def _append(topology: Topology, queue: Queue) -> None:
+    if topology.journal.on:
+        topology.journal.changed(queue_change(topology.name, queue))
     if queue.durable:
         topology.store.append_definition(queue_change(topology.name, queue))

@@ -29,7 +29,8 @@ class Scheduler:
 class Connection:
     """The sessions of one peer, and the targets that have work. The adapters' connections extend it.
 
-    `name`: what it is called, by the endpoints of its socket. `user`: who has logged in.
+    `name`: what it is called, by the endpoints of its socket. `address`: the peer's endpoint; "" if no client
+    has the connection. `user`: who has logged in.
     `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
     `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
     `gives_way`: consumers elsewhere want the next message of the same queue as much. The turn ends as soon as
@@ -45,6 +46,7 @@ class Connection:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.name = ""
+        self.address = ""
         self.user = ""
         self.scheduled: bool = False
         self.blocked: bool = False

@@ -22,6 +22,7 @@ from broker.core.letter import Past
 from broker.core.message import Message
 
 if TYPE_CHECKING:
+    from broker.core.consumer import QueueConsumer
     from broker.core.dead_letter_backlog import Lane
     from broker.core.passage import Passage
     from broker.core.queue import Queue
@@ -80,6 +81,7 @@ def death_of(queue: Queue, rules: Rules, entry: QueueEntry, reason: i64) -> Deat
     death.deliveries = entry.delivery_count
     death.count = entry.counted if queue.counts else 0
     death.sure = rules.sure
+    death.by = entry.owner
     return death
 
 
@@ -130,7 +132,7 @@ class Death:
     its exchange is not there. `past`: what its letter tells of its time in the queue, if anything. `order`:
     its place there; NO_PLACE: the queue did not take it. `arrival`: the number of its arrival there.
     `deliveries`: how often it was delivered there. `uid`: what the journal knew it by. `count`: how
-    many of its deliveries count, as the log has it.
+    many of its deliveries count, as the log has it. `by`: the consumer that had it, if one had.
     `sure`: it is dead-lettered at least once. `failure`: why its letter does not arrive, one of CAUSES or
     ARRIVES, once it is `planned`. `apart`: its route is its own, not that of all with its routing key.
     `full`: the rules of the queues that have no room for its letter. `is_unreadable`: the disk has not given
@@ -150,6 +152,7 @@ class Death:
         self.passage: Passage | None = None
         self.past: Past | None = None
         self.order: i64 = NO_PLACE
+        self.by: QueueConsumer | None = None
         self.uid: i64 = uid_of(message)
         self.count: i64 = 0
         self.sure = False

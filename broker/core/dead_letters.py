@@ -114,7 +114,11 @@ class DeadLetters:
         """Put a message where it goes that the log, if it has it, has as `held` of `holder` until now."""
         passage.leave_out_full(False)
         self._check_rows(passage)
+        journal = self._topology.journal
+        before = journal.way
+        journal.way = DELAYED
         self._append(passage, held, holder)
+        journal.way = before
         self._topology.counters.discarded[MAXLEN] += len(passage.full)
         passage.put(self._topology, DELAYED)
         self._waiting.extend(passage.deaths)
@@ -457,5 +461,5 @@ def _note(death: Death) -> None:
     if journal is not None and death.order != NO_PLACE:
         passage = death.passage
         to = passage.queues[0] if passage is not None and passage.queues else None
-        journal.died(death.message, death.uid, death.order, death.reason, to)
+        journal.died(death.message, death.uid, death.order, death.reason, to, death.by)
         death.order = NO_PLACE

@@ -96,6 +96,8 @@ class Declarations(Topology):
         self.add_exchange(exchange, self.numbers.take() if durable and exchange.keeps else 0)
         if durable:
             self.store.append_definition(exchange_change(self.name, exchange))
+        elif self.journal.on:
+            self.journal.changed(exchange_change(self.name, exchange))
         return exchange
 
     def exchange(self, name: str) -> Exchange:
@@ -277,6 +279,8 @@ class Declarations(Topology):
             if self.exchanges.get(exchange.name) is exchange:
                 if exchange.durable:  # first, as the store forgets what it keeps on the strength of this
                     self.store.append_definition(exchange_deleted(self.name, exchange))
+                elif self.journal.on:
+                    self.journal.changed(exchange_deleted(self.name, exchange))
                 pending += self.remove_exchange(exchange)
 
     def queue_unused(self, queue: Queue) -> None:

@@ -5,11 +5,12 @@ A queue that is journaled has a `QueueJournal`, which it tells of each step as i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.message import Message
+from broker.core.errors import AccessRefused, BrokerError, NotFound, QueueStopped, StoreFailed
+from broker.core.message import Address, Message
 
 if TYPE_CHECKING:
     from broker.core.consumer import QueueConsumer
@@ -32,6 +33,40 @@ DELAYED: Final = 4  # it has been held until now
 OWN: Final = 5  # the broker's own: a receipt, say
 EDITED: Final = 6
 REDRIVEN: Final = 7  # it was a dead letter
+
+# why a publish is refused
+QUEUE_FULL: Final = 0
+STOPPED: Final = 1  # the queue takes nothing
+NO_PERMISSION: Final = 2
+NOT_FOUND: Final = 3
+LOG_FAILED: Final = 4
+INVALID: Final = 5
+
+
+def refusal_of(error: BrokerError) -> i64:
+    """Return the reason that the journal has for a publish which `error` refuses."""
+    if isinstance(error, AccessRefused):
+        return NO_PERMISSION
+    if isinstance(error, QueueStopped):
+        return STOPPED
+    if isinstance(error, StoreFailed):
+        return LOG_FAILED
+    return NOT_FOUND if isinstance(error, NotFound) else INVALID
+
+
+@final
+class Operator:
+    """A user who asks for something over HTTP. `request`: the method and the path.
+
+    `name` and `consumers` are what the journal calls the operator, and consumers that act for the operator.
+    """
+
+    def __init__(self, user: str, address: str, request: str) -> None:
+        self.user = user
+        self.address = address
+        self.request = request
+        self.name: object | None = None
+        self.consumers: dict[str, object] = {}
 
 
 def uid_of(message: Message) -> i64:
@@ -74,8 +109,19 @@ class QueueJournal:
         """`entry` leaves for one of the reasons of `broker.core.dead_letter`, and nothing comes of it."""
         raise NotImplementedError
 
-    def died(self, message: Message, uid: i64, order: i64, reason: i64, to: Queue | None) -> None:
-        """A message with this number and place becomes a dead letter, in `to` and others; None: nowhere."""
+    def died(
+        self,
+        message: Message,
+        uid: i64,
+        order: i64,
+        reason: i64,
+        to: Queue | None,
+        by: QueueConsumer | None,
+    ) -> None:
+        """A message with this number and place becomes a dead letter, in `to` and others; None: nowhere.
+
+        `by`: the consumer that had the message, if one had.
+        """
         raise NotImplementedError
 
     def replaced(self, entry: QueueEntry) -> None:
@@ -90,8 +136,27 @@ class QueueJournal:
         """`entry` came to be delivered at once or not at all, and nobody could have it."""
         raise NotImplementedError
 
-    def purged(self, first: i64, last: i64, count: i64) -> None:
-        """All entries from the place `first` to the place `last` leave, which are `count`."""
+    def purged(self, first: i64, last: i64, count: i64, by: object | None) -> None:
+        """All entries from the place `first` to the place `last` leave, which are `count`.
+
+        `by`: the actor who asked for it, of `Journal.who`.
+        """
+        raise NotImplementedError
+
+    def appended(self, message: Message, offset: i64) -> None:
+        """The queue is a stream, and `message` has this offset."""
+        raise NotImplementedError
+
+    def shown(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
+        """`consumer`, which acquires nothing, is sent `entry`."""
+        raise NotImplementedError
+
+    def trimmed(self, first: i64, last: i64, count: i64) -> None:
+        """Retention takes `count` rows of a stream away, those with the offsets from `first` to `last`."""
+        raise NotImplementedError
+
+    def who(self) -> object | None:
+        """The actor of what happens now (`Journal.who`)."""
         raise NotImplementedError
 
     def renamed(self) -> None:
@@ -108,7 +173,9 @@ class Journal:
 
     `on`: something may be journaled. `events`: how many there were since the start, as far as is known, and
     `lost`: of how many nothing was written. `way`: how what is enqueued now comes into its queue, and what
-    becomes of what is removed; `publisher`: who publishes it, if it is published.
+    becomes of what is removed; `publisher`: who publishes it, if it is published. `actor`: whose request is
+    being worked on (a `Session`, a `Connection` or an `Operator`), None: nobody's, or that of an operator
+    whom only the journal knows.
     """
 
     def __init__(self) -> None:
@@ -117,6 +184,7 @@ class Journal:
         self.lost: i64 = 0
         self.way: i64 = PUBLISHED
         self.publisher: Session | None = None
+        self.actor: object | None = None
 
     def level_of(self, queue: Queue) -> str:
         """Out of LEVELS, what holds for `queue`."""
@@ -126,8 +194,28 @@ class Journal:
         """What is to be told of `queue`, whose arguments or policies are new; None: nothing."""
         return None
 
+    def who(self) -> object | None:
+        """Return the actor of what happens now, for steps in later turns; None: the broker itself."""
+        return None
+
     def unroutable(self, message: Message) -> None:
         """A message was published to no queue."""
+
+    def refused(
+        self,
+        session: Session | None,
+        address: Address,
+        message: Message | None,
+        reason: i64,
+        queue: Queue | None = None,
+    ) -> None:
+        """A message for this address was refused. `queue`: the one that is full, if a queue is."""
+
+    def rolled_back(self, session: Session | None, publishes: i64, settlements: i64, why: str) -> None:
+        """A transaction with so many publishes and settlements has been rolled back."""
+
+    def changed(self, change: dict[str, object]) -> None:
+        """A definition has changed; `change` is as the log has it."""
 
     def confirmed(self, session: Session, count: i64) -> None:
         """A client has been told that `count` messages, which came by `session`, are safe."""

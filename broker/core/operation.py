@@ -141,6 +141,7 @@ class Operation(Transaction):
         self.queue = queue
         self.taker = taker
         self.deaths: list[Death] = []  # of messages that wait to be dead-lettered, and are to leave
+        self._by = virtual_host.journal.who()
 
     def remove(self, entry: QueueEntry) -> None:
         """Mark an entry, which is to leave the queue with the commit."""
@@ -162,7 +163,12 @@ class Operation(Transaction):
         """Do all of it (Transaction). Raises NotFound too: the queue is gone."""
         if self.queue.deleted:
             raise NotFound(f"no queue '{self.queue.name}' in vhost '{self.queue.vhost}'")
-        super().commit()
+        journal = self.virtual_host.journal
+        journal.way = self.way  # rows of streams are told as they are appended
+        try:
+            super().commit()
+        finally:
+            journal.way = PUBLISHED
 
     def abort(self) -> None:
         """Do nothing of it: what was marked is where it was."""
@@ -193,11 +199,14 @@ class Operation(Transaction):
     def on_durable(self, batch: i64) -> None:
         """The batch with all of it is on disk, or nothing of it has to be (DurableWaiter)."""
         journal = self.virtual_host.journal
+        before = journal.actor
         journal.way = self.way
+        journal.actor = self._by
         try:
             super().on_durable(batch)
         finally:
             journal.way = PUBLISHED
+            journal.actor = before
 
     def on_store_failed(self, reason: str) -> None:
         """The log has failed (DurableWaiter)."""

@@ -116,6 +116,7 @@ class Policies:
             queue.topology = self._topology
             if queue.stream is not None:
                 queue.stream.apply(queue.effective)
+            queue.journal = self._topology.journal.of(queue)
             return
         queue.entries.apply(queue.effective)
         set_limit(queue)

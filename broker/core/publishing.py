@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from broker.core.admission import is_refused, set_date
+from broker.core.admission import first_full, is_refused, set_date
 from broker.core.allowance import FAN_OUT, QUEUES
 from broker.core.binding import Binding
 from broker.core.declarations import Declarations
@@ -14,6 +14,7 @@ from broker.core.delaying import delay
 from broker.core.errors import AccessRefused, ExchangeReplaced
 from broker.core.exchange import Exchange
 from broker.core.immediate import enqueue_immediate
+from broker.core.journal import QUEUE_FULL
 from broker.core.message import DELAYED, TELLS_ARRIVAL, Address, Message
 from broker.core.names import check_length
 from broker.core.passage import Passage
@@ -147,6 +148,9 @@ class Publishing(Declarations):
             return DUPLICATE
         message = passage.message
         if not immediate and is_refused(self, message, passage.queues):
+            if self.journal.on:
+                full = first_full(message, passage.queues)
+                self.journal.refused(self.journal.publisher, message.address, message, QUEUE_FULL, full)
             return REFUSED
         set_date(self, message, passage.queues)
         self._append_to(passage)

@@ -61,6 +61,7 @@ class Purge(Alarm):
         self._dead_done = False
         self._cursor: QueueContext | None = None  # on the last entry that has been looked at and stays
         self._waiter: PurgeWaiter | None = None
+        self._by: object | None = None if queue.journal is None else queue.journal.who()
 
     def tell(self, waiter: PurgeWaiter) -> None:
         """Have `waiter`, and nobody else, be told when it is over."""
@@ -127,7 +128,7 @@ class Purge(Alarm):
         queue = self.queue
         entries = queue.entries
         room = self._most
-        noted = _Noted(queue)
+        noted = _Noted(queue, self._by)
         entry = entries.next(last)
         while entry is not None and room > 0:
             following = entries.next(entry)
@@ -181,8 +182,9 @@ class _Noted:
     may have a place between, each is told by itself.
     """
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, by: object | None) -> None:
         self._queue = queue
+        self._by = by
         self._first: i64 = 0
         self._last: i64 = 0
         self._count: i64 = 0
@@ -204,7 +206,7 @@ class _Noted:
     def end(self) -> None:
         """Tell what has left and has not been told."""
         if self._count > 0 and self._queue.journal is not None:
-            self._queue.journal.purged(self._first, self._last, self._count)
+            self._queue.journal.purged(self._first, self._last, self._count, self._by)
         self._count = 0
 
 

@@ -220,6 +220,8 @@ class Queue:
                 manager.move(consumer, NOTIFIED)
         else:
             consumer.context.passed(entry)
+            if self.stream is not None and self.journal is not None:
+                self.journal.shown(entry, consumer)
         credit.use(size)
         if target.session_credit is not None:
             target.session_credit.use_for(target, size)

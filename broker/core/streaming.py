@@ -70,8 +70,11 @@ class QueueStream(StreamWatcher):
     def append(self, message: Message) -> None:
         """Append a message; the store accepts appends."""
         stored = self.partitions[self._partition(message)]
+        offset = stored.next
         stored.append(message, self.topology.schedule.date(), self._filter_value(message))
         message.marks |= IN_STREAM
+        if self.queue.journal is not None:
+            self.queue.journal.appended(message, offset)
 
     def rows_durable(self, behind: i64) -> None:
         """Show what has become durable to those who wait for it (StreamWatcher)."""
@@ -88,9 +91,21 @@ class QueueStream(StreamWatcher):
         oldest: i64 = 0
         if self.age_max > 0:
             oldest = max(self.topology.schedule.date() - self.age_max, 0) * 1000
+        journal = self.queue.journal
         for stored in self.partitions:
+            first = stored.first
             stored.trim(self.bytes_max, oldest)
+            if journal is not None and stored.first > first:
+                journal.trimmed(first, stored.first - 1, stored.first - first)
         self._count()
+
+    @property
+    def appended(self) -> i64:
+        """How many rows are kept, with those that are on their way to the disk."""
+        rows: i64 = 0
+        for stored in self.partitions:
+            rows += stored.next - stored.first
+        return rows
 
     def _count(self) -> None:
         """Have the queue say what there is."""

@@ -158,6 +158,13 @@ class Transaction(DurableWaiter):
             settlements.append(held)
         return held
 
+    def settlement_count(self) -> i64:
+        """Return how many deliveries the transaction settles."""
+        count: i64 = 0
+        for held in self.settlements:
+            count += len(held.entries)
+        return count
+
     def commit(self) -> None:
         """Do everything, publishes first; `committed` is called when it is durable, perhaps at once.
 
@@ -165,6 +172,7 @@ class Transaction(DurableWaiter):
             NotFound, AccessRefused, PreconditionFailed: a publish is refused, or a dead letter cannot be
                 stored; the text says which one and why. Nothing was done.
         """
+        self.virtual_host.journal.publisher = self.publisher
         try:
             self._check()
             appended = self._append()

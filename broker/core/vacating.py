@@ -33,6 +33,7 @@ class Vacating(Alarm):
         self._queues = queues
         self._exchanges = exchanges
         self._done: Callable[[], None] | None = None
+        self._by = topology.journal.who()
         schedule = topology.schedule
         for queue in queues.values():
             cut_off(queue, schedule)
@@ -65,6 +66,15 @@ class Vacating(Alarm):
     def _let_go(self, room: i64) -> None:
         """Let go of exchanges, then of queues, until there is no room left."""
         topology = self._topology
+        journal = topology.journal
+        before = journal.actor
+        journal.actor = self._by
+        try:
+            self._dispose_some(topology, room)
+        finally:
+            journal.actor = before
+
+    def _dispose_some(self, topology: Topology, room: i64) -> None:
         schedule = topology.schedule
         schedule.set(topology.bindings, schedule.now())  # they have turns of their own
         while self._exchanges and room > 0:

@@ -104,6 +104,8 @@ class VirtualHost(Publishing):
             self.store.require()
         if binding.durable:
             self.store.append_definition(binding_change(self.name, binding))
+        elif self.journal.on:
+            self.journal.changed(binding_change(self.name, binding))
         self.add_binding(binding)
         if history is not None:
             for message in history.messages(self.schedule.date()):
@@ -125,4 +127,6 @@ class VirtualHost(Publishing):
         if binding.durable:
             self.store.require()
             self.store.append_definition(binding_deleted(self.name, binding))
+        elif self.journal.on:
+            self.journal.changed(binding_deleted(self.name, binding))
         self.delete_exchanges(self.remove_binding(binding))

@@ -12,9 +12,9 @@ import structlog
 from broker.core.broker import Broker
 from broker.core.queue import Queue
 from broker.core.view import Views
-from broker.journal.queue_recorder import QueueRecorder
 from broker.journal.recording import Recorder
 from broker.journal.serving import ServedJournal
+from broker.journal.watched import WatchedQueue
 from broker.journal.writer import FULL, JournalWriter
 
 FLUSH_SECONDS: Final = 0.05
@@ -68,10 +68,12 @@ class Journaling:
         """Whether publishers are to wait for it."""
         return self._mandatory and self.recorder.on and bool(self.writer.failure or self.writer.limit < FULL)
 
-    def start(self) -> None:
-        """Recovery is over: say what each queue holds."""
+    def start(self, version: str) -> None:
+        """Recovery is over: say which version has started, and what each queue holds."""
         self.recorder.started = True
-        if not self.recorder.on:
+        if self.recorder.on:
+            self.recorder.began(version)
+        else:
             self.writer.stay_away()
         for recorder in self._recorders():
             recorder.recovered()
@@ -109,14 +111,14 @@ class Journaling:
         """The files as others read them."""
         return ServedJournal(self.recorder, self.writer)
 
-    def _recorders(self) -> Iterator[QueueRecorder]:
+    def _recorders(self) -> Iterator[WatchedQueue]:
         for vhost in list(self._broker.vhosts.values()):
             for queue in list(vhost.queues.values()):
                 recorder = _recorder_of(queue)
                 if recorder is not None:
                     yield recorder
 
-    def _checkpoint(self, recorders: Iterator[QueueRecorder]) -> None:
+    def _checkpoint(self, recorders: Iterator[WatchedQueue]) -> None:
         """Say how much is in each queue, in slices."""
         described = 0
         for recorder in islice(recorders, SLICE):
@@ -167,9 +169,9 @@ class Journaling:
             _log.warning("the space for journals has changed", most=level)
 
 
-def _recorder_of(queue: Queue) -> QueueRecorder | None:
+def _recorder_of(queue: Queue) -> WatchedQueue | None:
     journal = queue.journal
-    return journal if isinstance(journal, QueueRecorder) else None
+    return journal if isinstance(journal, WatchedQueue) else None
 
 
 def _sync_and_close(fd: int) -> None:

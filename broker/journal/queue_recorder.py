@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter import EXPIRED, MAXLEN, REASONS, Death
 from broker.core.entry import QueueEntry
-from broker.core.journal import LEVELS, QueueJournal
 from broker.core.message import Message
 from broker.core.outcome import OUTCOMES
 from broker.core.queue import Queue
+from broker.journal.watched import FULL_LEVEL, LEVEL_REASONS, NO_PLACE, WatchedQueue
 from protocol.journal import records as r
-
-if TYPE_CHECKING:
-    from broker.journal.recording import Recorder
-
-FULL_LEVEL: Final[i64] = 2
-NO_PLACE: Final[i64] = -1
+from protocol.journal.names import Name
 
 # reasons, in the order of the numbers that the core has for them
 _WAY_NAMES: Final = ("", "dead_letter", "moved", "copied", "delayed", "own", "edited", "redriven")
-_WAYS: Final = [r.reason_number(name) for name in _WAY_NAMES]
+WAY_REASONS: Final = [r.reason_number(name) for name in _WAY_NAMES]
 _DEATHS: Final = [r.reason_number(name) for name in REASONS]
 _RETURNS: Final = [r.reason_number(name) for name in OUTCOMES]
-_LEVELS: Final = [r.reason_number(name) for name in LEVELS]
 _REPLACED: Final = r.reason_number("replaced")
 _IMMEDIATE: Final = r.reason_number("immediate")
-_LEVEL: Final = r.reason_number("level")
-_SHUTDOWN: Final = r.reason_number("shutdown")
 
 
 def flags_of(message: Message) -> i64:
@@ -46,44 +38,18 @@ def outlives(entry: QueueEntry, queue: Queue) -> bool:
 
 
 @final
-class QueueRecorder(QueueJournal):
-    """Made for one queue that is journaled, which it calls `name`; `level`: how much, its place in LEVELS."""
-
-    def __init__(self, recorder: Recorder, queue: Queue, level: i64) -> None:
-        self.recorder = recorder
-        self.level = level
-        self._queue = queue
-        self.name = recorder.queue(queue)
+class QueueRecorder(WatchedQueue):
+    """Records each way of a message into its queue and out of it."""
 
     # ---- the queue itself
 
-    def begin(self) -> None:
-        """The queue is journaled from here on: it is new, or there already."""
-        queue = self._queue
-        if queue.published == 0 and queue.messages == 0:
-            self._fact(r.DECLARE, 0, 0, NO_PLACE, _LEVELS[self.level])
-            return
-        self._checkpoint(_LEVEL)
-        if self.level != FULL_LEVEL:
-            self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[self.level])
+    def count(self) -> i64:
+        """How many messages are in the queue (WatchedQueue)."""
+        return self.queue.messages
 
-    def set_level(self, level: i64) -> None:
-        """Record more or less of it from here on."""
-        if level != self.level:
-            self.level = level
-            self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[level])
-
-    def stop(self) -> None:
-        """The queue is journaled no longer."""
-        self._checkpoint(_LEVEL)
-        self._fact(r.LEVEL, 0, 0, NO_PLACE, _LEVELS[0])
-
-    def stopped(self) -> None:
-        """The broker stops, and the log is closed: say what goes with it, and what will be there again."""
-        queue = self._queue
-        if queue.number == 0:
-            self._fact(r.QUEUE_DELETE, queue.messages, 0, NO_PLACE, _SHUTDOWN)
-            return
+    def lost(self) -> i64:
+        """How many messages of the queue a restart does not bring back (WatchedQueue)."""
+        queue = self.queue
         lost: i64 = 0
         for entry in queue.entries:
             if not outlives(entry, queue):
@@ -91,33 +57,24 @@ class QueueRecorder(QueueJournal):
         for death in self._deaths():
             if not queue.logged or death.message.sequence <= 0:
                 lost += 1
-        if lost > 0:
-            self._fact(r.LOST, lost, 0, NO_PLACE, _SHUTDOWN)
-        self._fact(r.CHECKPOINT, queue.messages - lost, 0, self._last_place(), _SHUTDOWN)
+        return lost
 
-    def checkpoint(self) -> None:
-        """Say how much is in the queue now, and how much is recorded of it, as who reads a part may ask."""
-        self._checkpoint(_LEVELS[self.level])
-
-    def _checkpoint(self, reason: i64) -> None:
-        queue = self._queue
-        self._fact(r.CHECKPOINT, queue.messages, queue.unacked, self._last_place(), reason)
-
-    def _last_place(self) -> i64:
-        entries = self._queue.entries
+    def last_place(self) -> i64:
+        """The place of the last message (WatchedQueue)."""
+        entries = self.queue.entries
         tail = entries.tail
         return tail.order if tail is not entries.head else NO_PLACE
 
     def recovered(self) -> None:
         """Say what is in the queue after a restart, entry by entry; then how many, and what is recorded."""
         count: i64 = 0
-        for entry in self._queue.entries:
+        for entry in self.queue.entries:
             self._recovered(entry.message, entry.order, entry.delivery_count)
             count += 1
         for death in self._deaths():
             self._recovered(death.message, death.order, death.count)
             count += 1
-        self._fact(r.RECOVER, count, 0, NO_PLACE, _LEVELS[self.level])
+        self.tell(r.RECOVER, count, 0, NO_PLACE, LEVEL_REASONS[self.level])
 
     def _recovered(self, message: Message, order: i64, deliveries: i64) -> None:
         recorder = self.recorder
@@ -138,20 +95,8 @@ class QueueRecorder(QueueJournal):
 
     def _deaths(self) -> list[Death]:
         """Messages that wait to be dead-lettered: they have not left."""
-        backlog = self._queue.backlog
+        backlog = self.queue.backlog
         return [] if backlog is None else backlog.deaths()
-
-    def renamed(self) -> None:
-        """The queue is called otherwise from here on (QueueJournal)."""
-        self.name = self.recorder.renamed(self.name, self._queue)
-
-    def deleted(self) -> None:
-        """The queue is deleted, with all that is in it now (QueueJournal)."""
-        self._fact(r.QUEUE_DELETE, self._queue.messages, 0, NO_PLACE, 0)
-
-    def purged(self, first: i64, last: i64, count: i64) -> None:
-        """All entries from one place to another leave (QueueJournal)."""
-        self._fact(r.PURGE, count, first, last, 0)
 
     # ---- ways in
 
@@ -169,10 +114,10 @@ class QueueRecorder(QueueJournal):
             recorder.origin,
             self.name,
             recorder.route(message.address),
-            recorder.connection(recorder.publisher) if way == 0 else None,
+            recorder.maker(way),
             message.size,
-            flags_of(message) if self._queue.logged else 0,
-            _WAYS[way],
+            flags_of(message) if self.queue.logged else 0,
+            WAY_REASONS[way],
             0,
             recorder.message_id(message),
         )
@@ -223,15 +168,24 @@ class QueueRecorder(QueueJournal):
                 op = r.DROP_OVERFLOW
             self._step(op, entry, entry.owner, 0, _DEATHS[reason])
 
-    def died(self, message: Message, uid: i64, order: i64, reason: i64, to: Queue | None) -> None:
+    def died(
+        self,
+        message: Message,
+        uid: i64,
+        order: i64,
+        reason: i64,
+        to: Queue | None,
+        by: QueueConsumer | None,
+    ) -> None:
         """A message becomes a dead letter (QueueJournal)."""
         recorder = self.recorder
         if recorder.limit > 0:
             if uid == 0:
                 uid = recorder.identify(message)
             peer = None if to is None else recorder.peer(to)
+            actor = None if by is None else recorder.consumer(by)
             recorder.write(
-                r.DEAD_LETTER, uid, order, 0, self.name, peer, None, message.size, 0, _DEATHS[reason], 0, b""
+                r.DEAD_LETTER, uid, order, 0, self.name, peer, actor, message.size, 0, _DEATHS[reason], 0, b""
             )
 
     def replaced(self, entry: QueueEntry) -> None:
@@ -246,9 +200,10 @@ class QueueRecorder(QueueJournal):
             uid = message.uid
             if uid <= 0:
                 uid = recorder.identify(message)
-            way = _WAYS[recorder.way]
+            way = WAY_REASONS[recorder.way]
+            who = recorder.actor_name(recorder.who())
             recorder.write(
-                r.REMOVE, uid, order, 0, self.name, None, None, message.size, 0, way, deliveries, b""
+                r.REMOVE, uid, order, 0, self.name, None, who, message.size, 0, way, deliveries, b""
             )
 
     def unwanted(self, entry: QueueEntry) -> None:
@@ -261,6 +216,9 @@ class QueueRecorder(QueueJournal):
     def _step(
         self, op: i64, entry: QueueEntry, consumer: QueueConsumer | None, flags: i64, reason: i64
     ) -> None:
+        self._record(op, entry, None if consumer is None else self.recorder.consumer(consumer), flags, reason)
+
+    def _record(self, op: i64, entry: QueueEntry, actor: Name | None, flags: i64, reason: i64) -> None:
         recorder = self.recorder
         message = entry.message
         uid = message.uid
@@ -273,15 +231,10 @@ class QueueRecorder(QueueJournal):
             0,
             self.name,
             None,
-            None if consumer is None else recorder.consumer(consumer),
+            actor,
             message.size,
             flags,
             reason,
             entry.delivery_count,
             b"",
         )
-
-    def _fact(self, op: i64, count: i64, other: i64, place: i64, reason: i64) -> None:
-        recorder = self.recorder
-        if recorder.limit > 0 and recorder.started:
-            recorder.write(op, 0, place, other, self.name, None, None, count, 0, reason, 0, b"")

@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
-from broker.core.journal import JOURNAL, LEVELS, OFF, Journal, QueueJournal
+from broker.core.journal import (
+    COPIED,
+    EDITED,
+    JOURNAL,
+    LEVELS,
+    MOVED,
+    OFF,
+    PUBLISHED,
+    REDRIVEN,
+    Journal,
+    Operator,
+    QueueJournal,
+)
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.queue_kinds import is_stream
 from broker.core.session import Session
 from broker.core.view import Views
 from broker.journal.queue_recorder import QueueRecorder, flags_of
+from broker.journal.stream_recorder import StreamRecorder
+from broker.journal.watched import WatchedQueue
 from protocol.amqp091.constants import FRAME_HEADER
 from protocol.amqp091.lookup import property_at, short_string
 from protocol.amqp091.properties import MESSAGE_ID
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
-from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE, Name
+from protocol.journal.names import LINK, OPERATOR, QUEUE, ROUTE, SESSION, Name
 
 FLUSH_COUNT: Final[i64] = 512  # records; so many are written at once
 NAMES_MAX: Final = 65_536  # of routes; then all are forgotten
 GIVEN_BITS: Final = 11  # of the numbers that are given to messages in one microsecond
 NO_PLACE: Final[i64] = -1
 FULL_LEVEL: Final[i64] = 2
+CHANGES: Final = frozenset(("vhost", "exchange", "binding", "policy", "operator_policy", "parameter", "user"))
+"""The definitions of the log of which changes are journaled, by the first word of their kinds.
+
+Queues say themselves that they are declared and deleted, and alterations of queues come from the core.
+"""
+
+SECRET: Final = frozenset(("password_hash", "hashing", "verifier"))
+_REFUSALS: Final = [
+    r.reason_number(name)
+    for name in ("queue_full", "stopped", "no_permission", "not_found", "log_failed", "invalid")
+]
+
+CURRENT: Final[ContextVar[Operator | None]] = ContextVar("operator", default=None)
+"""The operator whose HTTP request is being worked on. Tasks and callbacks inherit it from their request."""
 
 
 def text_of(octets: bytes) -> bytes:
@@ -95,17 +127,26 @@ class Recorder(Journal):
         number = level_number(self.level_of(queue))
         before = queue.journal
         if number == 0:
-            if isinstance(before, QueueRecorder):
+            if isinstance(before, WatchedQueue):
                 before.stop()
             return None
         self.on = True
-        if isinstance(before, QueueRecorder):
+        if isinstance(before, WatchedQueue):
             before.set_level(number)
             return before
-        recorder = QueueRecorder(self, queue, number)
+        recorder: WatchedQueue
+        if is_stream(queue.arguments):
+            recorder = StreamRecorder(self, queue, number)
+        else:
+            recorder = QueueRecorder(self, queue, number)
         if self.started:
             recorder.begin()
         return recorder
+
+    def began(self, version: str) -> None:
+        """The broker has started."""
+        if self.limit > 0:
+            self.write(r.START, 0, NO_PLACE, 0, None, None, None, 0, 0, 0, 0, version.encode())
 
     def unroutable(self, message: Message) -> None:
         """A message was published to no queue (Journal)."""
@@ -125,6 +166,57 @@ class Recorder(Journal):
                 0,
                 self.message_id(message),
             )
+
+    def who(self) -> object | None:
+        """Return the actor of what happens now (Journal)."""
+        actor = self.actor
+        return CURRENT.get() if actor is None else actor
+
+    def refused(
+        self,
+        session: Session | None,
+        address: Address,
+        message: Message | None,
+        reason: i64,
+        queue: Queue | None = None,
+    ) -> None:
+        """A message for this address was refused (Journal)."""
+        if self.level_number > 0 and self.limit > 0:
+            self.write(
+                r.REFUSE,
+                0,
+                NO_PLACE,
+                0,
+                None if queue is None else self.peer(queue),
+                self.route(address),
+                self.connection(session),
+                0 if message is None else message.size,
+                0,
+                _REFUSALS[reason],
+                0,
+                b"" if message is None else self.message_id(message),
+            )
+
+    def rolled_back(self, session: Session | None, publishes: i64, settlements: i64, why: str) -> None:
+        """A transaction has been rolled back (Journal)."""
+        if self.level_number > 0 and self.limit > 0:
+            actor = self.connection(session)
+            self.write(
+                r.ROLLBACK, 0, NO_PLACE, settlements, None, None, actor, publishes, 0, 0, 0, why.encode()
+            )
+
+    def changed(self, change: dict[str, object]) -> None:
+        """A definition has changed (Journal). Password hashes do not come into the journal."""
+        if self.level_number > 0 and self.limit > 0 and self.started:
+            public = {name: value for name, value in change.items() if name not in SECRET}
+            text = json.dumps(public, ensure_ascii=False, default=str).encode(errors="replace")
+            who = self.actor_name(self.who())
+            self.write(r.CHANGE, 0, NO_PLACE, 0, None, None, who, 0, 0, 0, 0, text)
+
+    def defined(self, change: dict[str, object]) -> None:
+        """The log has been told of a definition."""
+        if str(change["kind"]).split(".")[0] in CHANGES:
+            self.changed(change)
 
     def confirmed(self, session: Session, count: i64) -> None:
         """A client has been told that `count` messages are safe (Journal)."""
@@ -211,7 +303,7 @@ class Recorder(Journal):
     def peer(self, queue: Queue) -> Name:
         """The name for a queue that something went to."""
         journal = queue.journal
-        if isinstance(journal, QueueRecorder):
+        if isinstance(journal, WatchedQueue):
             return journal.name
         key = (queue.vhost, queue.name)
         found = self._peers.get(key)
@@ -236,25 +328,75 @@ class Recorder(Journal):
         return found
 
     def connection(self, session: Session | None) -> Name | None:
-        """The name of a connection and its channel."""
+        """The name of a connection and its channel; of a session that no client has, that of its operator."""
         if session is None:
             return None
         name = session.name
         if isinstance(name, Name):
             return name
         connection = session.connection
-        found = self.new_name(CONNECTION, (connection.name, str(int(session.number)), connection.user))
+        operator = CURRENT.get()
+        if not connection.address and operator is not None:
+            found = self.operator(operator)
+        else:
+            fields = (connection.name, str(int(session.number)), connection.user, connection.address)
+            found = self.new_name(SESSION, fields)
         session.name = found
         return found
 
     def consumer(self, consumer: QueueConsumer) -> Name:
-        """The name of a consumer."""
+        """The name of a consumer; of one that no client has, with its operator."""
         name = consumer.name
         if isinstance(name, Name):
             return name
         session = consumer.target.session
         connection = session.connection
-        fields = (consumer.tag, connection.name, str(int(session.number)), connection.user)
-        found = self.new_name(CONSUMER, fields)
+        if not connection.address:
+            operator = CURRENT.get()
+            if operator is not None:
+                return self._acting_for(operator, consumer.tag)
+        fields = (
+            consumer.tag,
+            connection.name,
+            str(int(session.number)),
+            connection.user,
+            connection.address,
+        )
+        found = self.new_name(LINK, fields)
         consumer.name = found
         return found
+
+    def _acting_for(self, operator: Operator, tag: str) -> Name:
+        name = operator.consumers.get(tag)
+        if isinstance(name, Name):
+            return name
+        found = self.new_name(LINK, (tag, "", "", operator.user, operator.address))
+        operator.consumers[tag] = found
+        return found
+
+    def operator(self, operator: Operator) -> Name:
+        """The name of an operator with the request."""
+        name = operator.name
+        if isinstance(name, Name):
+            return name
+        found = self.new_name(OPERATOR, (operator.user, operator.address, operator.request))
+        operator.name = found
+        return found
+
+    def maker(self, way: i64) -> Name | None:
+        """The name of the actor who brings a message into a queue in this way; None: the broker does."""
+        if way == PUBLISHED:
+            return self.connection(self.publisher)
+        if way in (MOVED, COPIED, EDITED, REDRIVEN):
+            return self.actor_name(self.who())
+        return None
+
+    def actor_name(self, actor: object | None) -> Name | None:
+        """The name of an actor of `who`."""
+        if isinstance(actor, Operator):
+            return self.operator(actor)
+        if isinstance(actor, Session):
+            return self.connection(actor)
+        if isinstance(actor, Connection):
+            return self.new_name(SESSION, (actor.name, "", actor.user, actor.address))
+        return None

@@ -61,6 +61,8 @@ def told_one(row: Row) -> str:
         "conn",
         "channel",
         "user",
+        "address",
+        "request",
         "size",
         "quantity",
         "unacked",

@@ -15,7 +15,8 @@ class Verification:
     """What was found; `take` all events, then ask. Each finding is one line for a person.
 
     A `gap` in the journal ends what is known of all queues of its node until their next checkpoint, and
-    explains why events are missing: that is told in `gaps` and is no finding. Nor is the list compared that
+    explains why so many events before it are missing as it says: that is told in `gaps` and is no finding.
+    Nor is the list compared that
     a restart was at: the one behind the gap may be the rest of it.
     """
 
@@ -52,12 +53,17 @@ class Verification:
             self._depths = {}
             self._listed = 0 if row.seq == 1 else None  # else it may begin in the middle of a list
             self._closed = set()
+        first = row.seq  # of those that the journal says may be missing
         if row.op == "gap" or (row.op == "level" and row.queue_id is None and row.reason == "off"):
             self.gaps += 1
             self._forget()
-        elif row.seq != self._seq + 1:
-            where = f"events {self._seq + 1} to {row.seq - 1} of node '{row.node}' are missing"
-            self.find(where if row.seq > self._seq else f"event {row.seq} of node '{row.node}' comes again")
+        if row.op == "gap":
+            first = self._seq + 1 if row.quantity is None else row.seq - row.quantity
+        if row.seq <= self._seq:
+            self.find(f"event {row.seq} of node '{row.node}' comes again")
+            self._forget()
+        elif first > self._seq + 1:
+            self.find(f"events {self._seq + 1} to {first - 1} of node '{row.node}' are missing")
             self._forget()
         self._seq = row.seq
         if row.op == "end":  # what was not journaled then may have changed
@@ -115,8 +121,8 @@ class Verification:
 
 def _change(row: Row) -> int:
     """By how much a queue has more messages after it."""
-    if row.op == "enqueue":
+    if row.op in ("enqueue", "append"):
         return 1
     if row.op in LEAVING:
         return -1
-    return -(row.quantity or 0) if row.op in ("purge", "queue_delete", "lost") else 0
+    return -(row.quantity or 0) if row.op in ("purge", "queue_delete", "lost", "trim") else 0

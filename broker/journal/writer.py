@@ -66,8 +66,9 @@ class JournalWriter:
         self._size: i64 = 0
         self._begins: i64 = 0  # the seq of its first event
         self._began: i64 = 0
+        self._missing_from: i64 = 0  # the first seq of those that could not be written, until some can
         if found.crashed:
-            self._say(r.GAP, 0, CRASHED)
+            self._tell_gap(CRASHED)
 
     @property
     def behind(self) -> int:
@@ -100,8 +101,9 @@ class JournalWriter:
         except OSError as error:
             if encoder.count > 0:
                 encoder.take()
-            self._failed(count, error)
+            self._failed(first, count, error)
             return
+        self._missing_from = 0
         if self.failure:
             self.failure = ""
         if self._size >= self._bytes_max:
@@ -173,9 +175,11 @@ class JournalWriter:
         except OSError as error:
             self._break_off(error)
 
-    def _failed(self, count: i64, error: OSError) -> None:
+    def _failed(self, first: i64, count: i64, error: OSError) -> None:
         """These records are lost; what of them has been written is cut off, else a reader finds the hole."""
         self.lost += count
+        if self._missing_from == 0:
+            self._missing_from = first
         if self._fd < 0:
             self.encoder.end_file()
         elif self._size == 0:
@@ -188,7 +192,7 @@ class JournalWriter:
     def _break_off(self, error: OSError) -> None:
         """Records may be missing up to here: a gap is the first that waits, so that it is directly behind."""
         self.failure = error.strerror or str(error)
-        self._say(r.GAP, 0, FAILED + self.failure.encode())
+        self._tell_gap(FAILED + self.failure.encode())
 
     def _cut(self) -> None:
         try:
@@ -214,9 +218,18 @@ class JournalWriter:
         if limit == self.limit:
             return
         if self.limit == OFF:
-            self._say(r.GAP, 0, RESUMED)
+            self._tell_gap(RESUMED)
         self.limit = limit
         self._say(r.LEVEL, r.reason_number(("off", "lifecycle", "full")[limit]), b"")
+
+    def _tell_gap(self, why: bytes) -> None:
+        """Record a gap, and which seqs may be missing: those since the first that could not be written.
+
+        A crash takes no seqs: the next start goes on behind the last event that it finds.
+        """
+        seq = self.encoder.seq
+        first = seq if self._missing_from == 0 else self._missing_from
+        self.encoder.record(self._clock(), r.GAP, 0, -1, first, None, None, None, seq - first, 0, 0, 0, why)
 
     def _say(self, op: i64, reason: i64, text: bytes) -> None:
         """Record a fact about the journal itself."""

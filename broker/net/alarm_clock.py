@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import Context
 from typing import final
 
 from broker.core.schedule import NS_PER_MS, Schedule
@@ -16,6 +17,7 @@ class AlarmClock:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
+        self._context = Context()  # alarms are not part of the request that sets the first of them
         self.schedule = Schedule(time.monotonic_ns, time.time_ns, self._wake)
 
     def _wake(self, due: int) -> None:
@@ -24,7 +26,7 @@ class AlarmClock:
         # not by the loop's own time, which stands still during a turn
         wait = max(0, due * NS_PER_MS - time.monotonic_ns())
         self._timer = self._loop.call_later(
-            -(-wait // NS_PER_MS) / 1000, self._run
+            -(-wait // NS_PER_MS) / 1000, self._run, context=self._context
         )  # the loop rounds, and must not down
 
     def _run(self) -> None:

@@ -27,6 +27,10 @@ def do_nothing() -> None:
     """The wants_commit of a log that is committed by hand."""
 
 
+def ignore(change: dict[str, object]) -> None:
+    """The `defined` of a log whose definitions nobody watches."""
+
+
 class Filling(GroupCommit):
     """Appends to the batch being filled what is no message: settles, definitions, rows of streams.
 
@@ -46,6 +50,7 @@ class Filling(GroupCommit):
         self.syncer = syncer
         self.definitions = DefinitionText(describe)
         self.wants_commit: Callable[[], None] = do_nothing
+        self.defined: Callable[[dict[str, object]], None] = ignore  # is told of each that is appended
         self.files = files
         self.segments = SegmentTable()
         self.damaged_segments: i64 = 0  # met since the start, when their space was to come back
@@ -105,6 +110,7 @@ class Filling(GroupCommit):
             self._touch()
             self.filling.add_definition(text)
             self.files.checkpoint_bytes += len(text)
+            self.defined(change)
 
     def open_stream(self, number: i64, segment_bytes: i64, partition: i64) -> StoredStream:
         """The stream with this number, in files of about this size; 0: of the usual one."""

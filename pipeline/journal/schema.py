@@ -44,6 +44,8 @@ EVENTS: Final = StructType(
         StructField("auto_ack", BooleanType()),
         StructField("message_id", StringType()),
         StructField("text", StringType()),
+        StructField("address", StringType()),
+        StructField("request", StringType()),
     ]
 )
 """An event, as every job has it. A column that a file does not have is null."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,8 +10,16 @@ import pyarrow.compute as pc
 
 from protocol.journal import records as r
 from protocol.journal.decoder import Block, Decoder, Names
-from protocol.journal.names import CONNECTION, CONSUMER, QUEUE, ROUTE
-from protocol.journal.rows import COUNTED
+from protocol.journal.names import ACTORS, QUEUE, ROUTE
+from protocol.journal.rows import (
+    COUNTED,
+    MADE,
+    NOT_SIZED,
+    RANGED,
+    WITH_MESSAGE_ID,
+    WITH_TEXT,
+    WITH_UNACKED,
+)
 
 SCHEMA: Final = pa.schema(
     [
@@ -43,19 +51,19 @@ SCHEMA: Final = pa.schema(
         ("auto_ack", pa.bool_()),
         ("message_id", pa.string()),
         ("text", pa.string()),
+        ("address", pa.string()),
+        ("request", pa.string()),
     ]
 )
 """What is in sealed files, and what is read of raw ones, as `protocol.journal.rows.Row` has it."""
 
 WORDS: Final = r.RECORD_BYTES // 8
-_COUNTS: Final = sorted(COUNTED)
-_WITH_MESSAGE_ID: Final = [r.ENQUEUE, r.UNROUTABLE]
 
 
 class _Table:
     """What the numbers of names of one kind stand for, for look-ups of a whole column."""
 
-    def __init__(self, names: Names, kinds: dict[int, list[int]], fields: int) -> None:
+    def __init__(self, names: Names, kinds: Mapping[int, Sequence[int]], fields: int) -> None:
         """`kinds`: which of its fields each kind of names has at which place of these, -1: none."""
         known = [(number, kind, values) for number, (kind, values) in names.items() if kind in kinds]
         self._numbers = pa.array([number for number, _, _ in known], pa.int64())
@@ -103,15 +111,15 @@ def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
     op, flags, reason = (_bits(rest, 8 * place, 0xFF) for place in range(3))
     names = decoder.names
     is_message = pc.not_equal(uid, 0)
-    counted = pc.or_(_among(op, _COUNTS), pc.and_(pc.equal(op, r.RECOVER), pc.invert(is_message)))
-    sized = pc.invert(pc.or_(counted, _among(op, [r.GAP, r.LEVEL])))
+    has_other = pc.not_equal(other, 0)
+    counted = pc.or_(_among(op, COUNTED), pc.and_(pc.equal(op, r.RECOVER), pc.invert(is_message)))
+    counted = pc.or_(counted, pc.and_(pc.equal(op, r.GAP), has_other))
+    sized = pc.invert(pc.or_(counted, _among(op, NOT_SIZED)))
     size = _high(words[6])
     vhosts, queues, ids = _Table(names, {QUEUE: [0, 1, 2]}, 3).columns(queue)
     peers = _Table(names, {QUEUE: [1]}, 1).columns(place)[0]
     exchanges, keys = _Table(names, {ROUTE: [0, 1]}, 2).columns(place)
-    conns, channels, users, consumers = _Table(
-        names, {CONNECTION: [0, 1, 2, -1], CONSUMER: [1, 2, 3, 0]}, 4
-    ).columns(actor)
+    conns, channels, users, consumers, addresses, requests = _Table(names, ACTORS, 6).columns(actor)
     texts = _texts(_bits(rest, 48, 0xFFFF), heap, count)
     has_text = pc.not_equal(texts, "")
     columns = [
@@ -124,25 +132,27 @@ def _batch(decoder: Decoder, words: list[Any], heap: bytes, count: int) -> Any:
         queues,
         ids.cast(pa.int64()),
         _where(is_message, uid),
-        _where(pc.and_(pc.equal(op, r.ENQUEUE), pc.not_equal(other, 0)), other),
+        _where(pc.and_(_among(op, MADE), has_other), other),
         _where(pc.greater_equal(qpos, 0), qpos),
-        _where(pc.equal(op, r.PURGE), other),
+        _where(_among(op, RANGED), other),
         _where(pc.equal(op, r.DEAD_LETTER), peers),
         exchanges,
         keys,
         _where(pc.not_equal(users, ""), users),
         _where(pc.not_equal(conns, ""), conns),
-        channels.cast(pa.int32()),
+        _where(pc.not_equal(channels, ""), channels).cast(pa.int32()),
         consumers,
         _where(sized, size),
         _where(counted, size),
-        _where(pc.equal(op, r.CHECKPOINT), other),
+        _where(_among(op, WITH_UNACKED), other),
         _bits(rest, 32, 0xFFFF).cast(pa.int32()),
         pc.not_equal(pc.bit_wise_and(flags, r.PERSISTENT), 0),
         pc.not_equal(pc.bit_wise_and(flags, r.REDELIVERED), 0),
         pc.not_equal(pc.bit_wise_and(flags, r.AUTO_ACK), 0),
-        _where(pc.and_(_among(op, _WITH_MESSAGE_ID), has_text), texts),
-        _where(pc.and_(pc.equal(op, r.GAP), has_text), texts),
+        _where(pc.and_(_among(op, WITH_MESSAGE_ID), has_text), texts),
+        _where(pc.and_(_among(op, WITH_TEXT), has_text), texts),
+        _where(pc.not_equal(addresses, ""), addresses),
+        _where(pc.not_equal(requests, ""), requests),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
@@ -159,7 +169,7 @@ def _high(words: Any) -> Any:
     return _bits(words, 32, 0xFFFFFFFF)
 
 
-def _among(op: Any, wanted: list[int]) -> Any:
+def _among(op: Any, wanted: Iterable[int]) -> Any:
     return pc.is_in(op, value_set=pa.array([int(each) for each in wanted], pa.int64()))
 
 

@@ -15,6 +15,7 @@ from protocol.journal.encoder import (
     NAMES_MAGIC,
     RECORDS_MAGIC,
     VERSION,
+    VERSIONS,
     checked,
 )
 from protocol.journal.names import FIELDS
@@ -109,8 +110,8 @@ def read_header(data: bytes) -> FileHeader:
     if len(data) < FILE_HEADER.size or data[:4] != FILE_MAGIC:
         raise JournalDamagedError("it does not begin as a journal does")
     _, version, length, first, created, _ = FILE_HEADER.unpack_from(data)
-    if version != VERSION:
-        raise JournalDamagedError(f"it has version {version}, known is {VERSION}")
+    if version not in VERSIONS:
+        raise JournalDamagedError(f"the file has version {version}, this program reads 1 to {VERSION}")
     size = FILE_HEADER.size + length
     name = data[FILE_HEADER.size : size]
     if len(name) < length or checked(data[: FILE_HEADER.size], name) != data[:size]:

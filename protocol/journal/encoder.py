@@ -1,4 +1,4 @@
-"""Journal files as they are written: a header, then blocks. Version 1, little-endian.
+"""Journal files as they are written: a header, then blocks. Version 2, little-endian.
 
     header    "AJL1" | version 2 | bytes of the node's name 2 | first seq 8 | created 8 | CRC-32 4 | name
     names     "DEF1" | bytes behind this header 4 | how many 4 | CRC-32 4 | for each: number 4 | kind 1 |
@@ -16,14 +16,15 @@ from librt.strings import BytesWriter, write_i64_le
 from mypy_extensions import i64
 
 from protocol.journal.names import Name
-from protocol.journal.records import DELIVERIES_MAX, RECORD_BYTES, SIZE_MAX, TEXT_MAX
+from protocol.journal.records import CHANGE, CHANGE_MAX, DELIVERIES_MAX, RECORD_BYTES, SIZE_MAX, TEXT_MAX
 
 try:  # the same CRC-32, five times as fast
     from isal.isal_zlib import crc32
 except ImportError:  # no wheel for this machine
     from zlib import crc32
 
-VERSION: Final = 1
+VERSION: Final = 2
+VERSIONS: Final = (1, 2)  # that are read
 FILE_MAGIC: Final = b"AJL1"
 NAMES_MAGIC: Final = b"DEF1"
 RECORDS_MAGIC: Final = b"BLK1"
@@ -91,8 +92,9 @@ class Encoder:
             self._time = time
         length: i64 = len(text)
         if length > 0:
-            if length > TEXT_MAX:
-                text = text[:TEXT_MAX].decode(errors="ignore").encode()
+            most = CHANGE_MAX if op == CHANGE else TEXT_MAX
+            if length > most:
+                text = text[:most].decode(errors="ignore").encode()
                 length = len(text)
             self._heap.write(text)
         if size > SIZE_MAX:

@@ -1,14 +1,19 @@
-"""Records of the journal: one for each operation on a message in a queue. Version 1, little-endian.
+"""Records of the journal: one for each operation on a message in a queue. Version 2, little-endian.
 
     0 seq 8 | 8 microseconds since 1970 8 | 16 uid 8 | 24 qpos 8 | 32 other 8 | 40 queue 4 | 44 place 4
     | 48 actor 4 | 52 size 4 | 56 op 1 | 57 flags 1 | 58 reason 1 | 59 zero 1 | 60 deliveries 2 | 62 heap 2
 
 `seq` goes up by 1 from record to record. `uid`: the message, 0 for none. `qpos`: its place in the queue, -1
-for none; smaller is sooner. `other`: of `enqueue` the uid of what the message was made of, of `purge` the
-first place, of `checkpoint` how many are with consumers. `queue`, `place` and `actor` are numbers of names
-(`names`), 0 for none: `place` is a route, or the other queue; `actor` a connection, or a consumer. `size`:
-bytes of the body; how many, where a record is of many. `heap`: bytes of text in the heap of the block: the
-message-id of `enqueue` and `unroutable`, what a `gap` is of.
+for none; smaller is sooner. In a stream `qpos` is the offset. `other`: of `enqueue` and `append` the uid of
+what the message was made of, of `purge` and `trim` the first place, of `checkpoint` how many are with
+consumers, of `rollback` how many settlements were undone, of `gap` the first seq that may be missing.
+`queue`, `place` and `actor` are numbers of names (`names`), 0 for none: `place` is a route, or the other
+queue; `actor` is a session, a consumer or an operator. `size`: bytes of the body; how many, where a record is
+of many.
+`heap`: bytes of text in the heap of the block: the message-id of `enqueue`, `append`, `unroutable` and
+`refuse`; the cause of `gap` and `rollback`; the version of `start`; the definition of `change`, as JSON.
+
+Version 1 differs in `gap`: there `other` and `size` are 0, and no number says which events may be missing.
 """
 
 from typing import Final
@@ -20,6 +25,7 @@ FORMAT: Final = "<qqqqqIIIIBBBBHH"
 DELIVERIES_MAX: Final[i64] = 0xFFFF
 SIZE_MAX: Final[i64] = 0xFFFFFFFF
 TEXT_MAX: Final[i64] = 255  # bytes
+CHANGE_MAX: Final[i64] = 16_384  # bytes of a definition
 
 OPS: Final[tuple[str, ...]] = (
     "",
@@ -45,6 +51,13 @@ OPS: Final[tuple[str, ...]] = (
     "end",
     "stage",
     "lost",
+    "start",
+    "change",
+    "refuse",
+    "rollback",
+    "append",
+    "read",
+    "trim",
 )
 """The operations, by their numbers."""
 
@@ -70,6 +83,13 @@ CONFIRM: Final[i64] = 19
 END: Final[i64] = 20
 STAGE: Final[i64] = 21
 LOST: Final[i64] = 22
+START: Final[i64] = 23
+CHANGE: Final[i64] = 24
+REFUSE: Final[i64] = 25
+ROLLBACK: Final[i64] = 26
+APPEND: Final[i64] = 27
+READ: Final[i64] = 28
+TRIM: Final[i64] = 29
 
 REASONS: Final[tuple[str, ...]] = (
     "",
@@ -100,6 +120,12 @@ REASONS: Final[tuple[str, ...]] = (
     "redriven",
     "queue_expired",
     "queue_deleted",
+    "queue_full",
+    "stopped",
+    "no_permission",
+    "not_found",
+    "log_failed",
+    "invalid",
 )
 """Why, by number; which of them an operation can have is for who writes it."""
 

@@ -7,11 +7,31 @@ from typing import Final, NamedTuple
 
 from protocol.journal import records as r
 from protocol.journal.decoder import Block, Decoder, Names, Record
-from protocol.journal.names import CONSUMER
+from protocol.journal.names import ABSENT, ACTORS
 
-_NOBODY: Final = ("", "", "", "")
-COUNTED: Final = frozenset({r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST})
+_NOBODY: Final = (ABSENT,) * 6
+COUNTED: Final = frozenset(
+    {r.PURGE, r.QUEUE_DELETE, r.DECLARE, r.CHECKPOINT, r.CONFIRM, r.LOST, r.ROLLBACK, r.TRIM}
+)
 """The operations of which a record has a number of things, and no size. `recover` without a message too."""
+
+NOT_SIZED: Final = frozenset({r.GAP, r.LEVEL, r.START, r.CHANGE})
+"""The operations that have no size."""
+
+MADE: Final = frozenset({r.ENQUEUE, r.APPEND})
+"""The operations by which a message is new in a queue: they may have an origin."""
+
+RANGED: Final = frozenset({r.PURGE, r.TRIM})
+"""The operations that are from one place to another."""
+
+WITH_UNACKED: Final = frozenset({r.CHECKPOINT, r.ROLLBACK})
+"""The operations that say how many messages are unacknowledged."""
+
+WITH_MESSAGE_ID: Final = frozenset({r.ENQUEUE, r.APPEND, r.UNROUTABLE, r.REFUSE})
+"""The operations of which the text is a message-id."""
+
+WITH_TEXT: Final = frozenset({r.GAP, r.START, r.CHANGE, r.ROLLBACK})
+"""The operations that have another text."""
 
 TO_A_QUEUE: Final = r.DEAD_LETTER
 """The operation whose place is another queue."""
@@ -21,7 +41,9 @@ class Row(NamedTuple):
     """One event. What does not apply is None; times are in microseconds since 1970.
 
     `uid` is the message, `origin` the one that it was made of. `qpos`: its place in the queue; `first_qpos`:
-    where a range begins. `queue_id` tells a queue from an earlier one of its name.
+    where a range begins. `queue_id` tells a queue from an earlier one of its name. `quantity` of a `gap`: so
+    many seqs directly before the gap may be missing; None: nobody knows how many. `request`: the request of
+    the HTTP API that an operator has sent.
     """
 
     node: str
@@ -52,6 +74,8 @@ class Row(NamedTuple):
     auto_ack: bool
     message_id: str | None
     text: str | None
+    address: str | None = None
+    request: str | None = None
 
 
 def rows(decoder: Decoder) -> Iterator[Row]:
@@ -72,8 +96,10 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
     vhost, queue, number = _fields(names, record.queue, 3)
     place = _fields(names, record.place, 2)
     kind, actor = names.get(record.actor, (0, ()))
-    consumer, conn, channel, user = actor if kind == CONSUMER else (None, *(actor or _NOBODY[:3]))
-    counts = op in COUNTED or (op == r.RECOVER and record.uid == 0)
+    conn, channel, user, consumer, address, request = (
+        None if at == ABSENT else actor[at] for at in ACTORS.get(kind, _NOBODY)
+    )
+    counts = op in COUNTED or (op == r.RECOVER and record.uid == 0) or (op == r.GAP and record.other != 0)
     to_queue = op == TO_A_QUEUE
     routed = record.place != 0 and not to_queue
     return Row(
@@ -86,9 +112,9 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
         queue,
         None if number is None else int(number),
         record.uid or None,
-        (record.other or None) if op == r.ENQUEUE else None,
+        (record.other or None) if op in MADE else None,
         None if record.qpos < 0 else record.qpos,
-        record.other if op == r.PURGE else None,
+        record.other if op in RANGED else None,
         _fields(names, record.place, 3)[1] if to_queue else None,
         place[0] if routed else None,
         place[1] if routed else None,
@@ -96,15 +122,17 @@ def _row(node: str, record: Record, text: str, names: Names) -> Row:
         conn or None,
         int(channel) if channel else None,
         consumer,
-        None if counts or op in (r.GAP, r.LEVEL) else record.size,
+        None if counts or op in NOT_SIZED else record.size,
         record.size if counts else None,
-        record.other if op == r.CHECKPOINT else None,
+        record.other if op in WITH_UNACKED else None,
         record.deliveries,
         bool(record.flags & r.PERSISTENT),
         bool(record.flags & r.REDELIVERED),
         bool(record.flags & r.AUTO_ACK),
-        text if op in (r.ENQUEUE, r.UNROUTABLE) and text else None,
-        text if op == r.GAP and text else None,
+        text if op in WITH_MESSAGE_ID and text else None,
+        text if op in WITH_TEXT and text else None,
+        address or None,
+        request or None,
     )
 
 

@@ -37,7 +37,8 @@ def test_cat(journal: Path) -> None:
     assert len(lines) == 8
     assert lines[1] == (
         "2026-11-24T03:47:59.000002Z          2 enqueue       q #1 qpos=1 exchange='' routing_key='q' "
-        "message_id='m1' conn='1.2.3.4:5 -> 6' channel=1 user='guest' size=4"
+        "message_id='m1' conn='1.2.3.4:5 -> 6' channel=1 user='guest' "
+        "address='1.2.3.4:5' size=4"
     )
 
 

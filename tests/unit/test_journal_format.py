@@ -45,6 +45,8 @@ def test_an_event_comes_back_with_its_names() -> None:
         "auto_ack": False,
         "message_id": "mé",
         "text": None,
+        "address": "1.2.3.4:5",
+        "request": None,
     }
 
 
@@ -57,12 +59,23 @@ def test_what_operations_have_of_their_own() -> None:
     scribe.tell(r.GAP, text=b"crash")
     scribe.tell(r.RECOVER, 4, 1, size=3)
     scribe.tell(r.RECOVER, size=1)
-    died, purged, checked, settled, gap, one, all_of_them = read(scribe.file())
+    scribe.tell(r.CHANGE, text=b"{}")
+    scribe.tell(r.ROLLBACK, size=3, other=2, text=b"why")
+    scribe.tell(r.TRIM, place=9, other=4, size=6)
+    scribe.tell(r.APPEND, 8, 17, other=3, size=5, text=b"m8")
+    died, purged, checked, settled, gap, one, all_of_them, *more = read(scribe.file())
+    changed, undone, trimmed, appended = more
     assert (died.peer_queue, died.exchange, died.reason) == ("other", None, "maxlen")
     assert (purged.first_qpos, purged.qpos, purged.quantity, purged.size) == (4, 9, 6, None)
     assert (checked.quantity, checked.unacked, checked.reason) == (6, 2, "time")
     assert (settled.consumer, settled.channel, settled.auto_ack) == ("ctag", 2, True)
     assert (gap.text, gap.size, gap.queue, gap.message_id) == ("crash", None, None, None)
+    assert (gap.quantity, purged.user, purged.address) == (0, "boss", "9.9.9.9:1")
+    assert purged.request == changed.request == "DELETE /api/queues/%2F/q/contents"
+    assert (changed.text, changed.size, changed.conn, changed.channel) == ("{}", None, None, None)
+    assert (undone.quantity, undone.unacked, undone.text) == (3, 2, "why")
+    assert (trimmed.first_qpos, trimmed.qpos, trimmed.quantity) == (4, 9, 6)
+    assert (appended.qpos, appended.origin_uid, appended.message_id) == (17, 3, "m8")
     assert (one.size, one.quantity, all_of_them.size, all_of_them.quantity) == (3, None, None, 1)
 
 
@@ -72,6 +85,13 @@ def test_what_is_too_much_for_its_place_is_cut() -> None:
     (row,) = read(encoder.header(1) + encoder.take())
     assert (row.size, row.delivery_count) == (r.SIZE_MAX, r.DELIVERIES_MAX)
     assert row.message_id == "é" * 127
+
+
+def test_a_definition_may_be_longer_than_other_texts() -> None:
+    encoder = Encoder(NODE, 1)
+    for size in (r.CHANGE_MAX, r.CHANGE_MAX + 1):
+        encoder.record(1, r.CHANGE, 0, -1, 0, None, None, None, 0, 0, 0, 0, b"x" * size)
+    assert [len(row.text or "") for row in read(encoder.header(1) + encoder.take())] == [r.CHANGE_MAX] * 2
 
 
 def test_the_largest_numbers_come_back() -> None:
@@ -120,7 +140,7 @@ def test_nothing_waits() -> None:
     [
         (b"", "does not begin as a journal"),
         (b"AJL2" + bytes(40), "does not begin as a journal"),
-        (b"AJL1\x02\x00" + bytes(40), "version 2, known is 1"),
+        (b"AJL1\x03\x00" + bytes(40), "version 3, this program reads 1 to 2"),
         (Encoder(NODE, 1).header(5)[:-1], "header is damaged"),
         (Encoder(NODE, 1).header(5)[:-1] + b"?", "header is damaged"),
     ],

@@ -90,7 +90,7 @@ def test_that_nothing_is_journaled_is_said_when_the_disk_lets_it(tmp_path: Path)
     off = Keeper(tmp_path, "off").journaling
     live.rename(aside)
     live.write_text("in the way")
-    off.start()
+    off.start("1")
     off.tick()
     live.unlink()
     aside.rename(live)
@@ -102,7 +102,7 @@ def test_that_nothing_is_journaled_is_said_when_the_disk_lets_it(tmp_path: Path)
 
 def test_each_minute_it_says_how_much_is_in_each_queue(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, "lifecycle")
-    keeper.journaling.start()
+    keeper.journaling.start("1")
     for name, level in (("own", None), ("full", "full"), ("silent", "off"), ("empty", None)):
         arguments: dict[str, object] = {} if level is None else {"x-journal": level}
         keeper.vhost.declare_queue(name, False, None, False, arguments)
@@ -127,7 +127,7 @@ def test_each_minute_it_says_how_much_is_in_each_queue(tmp_path: Path) -> None:
 
 def test_many_queues_do_not_hold_the_loop_up(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, "lifecycle")
-    keeper.journaling.start()
+    keeper.journaling.start("1")
     names = [str(number) for number in range(SLICE + 1)]
     for name in names:
         add_queue(keeper.vhost, name)
@@ -144,9 +144,7 @@ def test_it_is_synced_each_second_where_that_is_wanted(
     tmp_path: Path, synced: list[int], sync: str, syncs: int
 ) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync=sync)
-    keeper.journaling.start()
-    keeper.tick()
-    assert not keeper.work, "there is no file yet"
+    keeper.journaling.start("1")
     add_queue(keeper.vhost, "q")
     for _ in range(3):
         keeper.tick()
@@ -159,7 +157,7 @@ def test_it_is_synced_each_second_where_that_is_wanted(
 
 def test_a_sync_that_takes_long_is_the_only_one(tmp_path: Path, synced: list[int]) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync="second")
-    keeper.journaling.start()
+    keeper.journaling.start("1")
     add_queue(keeper.vhost, "q")
     keeper.tick(5)
     ((work, done),) = keeper.work
@@ -174,7 +172,7 @@ def test_a_sync_that_takes_long_is_the_only_one(tmp_path: Path, synced: list[int
 
 def test_a_file_may_be_ended_while_it_is_synced(tmp_path: Path, synced: list[int]) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync="second")
-    keeper.journaling.start()
+    keeper.journaling.start("1")
     add_queue(keeper.vhost, "q")
     keeper.tick()
     ((work, _),) = keeper.work
@@ -185,7 +183,7 @@ def test_a_file_may_be_ended_while_it_is_synced(tmp_path: Path, synced: list[int
 
 def test_a_sync_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
     keeper = Keeper(tmp_path, "full", journal_sync="second")
-    keeper.journaling.start()
+    keeper.journaling.start("1")
     add_queue(keeper.vhost, "q")
     keeper.tick()
     with capture_logs() as lines:

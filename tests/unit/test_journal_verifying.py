@@ -99,7 +99,7 @@ def test_behind_a_gap_nothing_is_known_before_the_next_checkpoint() -> None:
     def tell(scribe: Scribe) -> None:
         checkpoint(scribe)
         scribe.encoder.seq += 3  # lost
-        scribe.tell(r.GAP, text=b"crash")
+        scribe.tell(r.GAP, size=3, text=b"crash")
         scribe.tell(r.ACK, 7, 7)
         scribe.tell(r.CHECKPOINT, size=9, reason="time")
         scribe.tell(r.ACK, 8, 8)
@@ -169,7 +169,7 @@ def killed(scribe: Scribe) -> None:
 def not_written(scribe: Scribe) -> None:
     listed(scribe, 1)
     scribe.encoder.seq += 1
-    scribe.tell(r.GAP, text=b"disk full")
+    scribe.tell(r.GAP, size=1, text=b"disk full")
     listed(scribe, 3)
     scribe.tell(r.RECOVER, size=3)
 
@@ -213,3 +213,38 @@ def test_very_many_findings_are_counted() -> None:
 
     found = verified(tell)
     assert (len(found.findings), found.unmentioned) == (FINDINGS_MAX, 5)
+
+
+@pytest.mark.parametrize(("lost", "said"), [(3, 0), (3, 2), (1, 0)], ids=["none", "fewer", "one"])
+def test_a_gap_excuses_no_more_events_than_it_says(lost: int, said: int) -> None:
+    def tell(scribe: Scribe) -> None:
+        scribe.tell(r.DECLARE)
+        scribe.encoder.seq += lost
+        scribe.tell(r.GAP, size=said, text=b"crash")
+
+    found = verified(tell)
+    assert found.findings == [f"events 2 to {1 + lost - said} of node 'n-1' are missing"]
+    assert found.gaps == 1
+
+
+def test_a_gap_of_version_1_excuses_all_events_directly_before_it() -> None:
+    scribe = Scribe()
+    scribe.tell(r.DECLARE)
+    scribe.encoder.seq += 3
+    scribe.tell(r.GAP, text=b"crash")
+    found = Verification()
+    found.take([row._replace(quantity=None) if row.op == "gap" else row for row in read(scribe.file())])
+    assert found.findings == []
+
+
+def test_rows_of_a_stream_add_up() -> None:
+    def tell(scribe: Scribe, trimmed: int) -> None:
+        scribe.tell(r.DECLARE)
+        for uid in range(5):
+            scribe.tell(r.APPEND, uid + 1, uid)
+            scribe.tell(r.READ, 0, uid)
+        scribe.tell(r.TRIM, place=1, other=0, size=trimmed)
+        scribe.tell(r.CHECKPOINT, size=3, reason="time")
+
+    assert verified(lambda scribe: tell(scribe, 2)).findings == []
+    assert len(verified(lambda scribe: tell(scribe, 1)).findings) == 1

@@ -160,6 +160,7 @@ def test_after_a_crash_there_is_a_gap(make: Make, tmp_path: Path, cut: int) -> N
     assert events(tmp_path) == list(enumerate(expected, 1))
     (gap,) = [row for row in read((tmp_path / "live" / name(whole + 1)).read_bytes()) if row.op == "gap"]
     assert gap.text == "the broker ended without a clean stop"
+    assert gap.quantity == 0, "the seqs go on without a hole"
 
 
 def test_a_crash_between_two_files_is_a_crash(make: Make, tmp_path: Path, clock: Clock) -> None:
@@ -236,6 +237,7 @@ def test_what_is_lost_has_a_gap_directly_behind_it(
     found = Verification()
     found.take(rows(tmp_path))
     assert (found.findings, found.gaps) == ([], 1)
+    assert [row.quantity for row in rows(tmp_path) if row.op == "gap"] == [writer.lost]
 
 
 def test_behind_a_file_that_cannot_be_ended_there_is_a_gap(make: Make, tmp_path: Path, clock: Clock) -> None:

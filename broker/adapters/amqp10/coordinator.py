@@ -80,7 +80,7 @@ class CoordinatorLink(Link10):
 
     def let_go(self, closed: bool) -> None:
         """What has been declared and not discharged is rolled back (Link10). [amqp-1.0 4.3]"""
-        self.session.peer.transactions.roll_back(self)
+        self.session.peer.transactions.roll_back("the link to the coordinator ended", self)
 
     def discharged(self, delivery_id: i64, failure: str) -> None:
         """A commit has happened, or failed for this reason."""
@@ -131,7 +131,7 @@ class CoordinatorLink(Link10):
         transactions.end(transaction)
         transaction.link.open_count -= 1
         if asked.fail:
-            transaction.roll_back()
+            transaction.roll_back("")
             self._answer(delivery_id, ACCEPTED_VALUE)
         else:
             self._commit(transaction, delivery_id)
@@ -145,7 +145,7 @@ class CoordinatorLink(Link10):
             except BrokerError as error:
                 reason = error.text
         if reason:
-            transaction.roll_back()
+            transaction.roll_back(reason)
             self._reject(delivery_id, TRANSACTION_ROLLBACK, reason)
 
     def _reject(self, delivery_id: i64, condition: str, text: str) -> None:

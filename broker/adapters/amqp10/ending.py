@@ -75,7 +75,7 @@ def let_go(connection: Connection10) -> None:
     """Everything that the connection holds goes back."""
     connection.idle.stop()
     connection.mapped.let_go()
-    connection.transactions.roll_back()
+    connection.transactions.roll_back("the connection ended")
     expire_all(connection.suspended)
     for lifetime in connection.lifetimes.values():
         lifetime.connection_ended()
@@ -86,4 +86,7 @@ def let_go(connection: Connection10) -> None:
     virtual_host = connection.virtual_host
     if virtual_host is not None:
         connection.server.connections.remove(connection, connection.user, virtual_host.name)
+        journal = virtual_host.journal
+        journal.actor = connection
         virtual_host.delete_exclusive_queues(connection)
+        journal.actor = None

@@ -17,7 +17,9 @@ from broker.auth.terms import WRITE
 from broker.core.allowance import METHOD, PROPERTIES
 from broker.core.delivery_time import hold_until_due
 from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, PreconditionFailed
-from broker.core.message import ON_ITS_WAY, Message
+from broker.core.journal import NOT_FOUND as NOT_FOUND_REASON
+from broker.core.journal import refusal_of
+from broker.core.message import ON_ITS_WAY, Address, Message
 from broker.core.publishing import BY_MESSAGE, DUPLICATE, REFUSED
 from broker.core.route import Route
 from protocol.amqp10 import addresses
@@ -42,7 +44,7 @@ _RELEASED: Final = "amqp:released:list"
 
 def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: bool) -> None:
     """Take the message of a delivery, and owe its sender the outcome. Raises PeerError to end the link."""
-    message = None
+    message: Message | None = None
     try:
         route = _route(link, arrived)
         message = _message(route, arrived)
@@ -54,9 +56,11 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         publish(link, arrived, delivery_id, settled)
         return
     except AddressError as fault:
+        _note_refusal(link, arrived, message, NOT_FOUND_REASON)
         _refuse(link, delivery_id, settled, INVALID_FIELD, str(fault))
         return
     except BrokerError as error:
+        _note_refusal(link, arrived, message, refusal_of(error))
         _refuse(link, delivery_id, settled, condition_of(error), error.text)
         return
     if taken > 0 or taken == DUPLICATE:
@@ -69,6 +73,16 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
             link.refuse(delivery_id, False, RESOURCE_LIMIT_EXCEEDED, text)
     else:
         _unroutable(link, route, delivery_id, settled)
+
+
+def _note_refusal(link: IncomingLink, arrived: Arrival, message: Message | None, reason: i64) -> None:
+    """Have the journal know of a message that is refused. Without a `message` no route was found."""
+    journal = link.session.vhost.journal
+    if journal.on:
+        if message is None:
+            address = Address(link.exchange or "", link.key or "")
+            message = Message(address, arrived.content, arrived.size, arrived.durable, 0)
+        journal.refused(link.session, message.address, message, reason)
 
 
 def _message(route: Route, arrived: Arrival) -> Message:

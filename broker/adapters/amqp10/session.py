@@ -108,7 +108,12 @@ class Session10(Session):
         before = self.links.get(attach.handle)
         if before is not None and not before.leaving:
             raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
-        attach_link(self, attach)  # in the place of one that this side has detached, if the peer says no more
+        journal = self.vhost.journal
+        journal.actor = self
+        try:  # in the place of one that this side has detached, if the peer says no more
+            attach_link(self, attach)
+        finally:
+            journal.actor = None
 
     def on_flow(self, flow: Flow) -> None:
         """What the peer has received, and how much more it takes. [amqp-1.0 2.5.6]"""
@@ -179,12 +184,17 @@ class Session10(Session):
             return
         if link.leaving:
             return
-        link.leave(detach.closed)
         error = None
-        if link.lifetime is not None:
-            error = link.lifetime.link_ended(detach.closed)
-            if detach.closed:
-                self.lifetimes.pop(link.lifetime.queue, None)
+        journal = self.vhost.journal
+        journal.actor = self
+        try:
+            link.leave(detach.closed)
+            if link.lifetime is not None:
+                error = link.lifetime.link_ended(detach.closed)
+                if detach.closed:
+                    self.lifetimes.pop(link.lifetime.queue, None)
+        finally:
+            journal.actor = None
         self.say(Detach(handle=detach.handle, closed=detach.closed, error=error))
 
     def on_end(self) -> None:
@@ -192,7 +202,12 @@ class Session10(Session):
         self.owed.answers.end_turn()
         if not self.ending:
             self.silence()
-            self.let_go()
+            journal = self.vhost.journal
+            journal.actor = self
+            try:
+                self.let_go()
+            finally:
+                journal.actor = None
             self.say(End())
         self.peer.mapped.ended(self.channel)
 

@@ -152,8 +152,13 @@ class Transaction10(Transaction):
         self._not_here = {}
         super().on_durable(batch)
 
-    def roll_back(self) -> None:
-        """Nothing of it happens. What receivers have not settled they still have. [amqp-1.0 4.4.2]"""
+    def roll_back(self, why: str) -> None:
+        """Nothing of it happens. What receivers have not settled they still have. [amqp-1.0 4.4.2]
+
+        `why`: the cause, for the journal; "": the client asked for it.
+        """
+        journal = self.virtual_host.journal
+        journal.rolled_back(self.publisher, len(self.publishes), self.settlement_count(), why)
         self.publishes = []
         back: list[tuple[QueueConsumer, list[QueueEntry]]] = []
         for held, target in zip(self.settlements, self._retired_by, strict=True):
@@ -277,11 +282,11 @@ class Transactions:
         self.end(transaction)
         self._timed_out.append(transaction.txn_id)
         transaction.link.open_count -= 1
-        transaction.roll_back()
+        transaction.roll_back("the transaction was open for too long")
 
-    def roll_back(self, link: CoordinatorLink | None = None) -> None:
+    def roll_back(self, why: str, link: CoordinatorLink | None = None) -> None:
         """Roll back those that this link has declared, or all."""
         for transaction in list(self._open.values()):
             if link is None or transaction.link is link:
                 self.end(transaction)
-                transaction.roll_back()
+                transaction.roll_back(why)

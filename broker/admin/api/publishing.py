@@ -97,6 +97,7 @@ def publish_message(
             traits & PERSISTENT != 0,
             traits >> PRIORITY_SHIFT,
         )
+        channel.virtual_host.journal.publisher = channel.session
         return int(publish_special(channel, publication, message, traits))
     except ValueError as error:
         raise bad_request(f"the message cannot be encoded: {error}") from error

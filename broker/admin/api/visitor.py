@@ -14,7 +14,9 @@ from broker.adapters.access import Origin, Rights, is_loopback
 from broker.admin.api.errors import ApiError, PeerLeftError, not_authorised, not_found
 from broker.admin.api.management import Management, managed
 from broker.admin.http import PEER, Peer
+from broker.core.journal import Operator
 from broker.core.vhost import VirtualHost
+from broker.journal.recording import CURRENT
 
 ADMINISTRATOR: Final = "administrator"
 MONITORING: Final = "monitoring"
@@ -132,7 +134,14 @@ async def _visitor(request: Request, management: Annotated[Management, Depends(m
     tags = TAGS.intersection(user.tags) if user is not None else frozenset[str]()
     if not tags:
         raise not_authorised("Not management user")
+    CURRENT.set(Operator(name, origin.peer, f"{request.method} {_path_of(request)}"))
     return Visitor(management, name, tags)
+
+
+def _path_of(request: Request) -> str:
+    """Return the path as the client has sent it, without the query."""
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    return raw.decode(errors="replace")
 
 
 Asker = Annotated[Visitor, Depends(_visitor)]

@@ -71,7 +71,13 @@ class Management:
     def _begin(self, data: bytes) -> None:
         self._virtual_host.schedule.allowance.use(REQUEST + len(data) // PAYLOAD)
         asking = self._asking = Asking(self._client, self._virtual_host, self._answered)
-        asking.attempt(lambda: _begun(asking, data))
+        journal = self._virtual_host.journal
+        before = journal.actor
+        journal.actor = self._client
+        try:
+            asking.attempt(lambda: _begun(asking, data))
+        finally:
+            journal.actor = before
 
     def _answered(self, response: bytes) -> None:
         self._asking = None
