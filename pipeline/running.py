@@ -30,7 +30,8 @@ Told = Callable[[str], None]
 Outcome = tuple[bool, dict[str, Any]]
 ROWS_SHOWN: Final = 100
 FINDINGS: Final = {"at": TimestampType()} | dict.fromkeys(
-    ("node", "vhost", "queue", "from_queue", "verdict", "op", "consumer"), StringType()
+    ("node", "vhost", "queue", "from_queue", "verdict", "op", "consumer", "what", "file", "text"),
+    StringType(),
 )
 """Columns of findings that are no numbers; any of them may have nothing but nulls."""
 NEED_FULL: Final = {"latency": ("first_delivery", "processing"), "order": ("order",)}

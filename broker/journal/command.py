@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from broker.journal.holding import hold
 from broker.journal.reading import JournalError, Reading
 from broker.journal.showing import life_of, told_one
 from broker.journal.verifying import Verification
@@ -84,13 +85,19 @@ def cat(
 
 @app.command()
 def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
-    """Check that nothing is missing or damaged, and that what came and left adds up for each queue."""
+    """Check the files against the manifest, that no event is missing, and that each queue adds up."""
     with _told():
         reading = Reading(folder, node)
         found = Verification()
+        held = hold(folder)
         found.take(reading.rows())
-    for damage in reading.damages:
-        found.find(damage.told())
+    faults = [
+        f"{folder / fault.file}: {fault.text}" if fault.file else fault.text
+        for fault in held.faults
+        if node in (None, fault.node)
+    ]
+    for text in dict.fromkeys([*faults, *(damage.told() for damage in reading.damages)]):
+        found.find(text)
     total = len(found.findings) + found.unmentioned
     if as_json:
         summary = {

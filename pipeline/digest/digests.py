@@ -10,16 +10,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.digest.live import live_digest
 from pipeline.digest.sealed import micros_of, sealed_digest
+from pipeline.journal.inventory import Held, hold_options, hold_sealed
 from pipeline.journal.live import read_fixed, until_now
-from pipeline.journal.reading import read_events
+from pipeline.journal.options import journal_options
+from pipeline.journal.reading import read_events, sealed_folder
 
 
 class Digest:
-    """`rows`: DIGEST. `poison`: so many deliveries are too many."""
+    """`rows`: DIGEST. `poison`: so many deliveries are too many. `held`: what is wrong with the files."""
 
-    def __init__(self, rows: DataFrame, poison: int, read: Callable[[], DataFrame]) -> None:
+    def __init__(self, rows: DataFrame, poison: int, held: Held, read: Callable[[], DataFrame]) -> None:
         """`read`: has the events that it is of."""
         self.rows = rows
+        self.held = held
         self.poison = poison
         self._read = read
 
@@ -31,8 +34,10 @@ class Digest:
 
 def of_sealed(spark: SparkSession, journal: str, poison: int = 5, since: datetime | None = None) -> Digest:
     """Of the sealed events in a journal's folder, or those from `since` on. Raises PipelineError."""
-    rows = sealed_digest(spark, journal, poison, since)
-    return Digest(rows, poison, lambda: read_events(spark, journal, since))
+    sealed_folder(journal)
+    held = hold_sealed(spark, journal, micros_of(since))
+    rows = sealed_digest(spark, journal, poison, since, held.strays)
+    return Digest(rows, poison, held, lambda: read_events(spark, journal, since, held.strays))
 
 
 def of_live(
@@ -42,6 +47,9 @@ def of_live(
 
     Raises PipelineError: there is no journal.
     """
+    held = hold_options(journal_options(said, streaming=False), micros_of(since))
+    if held.faults:  # they are findings, so the audit goes on without these events
+        said = {"failOnDataLoss": "false"} | dict(said)
     fixed = until_now(said, since)
     rows = live_digest(spark, fixed, poison, micros_of(since))
-    return Digest(rows, poison, lambda: read_fixed(spark, fixed, since))
+    return Digest(rows, poison, held, lambda: read_fixed(spark, fixed, since))

@@ -6,7 +6,7 @@ is handed their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -21,20 +21,28 @@ from pipeline.digest.chunk import COLUMNS, TEXTS
 from pipeline.digest.digest import digest
 from pipeline.digest.schema import DIGEST
 from pipeline.errors import PipelineError
-from pipeline.journal.reading import sealed_folder, with_events_from
+from pipeline.journal.reading import is_no_stray, sealed_folder, with_events_from
 from pipeline.journal.schema import QUANTITY_ALIAS
 
 EVENTS_OF_CHUNK: Final = 2_000_000  # at least, if a file has more
 NEEDED: Final = ("node", "seq", "ts", "op")
 
 
-def sealed_digest(spark: SparkSession, journal: str, poison: int, since: datetime | None = None) -> DataFrame:
+def sealed_digest(
+    spark: SparkSession,
+    journal: str,
+    poison: int,
+    since: datetime | None = None,
+    strays: Sequence[str] = (),
+) -> DataFrame:
     """The digest of all sealed events in a journal's folder, or of those from `since` on (DIGEST).
 
-    Raises PipelineError: there is none.
+    `strays`: files to leave out, by their paths in the journal's folder. Raises PipelineError: there is none.
     """
     folder = sealed_folder(journal)
     files = with_events_from(spark.read.format("binaryFile").load(folder), since)
+    if strays:
+        files = files.where(is_no_stray(F.col("path"), strays))
     content = F.lit(None).cast("binary") if "://" not in folder else F.col("content")
     told = F.lit(poison).alias("poison"), F.lit(micros_of(since)).cast("long").alias("since")
     table = files.select("path", content.alias("content"), *told).asTable()

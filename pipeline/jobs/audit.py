@@ -22,10 +22,13 @@ from pipeline.jobs.judging import Settled, judge
 from pipeline.jobs.levels import lacks_of, less, not_judged
 from pipeline.jobs.order import reordered
 from pipeline.jobs.verdicts import HARMLESS, MEANINGS, Rules
+from pipeline.journal.inventory import Held
 
 SHOWN: Final = 1000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+FILE: Final = "file"
 OTHER_MEANINGS: Final = {
+    FILE: "a sealed file is missing, is there twice, or is not what the manifest says",
     "hole": "events of the journal are missing, or there twice",
     "imbalance": "what came and left does not make up what the queue has",
     "forwarding_loss": "a dead letter left a queue for another and never came there",
@@ -90,9 +93,21 @@ def audit(digest: Digest, age: float = 3600, now: int | None = None) -> Audit:
         nodes = _nodes(frames.moved)
         last = max((row["latest"] for row in nodes), default=None)
         rules = Rules(now or last or 0, age, digest.poison)
-        return _added(nodes, [_of_node(row, frames, len(nodes), rules, digest) for row in nodes])
+        found = _added(nodes, [_of_node(row, frames, len(nodes), rules, digest) for row in nodes])
+        return _with_files(found, digest.held)
     finally:
         rows.unpersist()
+
+
+def _with_files(found: Audit, held: Held) -> Audit:
+    """The same with what is wrong with the files."""
+    reason = {} if held.judged else {FILE: "the journal has no manifest that says which files there must be"}
+    rows = {FILE: held.faults[:SHOWN]} if held.faults else {}
+    return found._replace(
+        findings=found.findings | {FILE: len(held.faults)},
+        rows=rows | found.rows,
+        not_judged=reason | found.not_judged,
+    )
 
 
 def _events_of(digest: Digest, node: str) -> DataFrame:

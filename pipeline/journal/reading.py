@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,13 +17,22 @@ FILES = StructType([*EVENTS.fields, StructField(QUANTITY_ALIAS, LongType())])
 """What is asked of files; what they do not have is null."""
 
 
-def read_events(spark: SparkSession, journal: str, since: datetime | None = None) -> DataFrame:
-    """All sealed events in a journal's folder, or those from `since` on (EVENTS).
+def read_events(
+    spark: SparkSession, journal: str, since: datetime | None = None, strays: Sequence[str] = ()
+) -> DataFrame:
+    """All sealed events in a journal's folder, or those from `since` on (EVENTS), but for those of `strays`.
 
     Raises PipelineError: there is none.
     """
-    events = as_events(with_events_from(spark.read.schema(FILES).parquet(sealed_folder(journal)), since))
+    files = with_events_from(spark.read.schema(FILES).parquet(sealed_folder(journal)), since)
+    path = F.url_decode(F.regexp_replace("_metadata.file_path", r"\+", "%2B"))
+    events = as_events(files.where(is_no_stray(path, strays)) if strays else files)
     return events if since is None else events.where(F.col("ts") >= F.lit(since))
+
+
+def is_no_stray(path: Column, strays: Sequence[str]) -> Column:
+    """Whether a file's path is none of these, which are paths in the journal's folder."""
+    return ~F.concat(F.lit("parquet/"), F.substring_index(path, "/parquet/", -1)).isin(*strays)
 
 
 def with_events_from(files: DataFrame, since: datetime | None) -> DataFrame:

@@ -66,9 +66,13 @@ def _cards(found: Audit) -> str:
 def _notes(found: Audit) -> str:
     if not found.not_judged:
         return ""
-    kinds = ", ".join(_words(kind) for kind in found.not_judged)
-    reason = escape(next(iter(found.not_judged.values())))
-    return f'<p class="note">Could not be looked for: {kinds}; {reason}.</p>'
+    by_reason: dict[str, list[str]] = {}
+    for kind, reason in found.not_judged.items():
+        by_reason.setdefault(reason, []).append(_words(kind))
+    return "".join(
+        f'<p class="note">Could not be looked for: {", ".join(kinds)}; {escape(reason)}.</p>'
+        for reason, kinds in by_reason.items()
+    )
 
 
 def _table(kind: str, found: Audit) -> str:

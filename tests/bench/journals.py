@@ -6,9 +6,11 @@ Message k goes to queue k % queues; slot 3k is its enqueue. It is delivered `lag
 
 from __future__ import annotations
 
+import json
 import random
 from array import array
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -278,4 +280,19 @@ def _write(table: Any, folder: Path, first: int) -> None:
     path = folder / "parquet" / f"date={begun:%Y-%m-%d}" / f"hour={begun:%H}"
     path.mkdir(parents=True, exist_ok=True)
     last = first + table.num_rows - 1
-    pq.write_table(table, path / f"rabbit-{first:020d}-{last:020d}.parquet", compression="zstd")
+    path /= f"rabbit-{first:020d}-{last:020d}.parquet"
+    pq.write_table(table, path, compression="zstd")
+    times = table["ts"].cast(pa.int64())
+    line = {
+        "file": str(path.relative_to(folder)),
+        "node": "rabbit",
+        "rows": table.num_rows,
+        "first": first,
+        "last": last,
+        "earliest": times[0].as_py(),
+        "latest": times[-1].as_py(),
+        "sha256": sha256(path.read_bytes()).hexdigest(),
+        "ended": False,
+    }
+    with (folder / "manifest.jsonl").open("a") as manifest:
+        manifest.write(json.dumps(line) + "\n")

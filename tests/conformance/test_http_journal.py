@@ -229,3 +229,22 @@ def test_it_is_for_users_who_may_see_everything(
         paths = (("journal",), ("journal", "files"), ("journal", "files", "n-1.ajl"))
         assert [user.ask("GET", *path).status_code for path in paths] == statuses, tag
         user.close()
+
+
+def test_files_are_compared_with_the_manifest(
+    start_daemon: DaemonStarter, admin_of: Callable[[Daemon], Api], tmp_path: Path
+) -> None:
+    daemon = start_daemon(*FULL, "--journal-file-s", "1")
+    folder = tmp_path / "data" / "journal"
+    api = admin_of(daemon)
+    written(api, 1)
+    late = time.monotonic() + PATIENCE_S
+    while not list(seal(folder)):
+        assert time.monotonic() < late, "no file was ended"
+        time.sleep(0.02)
+    assert api.get("journal", "check") == {"faults": [], "files": 1, "next": None}
+    (path,) = folder.glob("parquet/*/*/*.parquet")
+    path.unlink()
+    (fault,) = api.get("journal", "check")["faults"]
+    assert (fault["what"], fault["file"]) == ("missing", str(path.relative_to(folder)))
+    api.refused(400, "GET", "journal", "check", **{"from": "-1"})

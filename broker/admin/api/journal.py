@@ -17,10 +17,12 @@ from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.slices import Slices
 from broker.admin.api.visitor import Asker, Visitor
+from broker.journal.holding import hold
 from broker.journal.serving import Chosen, ServedJournal
 from protocol.journal.catalogue import File
 
 BLOCK_BYTES: Final = 512 * 1024  # that are read in one go
+CHECKED_BYTES: Final = 1 << 30  # a few seconds' reading
 FILES_MAX: Final = 1000  # in one answer
 LIMITS: Final = ("off", "lifecycle", "full")
 
@@ -75,6 +77,27 @@ async def list_files(
         files.append(_shown(file, size))
         await slices.breathe()
     return JSONResponse({"files": files, "more": False})
+
+
+@router.get("/check")
+async def check_files(
+    management: Managed,
+    visitor: Asker,
+    start: Annotated[int, Query(alias="from", ge=0, lt=2**62)] = 0,
+) -> JSONResponse:
+    """The faults of sealed files: missing, there twice, or with another digest than the manifest says.
+
+    About CHECKED_BYTES are read for one answer. `next`: the number to ask `from` for the rest; null: that was
+    all. `files`: how many sealed files are there.
+    """
+    journal = await _journal(management, visitor)
+    try:
+        held = await asyncio.to_thread(hold, journal.writer.folder, start, CHECKED_BYTES)
+    except OSError as error:
+        reason = f"the journal cannot be read: {error.strerror}"
+        raise ApiError(503, "service_unavailable", reason) from error
+    faults = [fault._asdict() for fault in held.faults]
+    return JSONResponse({"faults": faults, "files": held.files, "next": held.next})
 
 
 @router.get("/files/{name}")

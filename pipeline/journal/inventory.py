@@ -1,0 +1,124 @@
+"""The files of a sealed journal held against its manifest, before anything is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.connector.server import Server
+from pipeline.journal.options import JournalOptions
+from protocol.journal.files import LIVE, MANIFEST, PARQUET, SEALED
+from protocol.journal.inventory import Fault, Inventory
+
+READERS: Final = 2  # threads that compute digests: they wait for the disk, mostly
+
+
+class Held(NamedTuple):
+    """`faults`: rows of findings. `strays`: files, by their paths in the journal's folder, to leave unread.
+
+    `judged`: there is a manifest to compare with.
+    """
+
+    faults: list[dict[str, Any]]
+    strays: list[str]
+    judged: bool
+
+
+def hold_sealed(spark: SparkSession, journal: str, since: int | None = None) -> Held:
+    """Compare the sealed files of a journal with its manifest.
+
+    `journal`: its folder, or the one of its Parquet files. `since`: microseconds since 1970; digests of files
+    that end earlier are not compared.
+    """
+    return _in_url(spark, journal) if "://" in journal else _in_folder(Path(journal), since)
+
+
+def hold_options(options: JournalOptions, since: int | None = None) -> Held:
+    """Compare the files of a journal that options of `format("amqp-journal")` name, or have its broker do so.
+
+    Raises ServerError.
+    """
+    if options.server is not None:
+        return Held(list(_served(options.server)), [], True)
+    assert options.folder is not None, "options have been looked at"
+    return _in_folder(Path(options.folder), since)
+
+
+def _served(server: Server) -> Iterator[dict[str, Any]]:
+    start: int | None = 0
+    while start is not None:
+        answer = server.get("journal", "check", **{"from": start})
+        yield from map(_row, (Fault(**fault) for fault in answer["faults"]))
+        start = answer["next"]
+
+
+def _in_folder(folder: Path, since: int | None) -> Held:
+    if not (folder / PARQUET).is_dir() and folder.name == PARQUET:
+        folder = folder.parent
+    sealed = [
+        str(path.relative_to(folder))
+        for path in (folder / PARQUET).rglob(f"*{SEALED}")
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]
+    raw = [path.name for path in (folder / LIVE).glob("*")]
+    try:
+        lines = (folder / MANIFEST).read_text().splitlines()
+    except FileNotFoundError:
+        return Held([], [], False)
+    inventory = Inventory(lines, sealed, raw)
+    looked_at = [each for each in inventory.present if since is None or each.latest >= since]
+    with ThreadPoolExecutor(READERS) as readers:
+        digests = readers.map(_digest, [folder / each.file for each in looked_at])
+        for listed, digest in zip(looked_at, digests, strict=True):
+            inventory.changed(listed, digest)
+    return _held(inventory)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _in_url(spark: SparkSession, journal: str) -> Held:
+    """The same where only Spark can read; its tasks compute the digests."""
+    parent, _, last = journal.rstrip("/").rpartition("/")
+    folder = parent if last == PARQUET else journal.rstrip("/")
+    try:
+        found = spark.read.format("binaryFile").load(f"{folder}/{PARQUET}")
+        path = F.substring_index("path", f"/{PARQUET}/", -1)
+        digests = found.where(path.endswith(SEALED)).select(path, F.sha2("content", 256)).collect()
+        lines = [row[0] for row in spark.read.text(f"{folder}/{MANIFEST}").collect()]
+    except AnalysisException:  # one of them is not there
+        return Held([], [], False)
+    sha256 = {f"{PARQUET}/{row[0]}": row[1] for row in digests}
+    try:
+        raw = [row[0].rpartition("/")[2] for row in _names(spark, f"{folder}/{LIVE}")]
+    except AnalysisException:
+        raw = []
+    inventory = Inventory(lines, sha256, raw)
+    for listed in list(inventory.present):
+        inventory.changed(listed, sha256[listed.file])
+    return _held(inventory)
+
+
+def _names(spark: SparkSession, folder: str) -> list[Any]:
+    names: list[Any] = spark.read.format("binaryFile").load(folder).select("path").collect()
+    return names
+
+
+def _held(inventory: Inventory) -> Held:
+    return Held([_row(fault) for fault in inventory.faults], inventory.strays, True)
+
+
+def _row(fault: Fault) -> dict[str, Any]:
+    return fault._asdict()

@@ -1,0 +1,136 @@
+"""The files of a journal held against its manifest, out of lines and names alone.
+
+A journal begins with event 1. The manifest keeps a line of each file that was ever sealed, and says which
+days were dropped. So a sealed file that is not there, or is there twice, is found wherever it is: first, in
+the middle or last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from protocol.journal.files import FileName, drops, parsed
+
+MISSING: Final = "missing"
+DOUBLED: Final = "doubled"
+CHANGED: Final = "changed"
+
+
+class Fault(NamedTuple):
+    """A fault of a file. `what`: MISSING, DOUBLED or CHANGED; `file`: its path in the folder, "" for no file.
+
+    `first` and `last`: the seqs that the file has by the manifest, or by its name; None: neither tells.
+    """
+
+    what: str
+    file: str
+    node: str | None
+    first: int | None
+    last: int | None
+    text: str
+
+
+class Listed(NamedTuple):
+    """A sealed file as the manifest has it; `latest`: microseconds since 1970 of its last event."""
+
+    file: str
+    node: str
+    first: int
+    last: int
+    latest: int
+    sha256: str
+
+
+class Inventory:
+    """What a folder has, and what of it is wrong.
+
+    `lines`: all of the manifest; `sealed`: paths of Parquet files in the journal's folder, and `raw`: names
+    of raw files, both as they were before the manifest was read.
+
+    `faults`: what names and lines tell. `present`: the listed files that are there, whose digests are to be
+    compared. `strays`: paths of files that no reader may take for part of the journal.
+    """
+
+    def __init__(self, lines: Iterable[str], sealed: Iterable[str], raw: Iterable[str]) -> None:
+        lines = list(lines)
+        self.faults: list[Fault] = []
+        self.strays: list[str] = []
+        there = set(sealed)
+        listed = _listed(lines)
+        dropped = {file for drop in drops(lines) for file in drop.files}
+        raws = [name for name in map(parsed, raw) if name is not None and name.last is None]
+        self.present = [each for each in listed.values() if each.file in there]
+        for each in listed.values():
+            if each.file not in there and each.file not in dropped:
+                self._add(MISSING, each, "it is in the manifest and is not there")
+        for path in sorted(there.difference(listed)):
+            self._look_at_unlisted(path, raws)
+        self._find_overlaps()
+        self._find_beginnings(list(listed.values()), raws)
+
+    def changed(self, listed: Listed, sha256: str | None) -> Fault | None:
+        """Compare a file's digest; None: it is as listed. `sha256`: None: the file has gone since."""
+        if sha256 == listed.sha256:
+            return None
+        if sha256 is None:
+            self._add(MISSING, listed, "it is in the manifest and is not there")
+        else:
+            self.strays.append(listed.file)
+            self._add(CHANGED, listed, f"it has the SHA-256 {sha256}, and {listed.sha256} in the manifest")
+        return self.faults[-1]
+
+    def _look_at_unlisted(self, path: str, raws: list[FileName]) -> None:
+        name = parsed(path.rpartition("/")[2])
+        if name is None or name.last is None:
+            self.strays.append(path)
+            text = "it is not in the manifest, and its name is not that of a sealed file"
+            self.faults.append(Fault(DOUBLED, path, None, None, None, text))
+            return
+        same = [
+            each
+            for each in self.present
+            if each.node == name.node and each.first <= name.last and name.first <= each.last
+        ]
+        if not same and (name.node, name.first, None) in raws:
+            return  # it is being sealed, or a crash has left it: sealing makes it again
+        self.strays.append(path)
+        text = f"it has events that '{same[0].file}' has too" if same else "it is not in the manifest"
+        self.faults.append(Fault(DOUBLED, path, name.node, name.first, name.last, text))
+
+    def _find_overlaps(self) -> None:
+        before: Listed | None = None
+        for each in sorted(self.present, key=lambda listed: (listed.node, listed.first, listed.last)):
+            if before is not None and before.node == each.node and each.first <= before.last:
+                self.strays.append(each.file)
+                self._add(DOUBLED, each, f"it has events that '{before.file}' has too")
+            else:
+                before = each
+
+    def _find_beginnings(self, listed: list[Listed], raws: list[FileName]) -> None:
+        firsts: dict[str, int] = {}
+        for node, first in [(each.node, each.first) for each in listed] + [
+            (each.node, each.first) for each in raws
+        ]:
+            firsts[node] = min(first, firsts.get(node, first))
+        for node, first in sorted(firsts.items()):
+            if first > 1:
+                text = f"events 1 to {first - 1} of node '{node}' are in no file, nor were they dropped"
+                self.faults.append(Fault(MISSING, "", node, 1, first - 1, text))
+
+    def _add(self, what: str, listed: Listed, text: str) -> None:
+        self.faults.append(Fault(what, listed.file, listed.node, listed.first, listed.last, text))
+
+
+def _listed(lines: list[str]) -> dict[str, Listed]:
+    """The files in the manifest, dropped or not; lines that are none are passed over: a crash may cut one."""
+    found: dict[str, Listed] = {}
+    for line in lines:
+        try:
+            said: dict[str, Any] = json.loads(line)
+            numbers = (int(said["first"]), int(said["last"]), int(said["latest"]))
+            found[said["file"]] = Listed(str(said["file"]), str(said["node"]), *numbers, str(said["sha256"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found

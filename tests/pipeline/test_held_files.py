@@ -1,0 +1,122 @@
+"""The audit compares files with the manifest first: in a folder, behind a URL, and with their broker."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from broker.journal.sealing import let_go, seal
+from pipeline.digest.digests import of_live, of_sealed
+from pipeline.jobs.audit import audit
+from pipeline.journal.inventory import hold_sealed
+from tests.brokers import Broker
+from tests.journals import Scribe, file_of, put
+
+pytestmark = pytest.mark.spark
+
+FILES = 3
+Rows = list[dict[str, Any]]
+Spoil = Callable[[Path, Path], None]
+
+
+def journal(folder: Path) -> list[Path]:
+    """A journal of three sealed files; returns these."""
+    scribe = Scribe()
+    for _ in range(FILES):
+        put(folder, file_of(scribe, 2))
+    list(seal(folder))
+    let_go(folder, 1e12, 0)
+    return sorted(folder.glob("parquet/*/*/*.parquet"))
+
+
+def delete(path: Path, other: Path) -> None:
+    path.unlink()
+
+
+def double(path: Path, other: Path) -> None:
+    shutil.copy(path, path.with_name("a copy.parquet"))
+
+
+def replace(path: Path, other: Path) -> None:
+    shutil.copy(other, path)
+
+
+def faults(rows: Rows) -> list[tuple[str, str]]:
+    return [(row["what"], Path(row["file"]).name) for row in rows]
+
+
+CASES = [
+    pytest.param(which, spoil, what, marks=() if which == place else pytest.mark.nightly)
+    for which in range(FILES)
+    for place, (spoil, what) in enumerate([(delete, "missing"), (double, "doubled"), (replace, "changed")])
+]
+
+
+@pytest.mark.parametrize(("which", "spoil", "what"), CASES)
+def test_a_file_that_is_not_as_the_manifest_says(
+    spark: SparkSession, tmp_path: Path, which: int, spoil: Spoil, what: str
+) -> None:
+    files = journal(tmp_path)
+    path = files[which]
+    spoil(path, files[which - 1])
+    wanted = [(what, "a copy.parquet" if spoil is double else path.name)]
+
+    for where in (str(tmp_path), str(tmp_path / "parquet"), f"file://{tmp_path}/parquet"):
+        held = hold_sealed(spark, where)
+        assert (faults(held.faults), held.judged) == (wanted, True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("which", range(FILES), ids=["first", "middle", "last"])
+def test_the_audit_tells_of_missing_files_and_reads_no_copies(
+    spark: SparkSession, tmp_path: Path, which: int
+) -> None:
+    files = journal(tmp_path)
+    double(files[0], files[0])
+
+    found = audit(of_sealed(spark, str(tmp_path)))
+    assert faults(found.rows["file"]) == [("doubled", "a copy.parquet")]
+    assert {kind: count for kind, count in found.findings.items() if count} == {"file": 1}
+    assert found.events == 18
+
+    delete(files[which], files[0])
+    found = audit(of_sealed(spark, str(tmp_path)))
+    both = [("doubled", "a copy.parquet"), ("missing", files[which].name)]
+    assert sorted(faults(found.rows["file"])) == both
+    live = audit(of_live(spark, {"path": str(tmp_path)}))
+    assert sorted(faults(live.rows["file"])) == both
+
+
+@pytest.mark.nightly
+def test_a_folder_without_a_manifest_is_not_judged(spark: SparkSession, tmp_path: Path) -> None:
+    journal(tmp_path)
+    (tmp_path / "manifest.jsonl").unlink()
+
+    found = audit(of_sealed(spark, str(tmp_path)))
+
+    assert found.findings["file"] == 0
+    assert "no manifest" in found.not_judged["file"]
+
+
+def test_the_broker_compares_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    (tmp_path / "broker").mkdir()
+    broker = Broker(tmp_path / "broker", "--journal", "full", "--journal-dir", str(folder))
+    broker.daemon.stop()
+    list(seal(folder))
+    let_go(folder, 1e12, 0)
+    (path,) = folder.glob("parquet/*/*/*.parquet")
+    broker.restart()
+    try:
+        url = {"url": broker.daemon.admin.replace("http://", "http://guest:guest@")}
+        assert audit(of_live(spark, url)).findings["file"] == 0
+        path.unlink()
+        found = audit(of_live(spark, url))
+    finally:
+        broker.stop()
+    assert faults(found.rows["file"]) == [("missing", path.name)]
