@@ -206,8 +206,11 @@ class Backlog(Alarm):
         death.past = past if past.deliveries > 0 or past.expired_by or annotations else None
         self.add(death, [], told=True)
 
-    def drop(self, most: i64, newest: i64) -> i64:
-        """Drop up to `most` messages that began to wait no later than `newest`; returns how many."""
+    def drop(self, most: i64, newest: i64, by: object | None) -> i64:
+        """Drop up to `most` messages that began to wait no later than `newest`; returns how many.
+
+        `by`: the actor who asked for it, for the journal.
+        """
         dropped: i64 = 0
         queue = self.queue
         number: i64 = 0
@@ -218,7 +221,7 @@ class Backlog(Alarm):
                 if death.is_seized or dropped == most:
                     continue
                 if queue.journal is not None:
-                    queue.journal.purged(death.order, death.order, 1)
+                    queue.journal.purged(death.order, death.order, 1, by)
                 self._drop(death)
                 dropped += 1
             if not deaths:

@@ -109,7 +109,7 @@ class Purge(Alarm):
         """Drop a slice of what waits to be dead-lettered; true if that was all."""
         backlog = self.queue.backlog
         if not self._dead_done and backlog is not None and self._newest_dead > 0:
-            dropped = backlog.drop(DEAD_SLICE, self._newest_dead)
+            dropped = backlog.drop(DEAD_SLICE, self._newest_dead, self._by)
             self.dropped += dropped
             if dropped == DEAD_SLICE:
                 return False
