@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType
 
 from pipeline.digest.schema import KEPT_COLUMNS, LIVED_COLUMNS
 from pipeline.errors import PipelineError
-from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS
+from pipeline.journal.schema import EVENTS, QUANTITY_ALIAS, STREAMED
 
 COLUMNS: Final = tuple(dict.fromkeys((*KEPT_COLUMNS, *LIVED_COLUMNS, "redelivered", "conn", "channel")))
 TEXTS: Final = tuple(name for name in COLUMNS if isinstance(EVENTS[name].dataType, StringType))
@@ -24,7 +24,8 @@ class Chunk:
 
     def __init__(self, columns: Mapping[str, pa.Array]) -> None:
         self._columns = columns
-        self.of_entry = pc.and_(pc.is_valid(columns["queue_id"]), pc.is_valid(columns["msg_uid"]))
+        has_keys = pc.and_(pc.is_valid(columns["queue_id"]), pc.is_valid(columns["msg_uid"]))
+        self.of_entry = pc.and_(has_keys, pc.invert(self.is_op(*STREAMED)))
 
     def __getitem__(self, name: str) -> pa.Array:
         return self._columns[name]

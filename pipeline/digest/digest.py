@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.digest.chunk import Chunk, chunks
-from pipeline.digest.lives import events_of, unsettled
+from pipeline.digest.lives import events_of, lives_of
 from pipeline.digest.places import places
 from pipeline.digest.schema import DIGEST, KEPT, LIVED
 from pipeline.digest.sums import sums
@@ -29,13 +29,15 @@ def digest(events: pa.Table, poison: int) -> Iterator[pa.RecordBatch]:
     for chunk in chunks(events):
         node = chunk["node"].slice(0, 1).dictionary_decode()
         found = places(chunk)
-        opens = events_of(chunk, pa.concat_tables([unsettled(chunk, poison), found.late]))
+        lives = lives_of(chunk, poison)
+        opens = events_of(chunk, pa.concat_tables([lives.unsettled, found.late]))
+        unseen = pc.and_(events_of(chunk, lives.unseen), pc.and_(chunk.is_op("ack"), pc.invert(opens)))
         stays = pc.or_(_says_more(chunk), events_of(chunk, found.late))
         begins = pc.and_(chunk.is_op("enqueue"), chunk.of_entry)
         kinds = {
             "kept": _rows(chunk, stays, KEPT),
             "lived": _rows(chunk, opens, LIVED),
-            "moved": sums(chunk, pc.and_(begins, pc.invert(opens))),
+            "moved": sums(chunk, pc.and_(begins, pc.invert(opens)), unseen),
             "placed": found.rows,
         }
         for kind, columns in kinds.items():

@@ -31,10 +31,10 @@ def places(chunk: Chunk) -> Places:
     has_place = pc.and_(chunk.of_entry, pc.is_valid(chunk["qpos"]))
     first = pc.and_(pc.and_(chunk.is_op("deliver"), pc.invert(again)), has_place)
     found = {name: chunk[name].filter(first) for name in (*SHOWN, "msg_uid")}
-    groups = _groups([*(found[name] for name in CONSUMER), _restarts(chunk).filter(first)])
-    in_order = pc.sort_indices(groups)  # which leaves those of a group in order of their seqs
+    own = groups([*(found[name] for name in CONSUMER), _restarts(chunk).filter(first)])
+    in_order = pc.sort_indices(own)  # which leaves those of a group in order of their seqs
     rows = {name: column.take(in_order) for name, column in found.items()}
-    return _rows(rows, groups.take(in_order))
+    return _rows(rows, own.take(in_order))
 
 
 def _rows(rows: dict[str, pa.Array], groups: pa.Array) -> Places:
@@ -76,15 +76,15 @@ def _restarts(chunk: Chunk) -> pa.Array:
     return pc.fill_null_forward(chunk.seq_where(ends))
 
 
-def _groups(columns: list[pa.Array]) -> pa.Array:
+def groups(columns: list[pa.Array]) -> pa.Array:
     """A number for each row, which is the same where all columns are."""
-    groups = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
+    found = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
     for column in columns:
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         size = len(encoded.dictionary) + 1
         own = pc.fill_null(encoded.indices.cast(pa.int64()), size - 1)
-        groups = pc.add(pc.multiply(groups, size), own).dictionary_encode().indices.cast(pa.int64())
-    return groups
+        found = pc.add(pc.multiply(found, size), own).dictionary_encode().indices.cast(pa.int64())
+    return found
 
 
 def _joined(first: pa.Array, second: pa.Array) -> pa.Array:

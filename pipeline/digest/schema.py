@@ -9,7 +9,9 @@ moved
     Sums of the events of one queue (null: of none) between two anchors of whatever queue, in a block of
     65,536 seqs. change: by how much the queue has more entries after them | listed: how many a restart has
     listed | settled: how many lives are counted and left out | lowest: the least `msg_uid` of these
+    | unseen: how many of these ended with an ack and had no delivery
     | events | first, last: seqs | total: sum of the seqs' places in the block | gap: seq of the first `gap`
+    | excused: the first seq that a `gap` says may be missing, the least of all
     | earliest, latest: microseconds since 1970.
 placed
     First deliveries of a queue to one consumer, from `seq` and the place `qpos` to `last_seq` and
@@ -34,6 +36,7 @@ KEPT_COLUMNS: Final = (
 )
 LIVED_COLUMNS: Final = (
     *("node", "seq", "ts", "op", "queue_id", "msg_uid", "qpos", "delivery_count", "persistent"),
+    *("conn", "channel", "consumer"),
 )
 
 
@@ -45,8 +48,8 @@ def _events(names: Iterable[str]) -> StructType:
 KEPT: Final = _events(KEPT_COLUMNS)
 LIVED: Final = _events(LIVED_COLUMNS)
 SUMS: Final = (
-    *("change", "listed", "settled", "lowest", "events", "first", "last"),
-    *("total", "gap", "earliest", "latest"),
+    *("change", "listed", "settled", "lowest", "unseen", "events", "first", "last"),
+    *("total", "gap", "excused", "earliest", "latest"),
 )
 MOVED: Final = StructType(
     [

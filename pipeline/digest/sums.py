@@ -11,24 +11,31 @@ from pipeline.digest.chunk import Chunk
 from pipeline.digest.schema import BLOCK, SUMS
 from pipeline.journal.schema import ANCHORS, LEAVING
 
+UNKNOWN: Final = 1 << 62
+"""Events before a `gap` of version 1: any number of them may be missing."""
+
 AGGREGATES: Final = (
-    *((name, "sum", name) for name in ("change", "listed", "settled")),
+    *((name, "sum", name) for name in ("change", "listed", "settled", "unseen")),
     ("uid", "min", "lowest"),
     ("seq", "count", "events"),
     ("seq", "min", "first"),
     ("seq", "max", "last"),
     ("total", "sum", "total"),
     ("gap", "min", "gap"),
+    ("excused", "min", "excused"),
     ("ts", "min", "earliest"),
     ("ts", "max", "latest"),
 )
 
 
-def sums(chunk: Chunk, settled: pa.Array) -> dict[str, pa.Array]:
+def sums(chunk: Chunk, settled: pa.Array, unseen: pa.Array) -> dict[str, pa.Array]:
     """MOVED without the node, by queue and piece: no anchor, of whatever queue, is inside of one.
 
-    `settled`: which events begin a life that is counted and left out.
+    `settled`: which events begin a life that is counted and left out; `unseen`: which end one of these with
+    an ack that no delivery went before.
     """
+    gap = chunk.is_op("gap")
+    excused = pc.subtract(chunk["seq"], pc.fill_null(chunk["quantity"], UNKNOWN))
     seq = chunk["seq"]
     named = pc.is_valid(chunk["msg_uid"])
     events = pa.table(
@@ -38,10 +45,12 @@ def sums(chunk: Chunk, settled: pa.Array) -> dict[str, pa.Array]:
             "change": _change(chunk),
             "listed": pc.and_(chunk.is_op("recover"), named).cast(pa.int64()),
             "settled": settled.cast(pa.int64()),
+            "unseen": unseen.cast(pa.int64()),
             "uid": pc.if_else(settled, chunk["msg_uid"], pa.scalar(None, pa.int64())),
             "seq": seq,
             "total": pc.bit_wise_and(seq, BLOCK - 1),
-            "gap": chunk.seq_where(chunk.is_op("gap")),
+            "gap": chunk.seq_where(gap),
+            "excused": pc.if_else(gap, excused, pa.scalar(None, pa.int64())),
             "ts": chunk["ts"],
         }
     )
@@ -63,5 +72,5 @@ def _pieces(chunk: Chunk) -> pa.Array:
 def _change(chunk: Chunk) -> pa.Array:
     """By how much a queue has more entries after an event. `queue_delete` is an anchor and no change."""
     ranges = pc.negate(pc.fill_null(chunk["quantity"], 0))
-    one = chunk.by_op({"enqueue": 1} | dict.fromkeys(LEAVING, -1))
-    return pc.if_else(chunk.is_op("purge", "lost"), ranges, one)
+    one = chunk.by_op({"enqueue": 1, "append": 1} | dict.fromkeys(LEAVING, -1))
+    return pc.if_else(chunk.is_op("purge", "lost", "trim"), ranges, one)

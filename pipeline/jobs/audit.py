@@ -145,7 +145,8 @@ def _of_node(node: Row, frames: Frames, nodes: int, rules: Rules, digest: Digest
         "hole": holes(in_blocks, of_torn(events(), in_blocks) if node["torn"] else None),
         "reordered": reordered(frames.placed, frames.kept, frames.lived, events),
     }
-    settled = Settled(node["settled"], node["lowest"])
+    unseen = frames.moved.where("unseen > 0").groupBy("queue_id").agg(F.max("last").alias("last"))
+    settled = Settled(node["settled"], node["lowest"], unseen)
     with ThreadPoolExecutor(2) as pool:  # what is planned takes one core, and what is run all of them
         judging = pool.submit(judge, frames.lived, settled, queues, rules, SHOWN, events)
         collected = dict(zip(lists, pool.map(_collected, lists.values()), strict=True))

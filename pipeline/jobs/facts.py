@@ -52,9 +52,11 @@ def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
     | restarts: seqs at which listings ended, or the queue itself with the broker
     | ranges (first, last, at, all): what was purged or deleted
     | gaps: seqs before which events may be missing
+    | known (start, end): all that is in the queue is told by events between, and by those behind
     """
     nothing = F.array().cast("array<bigint>")
     no_range = F.array().cast("array<struct<first:bigint,last:bigint,at:bigint,all:boolean>>")
+    no_known = F.array().cast("array<struct<start:bigint,end:bigint>>")
     full_from = F.greatest(_full_from("node_"), _full_from("own_"))
     return (
         active.where(F.col("queue_id").isNotNull())
@@ -72,6 +74,7 @@ def known_queues(active: DataFrame, told: DataFrame) -> DataFrame:
             F.coalesce("restarts", nothing).alias("restarts"),
             F.coalesce("ranges", no_range).alias("ranges"),
             F.sort_array(F.concat("node_gaps", F.coalesce("offs", nothing))).alias("gaps"),
+            F.coalesce("known", no_known).alias("known"),
         )
     )
 
@@ -130,6 +133,8 @@ def _told_of(told: DataFrame) -> DataFrame:
         F.col("seq").alias("at"),
         is_all.alias("all"),
     )
+    start = F.when(op == "recover", F.col("seq") - F.col("quantity") - 1).otherwise(F.col("seq"))
+    known = F.struct(start.alias("start"), F.col("seq").alias("end"))
     return (
         told.where(F.col("queue_id").isNotNull())
         .groupBy("queue_id")
@@ -140,6 +145,7 @@ def _told_of(told: DataFrame) -> DataFrame:
             F.sort_array(F.collect_list(F.when((op == "recover") | ended, F.col("seq")))).alias("restarts"),
             F.collect_list(F.when((op == "purge") | is_all, one)).alias("ranges"),
             F.collect_list(F.when(_is_level("off"), F.col("seq"))).alias("offs"),
+            F.collect_list(F.when(op.isin("declare", "recover"), known)).alias("known"),
             *_deliveries("own_"),
         )
     )

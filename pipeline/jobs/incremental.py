@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.jobs.facts import activity, facts, known_queues
-from pipeline.jobs.ledger import contributions, fold
+from pipeline.jobs.ledger import contributions, doubled, fold
 from pipeline.jobs.verdicts import MEANINGS, Rules, judged
 
 
@@ -26,7 +26,8 @@ class Carried(NamedTuple):
 
 def portion(events: DataFrame) -> Carried:
     """What a portion of events says by itself."""
-    return Carried(fold(contributions(events)), _needed(facts(events)), activity(events))
+    rows = contributions(events).unionByName(doubled(events), allowMissingColumns=True)
+    return Carried(fold(rows), _needed(facts(events)), activity(events))
 
 
 def joined(before: Carried, new: Carried) -> Carried:
@@ -54,7 +55,8 @@ def is_over(now: int, grace: float) -> Column:
     What is found of it stays so: events that come still later make an orphan of it.
     """
     closed = F.col("verdict").isin(
-        "ok", "double_settled", "delivered_after_settle", "lost", "lost_volatile", "orphan", "older"
+        *("ok", "double_settled", "delivered_after_settle", "delivered_to_two", "settled_by_another"),
+        *("settled_undelivered", "lost", "lost_volatile", "orphan", "older"),
     )
     return closed & (F.unix_micros("at") < F.lit(now - int(grace * 1e6)))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.journal.schema import ARRIVING, KEYS, LEAVING, TAKING
+from pipeline.journal.schema import ARRIVING, KEYS, LEAVING, STREAMED, TAKING
 
 TERM_SHIFT: Final = 20
 RECOVER_SHIFT: Final = 42
@@ -31,12 +31,22 @@ NUMBERS: Final = (
     "flags",
     "deliveries",
     "at",
+    "first",
+    "takes",
+    "holder",
+    "acked",
+    "acker",
+    "doubled_from",
+    "doubled_to",
 )
 """tally: how often it came in, left (<< 20) and was recovered (<< 42). last: twice the seq of the last event,
 + 1 if that is a recover. delivered, returned, recovered: seqs of the last such events, delivered or staged,
 returned by a requeue or a recover. settled, ended: seqs of the first
 and of the last way out. placed, qpos: seq of the last way in, and its place. flags: 1
-persistent. deliveries: the most that an event says. at: microseconds since 1970 of the last event."""
+persistent. deliveries: the most that an event says. at: microseconds since 1970 of the last event. first:
+seq of the first event. takes: how often it was delivered or staged. holder: who had it last, a hash. acked,
+acker: seq of the first ack, and by whom, a hash. doubled_from, doubled_to: seqs of the first two deliveries
+in a row that were to different consumers (`doubled`)."""
 
 
 def contributions(events: DataFrame) -> DataFrame:
@@ -64,6 +74,13 @@ def contributions(events: DataFrame) -> DataFrame:
         "flags": F.when(arrives & F.col("persistent"), F.lit(PERSISTENT).cast("long")),
         "deliveries": F.col("delivery_count").cast("long"),
         "at": F.unix_micros("ts"),
+        "first": seq,
+        "takes": F.when(op.isin(*TAKING), F.lit(1).cast("long")),
+        "holder": F.when(op.isin(*TAKING), who()),
+        "acked": F.when(op == "ack", seq),
+        "acker": F.when(op == "ack", who()),
+        "doubled_from": F.lit(None).cast("long"),
+        "doubled_to": F.lit(None).cast("long"),
     }
     return _of_entries(events).select(*KEYS, *(column.alias(name) for name, column in numbers.items()))
 
@@ -83,6 +100,43 @@ def fold(rows: DataFrame) -> DataFrame:
         F.max("flags").alias("flags"),
         F.max("deliveries").alias("deliveries"),
         F.max("at").alias("at"),
+        F.min("first").alias("first"),
+        F.sum("takes").alias("takes"),
+        F.max_by("holder", "delivered").alias("holder"),
+        F.min("acked").alias("acked"),
+        F.min_by("acker", "acked").alias("acker"),
+        F.min("doubled_from").alias("doubled_from"),
+        F.min("doubled_to").alias("doubled_to"),
+    )
+
+
+def who() -> Column:
+    """A number for the consumer of an event, with its connection and channel; null: the event names none."""
+    consumer = F.xxhash64("conn", F.col("channel").cast("long"), "consumer")
+    return F.when(F.col("consumer").isNotNull() | F.col("conn").isNotNull(), consumer)
+
+
+def doubled(events: DataFrame) -> DataFrame:
+    """The entries that a consumer got while another one had them: KEYS | doubled_from | doubled_to.
+
+    The rows fold with `contributions`. Between two deliveries there is a requeue, a restart or a way out.
+    """
+    op = F.col("op")
+    in_order = Window.partitionBy(*KEYS).orderBy("seq")
+    takes = op.isin(*TAKING)
+    steps = _of_entries(events).where(takes | op.isin("requeue", "recover", *ARRIVING, *LEAVING))
+    return (
+        steps.select(*KEYS, "seq", takes.alias("takes"), who().alias("who"))
+        .withColumns(
+            {
+                "takes_before": F.lag("takes").over(in_order),
+                "who_before": F.lag("who").over(in_order),
+                "doubled_from": F.lag("seq").over(in_order),
+            }
+        )
+        .where(F.col("takes") & F.col("takes_before") & (F.col("who") != F.col("who_before")))
+        .groupBy(*KEYS)
+        .agg(F.min("doubled_from").alias("doubled_from"), F.min("seq").alias("doubled_to"))
     )
 
 
@@ -103,4 +157,5 @@ def recoveries() -> Column:
 
 
 def _of_entries(events: DataFrame) -> DataFrame:
-    return events.where(F.col("queue_id").isNotNull() & F.col("msg_uid").isNotNull())
+    has_keys = F.col("queue_id").isNotNull() & F.col("msg_uid").isNotNull()
+    return events.where(has_keys & ~F.col("op").isin(*STREAMED))

@@ -10,7 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.jobs.facts import activity, facts, known_queues
 
-NEEDS_FULL: Final = ("delivered_after_settle", "stuck_unacked", "undelivered", "reordered")
+NEEDS_FULL: Final = (
+    *("delivered_after_settle", "delivered_to_two", "settled_by_another", "settled_undelivered"),
+    *("stuck_unacked", "undelivered", "reordered"),
+)
 NAMED: Final = 3
 
 

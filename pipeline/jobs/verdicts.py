@@ -11,9 +11,12 @@ from pipeline.jobs.ledger import PERSISTENT, arrivals, departures, recoveries
 from pipeline.journal.schema import KEYS
 
 MEANINGS: Final = {
-    "orphan": "has events, but was never enqueued, in a queue that is journaled since it was declared",
+    "orphan": "has events, but no event says that it was enqueued, though all were journaled",
     "double_settled": "left its queue more than once",
     "delivered_after_settle": "was delivered after it had left its queue",
+    "delivered_to_two": "was delivered to a consumer while another one had it",
+    "settled_by_another": "was acknowledged by another consumer, channel or connection than the delivery's",
+    "settled_undelivered": "was acknowledged in a queue that had not delivered it",
     "poison": "was delivered again and again",
     "stuck_unacked": "is with a consumer for too long",
     "undelivered": "waits for too long and is with nobody",
@@ -77,14 +80,21 @@ def _verdict(rules: Rules) -> Column:
     is_open = ended < F.coalesce("placed", F.lit(-1))
     after_end = ~is_open & F.coalesce(F.col("delivered") > ended, F.lit(False)) & (left > 0)
     old = F.col("at") < F.lit(rules.now - int(rules.age * 1e6))
-    clean = F.col("declared") & (F.size("gaps") == 0)
     persistent = F.coalesce(F.col("flags").bitwiseAND(PERSISTENT) > 0, F.lit(False))
     gone = F.col("gone_at").isNotNull()
     full = F.coalesce(F.col("placed") > F.col("full_from"), F.lit(False))
+    never_came = (came + again) == 0
+    complete = F.exists("known", _covers)
+    undelivered = _acked_undelivered()
+    elsewhere = never_came & complete & _acked_free() & (F.col("first") > F.col("full_from"))
     return (
-        F.when((came + again) == 0, F.when(clean, "orphan").otherwise("older"))
+        F.when(elsewhere, "settled_undelivered")
+        .when(never_came, F.when(complete, "orphan").otherwise("older"))
         .when(left > may_leave, "double_settled")
         .when(after_end, "delivered_after_settle")
+        .when(_is_sure("doubled_from", "doubled_to"), "delivered_to_two")
+        .when(_acked_by_another(), "settled_by_another")
+        .when(full & undelivered, "settled_undelivered")
         .when(F.coalesce(F.col("deliveries") >= rules.poison, F.lit(False)), "poison")
         .when(~is_open | F.exists("ranges", _takes), "ok")
         .when(F.exists("gaps", lambda gap: (gap > F.col("last_seq")) & _before_end(gap)), "unsure")
@@ -94,6 +104,46 @@ def _verdict(rules: Rules) -> Column:
         .when(full & old, "undelivered")
         .otherwise("in_flight")
     )
+
+
+def _acked_undelivered() -> Column:
+    """Whether nobody had an entry when it was acknowledged by somebody, and no event is missing since."""
+    return _acked_free() & _without_gap(_free_since(), F.col("acked"))
+
+
+def _acked_free() -> Column:
+    """Whether an entry was acknowledged by somebody, and no event says that anybody had it."""
+    nobody = F.col("delivered").isNull() | (F.col("delivered") < _free_since())
+    told = F.col("acker").isNotNull() & (_free_since() < F.col("acked")) & nobody
+    return F.coalesce(told, F.lit(False))
+
+
+def _free_since() -> Column:
+    """The seq since when nobody has an entry who has not got it by a later event."""
+    return F.greatest(F.coalesce("returned", F.lit(-1)), F.coalesce("placed", F.lit(-1)))
+
+
+def _acked_by_another() -> Column:
+    """Whether another one than the last holder acknowledged an entry, which had not come back."""
+    returned = F.coalesce("returned", F.lit(-1))
+    in_between = (returned < F.col("delivered")) & (F.col("delivered") < F.col("acked"))
+    told = in_between & (F.col("acker") != F.col("holder"))
+    return F.coalesce(told, F.lit(False)) & _without_gap(F.col("delivered"), F.col("acked"))
+
+
+def _is_sure(start: str, end: str) -> Column:
+    """Whether there are these two seqs, and no events are missing between them."""
+    return F.col(start).isNotNull() & _without_gap(F.col(start), F.col(end))
+
+
+def _without_gap(start: Column, end: Column) -> Column:
+    return F.coalesce(~F.exists("gaps", lambda gap: (gap > start) & (gap < end)), F.lit(True))
+
+
+def _covers(known: Column) -> Column:
+    """Whether all that came into the queue before an entry's first event has been told."""
+    begins = known["end"] < F.col("first")
+    return begins & ~F.exists("gaps", lambda gap: (gap > known["start"]) & (gap < F.col("first")))
 
 
 def _before_end(seq: Column) -> Column:

@@ -91,5 +91,8 @@ FACTS: Final = (
 ANCHORS: Final = ("declare", "checkpoint", "recover", "queue_delete")
 """Facts of a queue that say how much is in it."""
 
+STREAMED: Final = ("append", "read")
+"""Operations on rows of streams, which have no lives: they stay, whoever reads them."""
+
 FORWARDS: Final = ("dead_letter",)
 """Operations that send an entry from its queue to another one."""

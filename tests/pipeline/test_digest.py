@@ -268,3 +268,46 @@ def test_a_life_that_was_over_in_an_earlier_file_is_looked_up(spark: SparkSessio
     }
     assert found.entries == 3
     assert found.others["ok"] == 0
+
+
+def by(uid: int, consumer: str, op: str = "ack") -> Event:
+    return left(uid, op, consumer=consumer, conn="x", channel=1)
+
+
+def to(uid: int, consumer: str) -> Event:
+    return by(uid, consumer, "deliver")
+
+
+@pytest.mark.parametrize(
+    ("life", "is_plain"),
+    [
+        ([to(1, "c"), by(1, "c")], True),
+        ([to(1, "c"), by(1, "d")], False),
+        ([to(1, "c"), by(1, "c", "requeue"), to(1, "d"), by(1, "d")], True),
+        ([to(1, "c"), to(1, "c"), by(1, "c")], True),
+        ([to(1, "c"), to(1, "d"), by(1, "d")], False),
+        ([to(1, "c"), to(1, "d"), by(1, "c", "requeue"), by(1, "d")], False),
+        ([to(1, "c"), by(1, "c", "requeue"), by(1, "c")], False),
+        ([to(1, "c"), by(1, "d", "requeue"), to(1, "d"), by(1, "d")], False),
+    ],
+)
+def test_a_life_is_left_out_if_who_had_the_message_gave_it_back(life: list[Event], is_plain: bool) -> None:
+    assert (ops([came(1), *life]) == []) == is_plain
+
+
+def test_what_was_acknowledged_without_a_delivery_is_counted() -> None:
+    events = [came(1), came(2), came(3), by(1, "c"), to(2, "c"), by(2, "c"), left(3)]
+    (sums,) = made(events, "moved")
+    assert (sums["settled"], sums["unseen"]) == (3, 1)
+
+
+def test_rows_of_streams_have_no_lives_and_count() -> None:
+    events = [left(1, "append"), left(2, "append"), QUEUE | {"op": "trim", "quantity": 1}]
+    assert ops(events) == []
+    assert sum(row["change"] for row in made(events, "moved")) == 1
+
+
+def test_a_gap_says_from_where_on_events_may_be_missing() -> None:
+    gap = {"op": "gap", "quantity": 2}
+    rows = made(table([came(1) | {"seq": 1}, gap | {"node": "a", "seq": 5}]), "moved")
+    assert [(row["gap"], row["excused"]) for row in rows if row["gap"]] == [(5, 3)]

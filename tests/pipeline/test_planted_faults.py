@@ -1,0 +1,96 @@
+"""The audit finds each fault of a program that knows nothing of it, before a crash and behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from broker.journal.sealing import seal
+from pipeline.digest.digests import of_sealed
+from pipeline.jobs.audit import Audit, audit
+from pipeline.jobs.incremental import joined, portion, verdicts_of
+from pipeline.jobs.verdicts import MEANINGS, Rules
+from pipeline.journal.reading import read_events
+from tests.faults import CRASH_AFTER, FAULTS, MESSAGES, written
+
+pytestmark = pytest.mark.spark
+
+VERDICTS = {
+    "to two consumers": "delivered_to_two",
+    "to two consumers and back": "delivered_to_two",
+    "acked by another consumer": "settled_by_another",
+    "acked by another channel": "settled_by_another",
+    "acked by another connection": "settled_by_another",
+    "acked without a delivery": "settled_undelivered",
+    "acked after it came back": "settled_undelivered",
+    "acked in another queue": "settled_undelivered",
+    "never enqueued": "orphan",
+}
+LONG_AGO = 100  # seconds
+
+
+def audited(spark: SparkSession, folder: Path) -> Audit:
+    list(seal(folder))
+    return audit(of_sealed(spark, str(folder)))
+
+
+def told(found: Audit) -> set[tuple[int, str]]:
+    return {(row["msg_uid"], kind) for kind in MEANINGS for row in found.rows.get(kind, [])}
+
+
+def others(found: Audit) -> dict[str, int]:
+    return {kind: count for kind, count in found.findings.items() if count and kind not in MEANINGS}
+
+
+def planted() -> dict[int, str]:
+    """Each fault twice: early, and behind the crash."""
+    spread = {3 + 5 * number: name for number, name in enumerate(FAULTS)}
+    return spread | {CRASH_AFTER + uid: name for uid, name in spread.items()}
+
+
+def test_each_fault_is_found_before_and_behind_a_crash(spark: SparkSession, tmp_path: Path) -> None:
+    faults = planted()
+    written(tmp_path, faults)
+
+    found = audited(spark, tmp_path)
+
+    assert told(found) == {(uid, VERDICTS[name]) for uid, name in faults.items()}
+    assert found.entries == MESSAGES + sum(name == "acked in another queue" for name in faults.values())
+    assert set(others(found)) <= {"imbalance"}  # of what was never enqueued, or left another queue
+
+
+def test_a_journal_without_faults_is_clean(spark: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path, {})
+    found = audited(spark, tmp_path)
+    assert found.clean, found.rows
+    assert found.entries == MESSAGES
+    assert found.others["ok"] == MESSAGES
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("missing", "excused", "holes"), [(5, 5, []), (5, 2, [3]), (5, 0, [5])], ids=["all", "some", "none"]
+)
+def test_a_gap_excuses_what_it_says(
+    spark: SparkSession, tmp_path: Path, missing: int, excused: int, holes: list[int]
+) -> None:
+    written(tmp_path, {}, missing, excused)
+    found = audited(spark, tmp_path)
+    assert [row["missing"] for row in found.rows.get("hole", [])] == holes
+
+
+@pytest.mark.nightly
+def test_portions_find_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    faults = planted()
+    written(tmp_path, faults)
+    list(seal(tmp_path))
+    events = read_events(spark, str(tmp_path))
+    cut = 3 * CRASH_AFTER
+    carried = joined(portion(events.where(f"seq <= {cut}")), portion(events.where(f"seq > {cut}")))
+
+    rows = verdicts_of(carried, Rules(now=0)).where("verdict != 'ok'").collect()
+
+    found = {(row["msg_uid"], row["verdict"]) for row in rows if row["verdict"] in MEANINGS}
+    assert found == {(uid, VERDICTS[name]) for uid, name in faults.items()}
