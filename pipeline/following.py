@@ -33,7 +33,7 @@ GRACE: Final = 600.0
 FILES_OF_BATCH: Final = 100
 KEPT_BATCHES: Final = 10
 NOT_FOLLOWED: Final = dict.fromkeys(
-    ("hole", "imbalance", "forwarding_loss", "reordered"), "only --mode batch looks for these"
+    ("file", "hole", "imbalance", "forwarding_loss", "reordered"), "only --mode batch looks for these"
 )
 Summary = dict[str, Any]
 

@@ -21,7 +21,6 @@ CRASH_AFTER: Final = 60
 LAG: Final = 6  # messages that are in the queues at any time
 EVENTS_OF_FILE: Final = 100
 FULL: Final = r.reason_number("full")
-CRASH: Final = "crash"
 
 QUEUES: Final = (Name(1, QUEUE, ("/", "one", "7")), Name(2, QUEUE, ("/", "two", "8")))
 ROUTES: Final = (Name(3, ROUTE, ("", "one")), Name(4, ROUTE, ("", "two")))
@@ -123,8 +122,9 @@ def written(folder: Path, planted: dict[int, str], missing: int = 0, excused: in
     events = [Event(r.DECLARE, queue, reason=FULL) for queue in QUEUES]
     waiting: list[Life] = []
     for uid in range(1, MESSAGES + 1):
-        fault = FAULTS.get(planted.get(uid, ""), lambda whole: whole)
-        steps = fault(life(uid))
+        steps = life(uid)
+        if uid in planted:
+            steps = FAULTS[planted[uid]](steps)
         events += [event for event in steps if event.op == r.ENQUEUE]
         waiting.append([event for event in steps if event.op != r.ENQUEUE])
         if len(waiting) > LAG:

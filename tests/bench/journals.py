@@ -121,6 +121,8 @@ class Plan:
             "queue_id": queue + 1,
             "msg_uid": message + 1,
             "qpos": message,
+            "conn": f"10.0.0.7:5{queue:04d} -> 5672",
+            "channel": 1,
             "consumer": f"ctag.{queue}",
             "persistent": True,
             "delivery_count": 0,
@@ -161,7 +163,8 @@ class Plan:
             own = [k for k in listed if k % self.queues + 1 == end["queue_id"]]
             rows += [self.row(k, "recover") for k in own]
             rows.append(end)
-        return rows
+        again = range(self.restart - 2 * self.lag, self.restart - self.lag)  # their consumers are gone
+        return rows + [self.row(k, "deliver") | {"redelivered": True} for k in again]
 
 
 def write(folder: Path, events: int, of_kind: int, files: int = 20) -> Planted:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.digest.digests import Digest, of_sealed
-from pipeline.jobs.audit import audit
+from pipeline.jobs.audit import FILE, audit
 from pipeline.jobs.levels import NEEDS_FULL
 from pipeline.jobs.order import order
 from pipeline.journal.reading import read_events
@@ -70,8 +70,8 @@ def test_without_deliveries_it_says_what_it_could_not_look_for(
 
     found = audit(written(spark, less, tmp_path))
 
-    assert set(found.not_judged) == set(NEEDS_FULL)
-    assert all("full" in why for why in found.not_judged.values())
+    assert set(found.not_judged) == {FILE, *NEEDS_FULL}
+    assert all("full" in found.not_judged[kind] for kind in NEEDS_FULL)
     assert found.findings["stuck_unacked"] == found.findings["undelivered"] == 0
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.command import parser
 from pipeline.errors import PipelineError
 from pipeline.following import NOT_FOLLOWED, follow
-from pipeline.jobs.audit import audit
+from pipeline.jobs.audit import FILE, audit
 from pipeline.jobs.facts import activity, facts, known_queues
 from pipeline.jobs.forwarding import forwarding_losses
 from pipeline.jobs.incremental import joined, portion, verdicts_of
@@ -98,7 +98,7 @@ def test_messages_that_a_consumer_may_have_are_not_undelivered(spark: SparkSessi
 def test_queues_that_have_less_are_named(spark: SparkSession, tmp_path: Path) -> None:
     found = audit(digested(spark, tmp_path / "journal", table(mixed().rows)), now=RULES.now)
 
-    assert set(found.not_judged) == set(NEEDS_FULL)
+    assert set(found.not_judged) == {FILE, *NEEDS_FULL}
     assert "of q2, q4 in n: the level `full`" in found.not_judged["stuck_unacked"]
     assert (found.findings["stuck_unacked"], found.findings["undelivered"]) == (2, 2)
 
