@@ -1,6 +1,7 @@
 """Journals made by hand."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -90,6 +91,29 @@ def read(data: bytes) -> list[Row]:
     found = list(rows(decoder))
     assert not decoder.holes
     return found
+
+
+def out_of_turn(events: Iterable[Row]) -> list[str]:
+    """Steps of a journal of deliveries and acknowledgements by others than who had the message."""
+    holders: dict[tuple[object, object], tuple[object, ...] | None] = {}
+    full: set[object] = set()
+    wrong = []
+    for row in events:
+        key = (row.queue_id, row.msg_uid)
+        actor = (row.conn, row.channel, row.consumer)
+        if row.op in ("declare", "level", "checkpoint", "recover") and row.msg_uid is None:
+            (full.add if row.reason == "full" else full.discard)(row.queue_id)
+        if row.op in ("deliver", "stage"):
+            if holders.get(key, actor) not in (None, actor):
+                wrong.append(f"{row.seq}: {row.op} to {actor}, {holders[key]} has it")
+            holders[key] = actor
+        elif row.op in ("ack", "requeue"):
+            holder = holders.pop(key, None)
+            if holder != actor and (holder is not None or (row.op == "ack" and row.queue_id in full)):
+                wrong.append(f"{row.seq}: {row.op} by {actor}, {holder} has it")
+        elif row.op == "recover":
+            holders.pop(key, None)
+    return wrong
 
 
 def wait_for(folder: Path, op: str) -> None:

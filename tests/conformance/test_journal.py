@@ -13,7 +13,7 @@ from tests.api import Api
 from tests.contents10 import bare10
 from tests.daemon import DaemonStarter
 from tests.endings import Ending, both_endings, crash, stop
-from tests.journals import OF_THE_BROKER, wait_for
+from tests.journals import OF_THE_BROKER, out_of_turn, wait_for
 from tests.peer import Connector
 from tests.peer10 import Meet
 from tests.peer_session10 import PeerSession10
@@ -36,6 +36,7 @@ def events(folder: Path, *ops: str) -> list[Row]:
     found.take(rows)
     assert found.findings == []
     assert reading.damages == []
+    assert out_of_turn(rows) == []
     return [row for row in rows if row.op in ops or (not ops and row.op not in OF_THE_BROKER)]
 
 

@@ -10,7 +10,7 @@ from broker.journal.verifying import Verification
 from tests.api import Api
 from tests.daemon import Daemon, DaemonStarter
 from tests.endings import stop
-from tests.journals import OF_THE_BROKER, wait_for
+from tests.journals import OF_THE_BROKER, out_of_turn, wait_for
 from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 
@@ -27,6 +27,7 @@ def told(folder: Path) -> dict[str | None, list[str]]:
     found = Verification()
     found.take(rows)
     assert found.findings == []
+    assert out_of_turn(rows) == []
     queues: dict[str | None, list[str]] = {}
     for row in rows:
         if row.op not in OF_THE_BROKER:

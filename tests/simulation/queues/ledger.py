@@ -15,6 +15,7 @@ from tests.clock import HandClock
 from tests.simulation.queues.checks import check
 from tests.simulation.queues.model import Seen
 
+Holder = tuple[object, object, object]
 LEAVING = {"ack", "reject", "expire", "dead_letter", "drop_overflow", "replace", "remove"}
 
 
@@ -31,6 +32,7 @@ class Ledger:
         self.began: dict[int, int] = {}  # how many a restart has brought back, of each queue
         self._lost: dict[int, int] = {}
         self._listed: dict[int, int] = {}
+        self._holders: dict[tuple[int | None, int], Holder] = {}
         self._names: Names = {}
         self._seq = 0
         broker.journal = self.recorder
@@ -120,8 +122,23 @@ class Ledger:
             entries[uid] = place
         elif uid is not None:
             self._check(entries.get(uid) == place, f"{op} of message {uid} at {place}: {entries}")
+            self._hand_over(row, uid)
             if op in LEAVING:
                 del entries[uid]
+                self._holders.pop((row.queue_id, uid), None)
+
+    def _hand_over(self, row: Row, uid: int) -> None:
+        """One consumer at a time has a message, and gives it back or acknowledges it."""
+        key, actor = (row.queue_id, uid), (row.conn, row.channel, row.consumer)
+        holder = self._holders.get(key)
+        if row.op in ("deliver", "stage"):
+            self._check(holder in (None, actor), f"{row.op} of message {uid} to {actor}, {holder} has it")
+            self._holders[key] = actor
+        elif row.op == "ack":
+            self._check(holder == actor, f"ack of message {uid} by {actor}, {holder} has it")
+        elif row.op == "requeue":
+            self._check(holder in (None, actor), f"requeue of message {uid} by {actor}, {holder} has it")
+            self._holders.pop(key, None)
 
     def _check(self, holds: bool, text: str) -> None:
         assert self.seen is not None or holds, text

@@ -12,12 +12,11 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "what is refused is remembered": Mutant(
         "core/publishing.py",
-        "passage.queues):\n            return REFUSED\n",
-        "passage.queues):\n"
+        "is_refused(self, message, passage.queues):\n",
+        "is_refused(self, message, passage.queues):\n"
         "            passage.append_identity(self)\n"
         "            if passage.identity is not None:\n"
-        "                passage.identity.keep(passage.queues)\n"
-        "            return REFUSED\n",
+        "                passage.identity.keep(passage.queues)\n",
         profile="ids",
     ),
     "what nobody takes at once is remembered": Mutant(
