@@ -33,7 +33,7 @@ def portion(events: DataFrame) -> Carried:
 def joined(before: Carried, new: Carried) -> Carried:
     """Both together, whichever came first."""
     return Carried(
-        fold(before.entries.unionByName(new.entries)),
+        fold(before.entries.unionByName(new.entries, allowMissingColumns=True)),  # of earlier versions, too
         _needed(before.told.unionByName(new.told)),
         _by_queue(before.queues.unionByName(new.queues)),
     )

@@ -94,3 +94,17 @@ def test_portions_find_the_same(spark: SparkSession, tmp_path: Path) -> None:
 
     found = {(row["msg_uid"], row["verdict"]) for row in rows if row["verdict"] in MEANINGS}
     assert found == {(uid, VERDICTS[name]) for uid, name in faults.items()}
+
+
+@pytest.mark.nightly
+def test_what_an_earlier_version_has_carried_forward_is_taken(spark: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path, {})
+    list(seal(tmp_path))
+    events = read_events(spark, str(tmp_path))
+    before, after = (portion(events.where(f"seq {part} {CRASH_AFTER}")) for part in ("<=", ">"))
+    new = ("first", "takes", "holder", "acked", "acker", "doubled_from", "doubled_to")
+
+    carried = joined(before._replace(entries=before.entries.drop(*new)), after)
+
+    verdicts = {row["verdict"] for row in verdicts_of(carried, Rules(now=0)).collect()}
+    assert verdicts == {"ok"}
