@@ -39,12 +39,16 @@ TRIM_MS: Final[i64] = 10_000  # so often it is looked whether what is kept has b
 
 @final
 class QueueStream(StreamWatcher):
-    """What `queue` has in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all."""
+    """What `queue` has in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all.
+
+    `found`: the first offset of each partition when the stream was opened, before retention took anything.
+    """
 
     def __init__(self, queue: Queue, topology: Topology, partitions: list[StoredStream]) -> None:
         self.queue = queue
         self.topology = topology
         self.partitions = partitions
+        self.found = [int(stored.first) for stored in partitions]
         self.bytes_max: i64 = 0
         self.age_max: i64 = 0
         self.offsets = StreamOffsets(queue, topology)

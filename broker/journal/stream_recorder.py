@@ -33,7 +33,15 @@ class StreamRecorder(WatchedQueue):
         return NO_PLACE
 
     def recovered(self) -> None:
-        """Say how many rows there are after a restart (WatchedQueue), without a list of them."""
+        """Say how many rows there are after a restart (WatchedQueue), without a list of them.
+
+        Retention has taken rows when the stream was opened, before anything could be told.
+        """
+        stream = self.queue.stream
+        if stream is not None:
+            for stored, found in zip(stream.partitions, stream.found, strict=True):
+                if stored.first > found:
+                    self.trimmed(found, stored.first - 1, stored.first - found)
         self.tell(r.CHECKPOINT, self.count(), 0, NO_PLACE, LEVEL_REASONS[self.level])
 
     def enqueued(self, entry: QueueEntry) -> None:
