@@ -87,16 +87,23 @@ def cat(
 def verify(folder: Folder, node: Node = None, as_json: AsJson = False) -> None:
     """Check the files against the manifest, that no event is missing, and that each queue adds up."""
     with _told():
-        reading = Reading(folder, node)
         found = Verification()
         held = hold(folder)
-        found.take(reading.rows())
+        damages: list[str] = []
+        try:
+            reading = Reading(folder, node)
+            found.take(reading.rows())
+            damages = [damage.told() for damage in reading.damages]
+        except JournalError as error:
+            if not held.faults:
+                raise
+            damages = [str(error)]
     faults = [
         f"{folder / fault.file}: {fault.text}" if fault.file else fault.text
         for fault in held.faults
-        if node in (None, fault.node)
+        if node is None or fault.node in (None, node)
     ]
-    for text in dict.fromkeys([*faults, *(damage.told() for damage in reading.damages)]):
+    for text in dict.fromkeys([*faults, *damages]):
         found.find(text)
     total = len(found.findings) + found.unmentioned
     if as_json:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol.journal.files import LIVE, MANIFEST, PARQUET, SEALED
-from protocol.journal.inventory import Fault, Inventory
+from protocol.journal.inventory import Fault, Inventory, dropped_files
 
 
 class Held(NamedTuple):
-    """Faults; `next`: which listed file is to be looked at next, None: all have been."""
+    """Faults; `files`: how many listed files are there; `next`: the number to go on with, None: no more."""
 
     faults: list[Fault]
     files: int
@@ -21,17 +21,21 @@ class Held(NamedTuple):
 def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
     """Compare names with the manifest, and digests of listed files from number `start` on.
 
+    Numbers count all files of the manifest, which only grows. A file may be dropped while others are read.
     Faults of names are found with `start` 0 only. `bytes_max`: about so many bytes are read at most. Raises
     OSError.
     """
     inventory = look(folder)
     size = 0
-    at = start
+    present = {listed.file for listed in inventory.present}
+    dropped: set[str] = set()
     if start > 0:
         inventory.faults.clear()
-    for listed in inventory.present[start:]:
+    for at, listed in enumerate(inventory.listed[start:], start):
+        if listed.file not in present:
+            continue
         if bytes_max is not None and size >= bytes_max:
-            return Held(inventory.faults, len(inventory.present), at)
+            return Held(inventory.faults, len(present), at)
         path = folder / listed.file
         try:
             with path.open("rb") as file:
@@ -39,9 +43,12 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
                 size += file.tell()
         except FileNotFoundError:
             digest = None
+            if listed.file not in dropped:
+                dropped = dropped_files(lines_of(folder) or [])
+            if listed.file in dropped:
+                continue
         inventory.changed(listed, digest)
-        at += 1
-    return Held(inventory.faults, len(inventory.present), None)
+    return Held(inventory.faults, len(present), None)
 
 
 def look(folder: Path) -> Inventory:
@@ -52,8 +59,12 @@ def look(folder: Path) -> Inventory:
         if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
     ]
     raw = [path.name for path in (folder / LIVE).glob("*")]
+    return Inventory(lines_of(folder), sealed, raw)
+
+
+def lines_of(folder: Path) -> list[str] | None:
+    """Return the lines of the manifest; None: there is none."""
     try:
-        lines = (folder / MANIFEST).read_text().splitlines()
+        return (folder / MANIFEST).read_text().splitlines()
     except FileNotFoundError:
-        lines = []
-    return Inventory(lines, sealed, raw)
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -14,6 +15,7 @@ from pipeline.journal.inventory import Held, hold_options, hold_sealed
 from pipeline.journal.live import read_fixed, until_now
 from pipeline.journal.options import journal_options
 from pipeline.journal.reading import read_events, sealed_folder
+from protocol.journal.inventory import CHANGED
 
 
 class Digest:
@@ -49,7 +51,8 @@ def of_live(
     """
     held = hold_options(journal_options(said, streaming=False), micros_of(since))
     if held.faults:  # they are findings, so the audit goes on without these events
-        said = {"failOnDataLoss": "false"} | dict(said)
+        changed = [fault["file"].rpartition("/")[2] for fault in held.faults if fault["what"] == CHANGED]
+        said = {"failOnDataLoss": "false", "without": json.dumps(changed)} | dict(said)
     fixed = until_now(said, since)
     rows = live_digest(spark, fixed, poison, micros_of(since))
     return Digest(rows, poison, held, lambda: read_fixed(spark, fixed, since))

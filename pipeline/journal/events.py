@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -36,16 +36,23 @@ class EventReader:
     """
 
     def __init__(
-        self, journal: Journal, node: str, start: int, end: int, fail_on_loss: bool, size: int
+        self,
+        journal: Journal,
+        node: str,
+        start: int,
+        end: int,
+        fail_on_loss: bool,
+        size: int,
+        without: Iterable[str] = (),
     ) -> None:
-        """`size`: bytes that are read in one go."""
+        """`size`: bytes that are read in one go. `without`: names of files that count as gone."""
         self._journal = journal
         self._node = node
         self._at = start
         self._end = end
         self._fail_on_loss = fail_on_loss
         self._size = size
-        self._gone: set[str] = set()
+        self._gone: set[str] = set(without)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The events, with EVENTS. Raises DataLossError, ServerError, PipelineError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipeline.connector.server import Server
 from pipeline.journal.options import JournalOptions
 from protocol.journal.files import LIVE, MANIFEST, PARQUET, SEALED
-from protocol.journal.inventory import Fault, Inventory
+from protocol.journal.inventory import Fault, Inventory, dropped_files
 
 READERS: Final = 2  # threads that compute digests: they wait for the disk, mostly
 
@@ -23,7 +24,7 @@ READERS: Final = 2  # threads that compute digests: they wait for the disk, most
 class Held(NamedTuple):
     """`faults`: rows of findings. `strays`: files, by their paths in the journal's folder, to leave unread.
 
-    `judged`: there is a manifest to compare with.
+    `judged`: there is a manifest to compare with, or it is known to be missing.
     """
 
     faults: list[dict[str, Any]]
@@ -68,17 +69,25 @@ def _in_folder(folder: Path, since: int | None) -> Held:
         if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
     ]
     raw = [path.name for path in (folder / LIVE).glob("*")]
-    try:
-        lines = (folder / MANIFEST).read_text().splitlines()
-    except FileNotFoundError:
-        return Held([], [], False)
+    lines = _lines_of(folder)
     inventory = Inventory(lines, sealed, raw)
+    dropped: set[str] = set()
     looked_at = [each for each in inventory.present if since is None or each.latest >= since]
     with ThreadPoolExecutor(READERS) as readers:
         digests = readers.map(_digest, [folder / each.file for each in looked_at])
         for listed, digest in zip(looked_at, digests, strict=True):
-            inventory.changed(listed, digest)
-    return _held(inventory)
+            if digest is None and listed.file not in dropped:
+                dropped = dropped_files(_lines_of(folder) or [])
+            if digest is not None or listed.file not in dropped:
+                inventory.changed(listed, digest)
+    return _held(inventory, lines is not None)
+
+
+def _lines_of(folder: Path) -> list[str] | None:
+    try:
+        return (folder / MANIFEST).read_text().splitlines()
+    except FileNotFoundError:
+        return None
 
 
 def _digest(path: Path) -> str | None:
@@ -97,9 +106,11 @@ def _in_url(spark: SparkSession, journal: str) -> Held:
         found = spark.read.format("binaryFile").load(f"{folder}/{PARQUET}")
         path = F.substring_index("path", f"/{PARQUET}/", -1)
         digests = found.where(path.endswith(SEALED)).select(path, F.sha2("content", 256)).collect()
-        lines = [row[0] for row in spark.read.text(f"{folder}/{MANIFEST}").collect()]
-    except AnalysisException:  # one of them is not there
+    except AnalysisException:  # it is not there
         return Held([], [], False)
+    lines: list[str] | None = None
+    with suppress(AnalysisException):
+        lines = [row[0] for row in spark.read.text(f"{folder}/{MANIFEST}").collect()]
     sha256 = {f"{PARQUET}/{row[0]}": row[1] for row in digests}
     try:
         raw = [row[0].rpartition("/")[2] for row in _names(spark, f"{folder}/{LIVE}")]
@@ -108,7 +119,7 @@ def _in_url(spark: SparkSession, journal: str) -> Held:
     inventory = Inventory(lines, sha256, raw)
     for listed in list(inventory.present):
         inventory.changed(listed, sha256[listed.file])
-    return _held(inventory)
+    return _held(inventory, lines is not None)
 
 
 def _names(spark: SparkSession, folder: str) -> list[Any]:
@@ -116,8 +127,9 @@ def _names(spark: SparkSession, folder: str) -> list[Any]:
     return names
 
 
-def _held(inventory: Inventory) -> Held:
-    return Held([_row(fault) for fault in inventory.faults], inventory.strays, True)
+def _held(inventory: Inventory, has_manifest: bool) -> Held:
+    faults = [_row(fault) for fault in inventory.faults]
+    return Held(faults, inventory.strays, has_manifest or bool(faults))
 
 
 def _row(fault: Fault) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class JournalOptions:
     """All that is said. Either `folder` or `server` is.
 
     `rows`: how many events a batch has at most; `poll`: seconds; `fetch_bytes`: that are read in one go.
+    `without`: names of files that are not to be read; the audit sets it.
     """
 
     folder: str | None
@@ -45,6 +46,7 @@ class JournalOptions:
     fail_on_loss: bool
     poll: float
     fetch_bytes: int
+    without: tuple[str, ...] = ()
 
 
 def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions:
@@ -71,6 +73,7 @@ def journal_options(given: Mapping[str, str], streaming: bool) -> JournalOptions
         fail_on_loss=choices.flag("failOnDataLoss", True),
         poll=choices.number("pollIntervalMs", 100) / 1000,
         fetch_bytes=choices.number("fetchBytes", 4 * 2**20, least=65536),
+        without=tuple(json.loads(choices.text("without") or "[]")),
     )
     choices.refuse_others()
     return options

@@ -143,5 +143,6 @@ def _read(options: JournalOptions, partition: InputPartition | None) -> Iterator
     from pipeline.journal.journals import journal_of
 
     wanted = (partition.node, partition.start, partition.end)
-    reader = EventReader(journal_of(options), *wanted, options.fail_on_loss, options.fetch_bytes)
+    how = (options.fail_on_loss, options.fetch_bytes, options.without)
+    reader = EventReader(journal_of(options), *wanted, *how)
     return reader.batches()

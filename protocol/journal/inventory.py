@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from protocol.journal.files import FileName, drops, parsed
+from protocol.journal.files import MANIFEST, FileName, drops, parsed
 
 MISSING: Final = "missing"
 DOUBLED: Final = "doubled"
@@ -46,22 +46,29 @@ class Listed(NamedTuple):
 class Inventory:
     """What a folder has, and what of it is wrong.
 
-    `lines`: all of the manifest; `sealed`: paths of Parquet files in the journal's folder, and `raw`: names
-    of raw files, both as they were before the manifest was read.
+    `lines`: all of the manifest, None: there is none; `sealed`: paths of Parquet files in the journal's
+    folder, and `raw`: names of raw files, both as they were before the manifest was read.
 
-    `faults`: what names and lines tell. `present`: the listed files that are there, whose digests are to be
-    compared. `strays`: paths of files that no reader may take for part of the journal.
+    `faults`: what names and lines tell. `listed`: all files of the manifest in its order, dropped or not.
+    `present`: the listed files that are there, whose digests are to be compared. `strays`: paths of files
+    that no reader may take for part of the journal.
     """
 
-    def __init__(self, lines: Iterable[str], sealed: Iterable[str], raw: Iterable[str]) -> None:
-        lines = list(lines)
+    def __init__(self, lines: Iterable[str] | None, sealed: Iterable[str], raw: Iterable[str]) -> None:
         self.faults: list[Fault] = []
         self.strays: list[str] = []
+        self.listed: list[Listed] = []
+        self.present: list[Listed] = []
         there = set(sealed)
-        listed = _listed(lines)
-        dropped = {file for drop in drops(lines) for file in drop.files}
         raws = [name for name in map(parsed, raw) if name is not None and name.last is None]
-        self.present = [each for each in listed.values() if each.file in there]
+        if lines is None:
+            self._look_without_manifest(there, raws)
+            return
+        lines = list(lines)
+        listed = _listed(lines)
+        dropped = dropped_files(lines)
+        self.listed = list(listed.values())
+        self.present = [each for each in self.listed if each.file in there]
         for each in listed.values():
             if each.file not in there and each.file not in dropped:
                 self._add(MISSING, each, "it is in the manifest and is not there")
@@ -80,6 +87,15 @@ class Inventory:
             self.strays.append(listed.file)
             self._add(CHANGED, listed, f"it has the SHA-256 {sha256}, and {listed.sha256} in the manifest")
         return self.faults[-1]
+
+    def _look_without_manifest(self, there: set[str], raws: list[FileName]) -> None:
+        """Tell that the manifest is missing, if files are there that have been sealed."""
+        names = [parsed(path.rpartition("/")[2]) for path in there]
+        if any(name is not None and name.last is not None for name in names):
+            text = "sealed files are there without it"
+            self.faults.append(Fault(MISSING, MANIFEST, None, None, None, text))
+        else:
+            self._find_beginnings([], raws)
 
     def _look_at_unlisted(self, path: str, raws: list[FileName]) -> None:
         name = parsed(path.rpartition("/")[2])
@@ -121,6 +137,11 @@ class Inventory:
 
     def _add(self, what: str, listed: Listed, text: str) -> None:
         self.faults.append(Fault(what, listed.file, listed.node, listed.first, listed.last, text))
+
+
+def dropped_files(lines: Iterable[str]) -> set[str]:
+    """Return the paths of the files that may be missing, as their days are dropped."""
+    return {file for drop in drops(lines) for file in drop.files}
 
 
 def _listed(lines: list[str]) -> dict[str, Listed]:

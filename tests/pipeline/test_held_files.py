@@ -20,6 +20,7 @@ from tests.journals import Scribe, file_of, put
 pytestmark = pytest.mark.spark
 
 FILES = 3
+EVENTS = 18
 Rows = list[dict[str, Any]]
 Spoil = Callable[[Path, Path], None]
 
@@ -44,6 +45,10 @@ def double(path: Path, other: Path) -> None:
 
 def replace(path: Path, other: Path) -> None:
     shutil.copy(other, path)
+
+
+def damage(path: Path, other: Path) -> None:
+    path.write_bytes(b"x" * 1000)
 
 
 def faults(rows: Rows) -> list[tuple[str, str]]:
@@ -82,7 +87,7 @@ def test_the_audit_tells_of_missing_files_and_reads_no_copies(
     found = audit(of_sealed(spark, str(tmp_path)))
     assert faults(found.rows["file"]) == [("doubled", "a copy.parquet")]
     assert {kind: count for kind, count in found.findings.items() if count} == {"file": 1}
-    assert found.events == 18
+    assert found.events == EVENTS
 
     delete(files[which], files[0])
     found = audit(of_sealed(spark, str(tmp_path)))
@@ -93,14 +98,31 @@ def test_the_audit_tells_of_missing_files_and_reads_no_copies(
 
 
 @pytest.mark.nightly
-def test_a_folder_without_a_manifest_is_not_judged(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest(spark: SparkSession, tmp_path: Path) -> None:
     journal(tmp_path)
     (tmp_path / "manifest.jsonl").unlink()
 
     found = audit(of_sealed(spark, str(tmp_path)))
 
+    assert [(row["what"], row["file"]) for row in found.rows["file"]] == [("missing", "manifest.jsonl")]
+
+    for path in tmp_path.glob("parquet/*/*/*.parquet"):
+        path.rename(path.with_name(f"part-{path.name[4:24]}.parquet"))
+    found = audit(of_sealed(spark, str(tmp_path)))
     assert found.findings["file"] == 0
     assert "no manifest" in found.not_judged["file"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("damage", [replace, damage], ids=["another file", "no file of Parquet"])
+def test_a_live_audit_reads_no_changed_files(spark: SparkSession, tmp_path: Path, damage: Spoil) -> None:
+    files = journal(tmp_path)
+    damage(files[1], files[0])
+
+    found = audit(of_live(spark, {"path": str(tmp_path)}))
+
+    assert faults(found.rows["file"]) == [("changed", files[1].name)]
+    assert found.events == EVENTS - EVENTS // FILES
 
 
 def test_the_broker_compares_its_files(spark: SparkSession, tmp_path: Path) -> None:

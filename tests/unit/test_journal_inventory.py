@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from broker.journal import holding
 from broker.journal.command import app
-from broker.journal.holding import hold
+from broker.journal.holding import hold, look
 from broker.journal.sealing import let_go, seal
+from protocol.journal.files import drop_line
 from protocol.journal.inventory import CHANGED, DOUBLED, MISSING, Fault, Inventory
 from tests.journals import NODE, Scribe, file_of, put
 
@@ -123,6 +125,45 @@ def test_digests_are_compared_in_portions(folder: Path) -> None:
         start = held.next
         turns += 1
     assert (turns, [fault.what for fault in found]) == (FILES, [CHANGED] * FILES)
+
+
+def test_a_manifest_that_is_missing(folder: Path) -> None:
+    (folder / "manifest.jsonl").unlink()
+
+    assert told(folder) == [(MISSING, "manifest.jsonl")]
+    assert verified(folder)[0] == 2
+    shutil.rmtree(folder / "parquet")
+    assert told(folder) == []
+
+
+def test_a_day_that_is_dropped_while_digests_are_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = sealed(folder)[0].relative_to(folder).parts[1]
+
+    def drop(place: Path) -> Inventory:
+        found = look(place)
+        with (folder / "manifest.jsonl").open("a") as manifest:
+            manifest.write(drop_line(day, 18))
+        shutil.rmtree(folder / "parquet")
+        return found
+
+    monkeypatch.setattr(holding, "look", drop)
+    held = hold(folder, bytes_max=1)
+    assert (held.faults, held.next) == ([], None)
+
+
+def test_portions_go_on_when_files_have_been_dropped(folder: Path) -> None:
+    paths = sealed(folder)
+    start = hold(folder, bytes_max=1).next
+    assert start == 1
+    day = paths[0].relative_to(folder).parts[1]
+    manifest = folder / "manifest.jsonl"
+    first, *others = manifest.read_text().splitlines(keepends=True)
+    manifest.write_text("".join([first, drop_line(day, 6), *others]))
+    paths[0].unlink()
+    paths[1].write_bytes(b"x")
+    assert [fault.what for fault in hold(folder, start).faults] == [CHANGED]
 
 
 @pytest.mark.parametrize("cut", [lambda line: line[:20], lambda line: "[1]", lambda line: '{"file": 1}'])
