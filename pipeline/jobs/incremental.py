@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.jobs.facts import activity, facts, known_queues
-from pipeline.jobs.ledger import contributions, doubled, fold
+from pipeline.jobs.ledger import contributions, doubled, fold, straddling
 from pipeline.jobs.verdicts import MEANINGS, Rules, judged
 
 
@@ -31,9 +31,10 @@ def portion(events: DataFrame) -> Carried:
 
 
 def joined(before: Carried, new: Carried) -> Carried:
-    """Both together, whichever came first."""
+    """Both together, whichever came first; nothing is between them."""
+    entries = before.entries.unionByName(new.entries, allowMissingColumns=True)  # of earlier versions, too
     return Carried(
-        fold(before.entries.unionByName(new.entries, allowMissingColumns=True)),  # of earlier versions, too
+        fold(entries.unionByName(straddling(entries), allowMissingColumns=True)),
         _needed(before.told.unionByName(new.told)),
         _by_queue(before.queues.unionByName(new.queues)),
     )

@@ -38,6 +38,8 @@ NUMBERS: Final = (
     "acker",
     "doubled_from",
     "doubled_to",
+    "step",
+    "taker",
 )
 """tally: how often it came in, left (<< 20) and was recovered (<< 42). last: twice the seq of the last event,
 + 1 if that is a recover. delivered, returned, recovered: seqs of the last such events, delivered or staged,
@@ -46,7 +48,8 @@ and of the last way out. placed, qpos: seq of the last way in, and its place. fl
 persistent. deliveries: the most that an event says. at: microseconds since 1970 of the last event. first:
 seq of the first event. takes: how often it was delivered or staged. holder: who had it last, a hash. acked,
 acker: seq of the first ack, and by whom, a hash. doubled_from, doubled_to: seqs of the first two deliveries
-in a row that were to different consumers (`doubled`)."""
+in a row that were to different consumers (`doubled`). step: seq of the first event that changes who has it.
+taker: who got it by that event, a hash; null: nobody."""
 
 
 def contributions(events: DataFrame) -> DataFrame:
@@ -81,6 +84,8 @@ def contributions(events: DataFrame) -> DataFrame:
         "acker": F.when(op == "ack", who()),
         "doubled_from": F.lit(None).cast("long"),
         "doubled_to": F.lit(None).cast("long"),
+        "step": F.when(_is_step(), seq),
+        "taker": F.when(op.isin(*TAKING), who()),
     }
     return _of_entries(events).select(*KEYS, *(column.alias(name) for name, column in numbers.items()))
 
@@ -107,6 +112,8 @@ def fold(rows: DataFrame) -> DataFrame:
         F.min_by("acker", "acked").alias("acker"),
         F.min("doubled_from").alias("doubled_from"),
         F.min("doubled_to").alias("doubled_to"),
+        F.min("step").alias("step"),
+        F.min_by("taker", "step").alias("taker"),
     )
 
 
@@ -124,7 +131,7 @@ def doubled(events: DataFrame) -> DataFrame:
     op = F.col("op")
     in_order = Window.partitionBy(*KEYS).orderBy("seq")
     takes = op.isin(*TAKING)
-    steps = _of_entries(events).where(takes | op.isin("requeue", "recover", *ARRIVING, *LEAVING))
+    steps = _of_entries(events).where(_is_step())
     return (
         steps.select(*KEYS, "seq", takes.alias("takes"), who().alias("who"))
         .withColumns(
@@ -138,6 +145,33 @@ def doubled(events: DataFrame) -> DataFrame:
         .groupBy(*KEYS)
         .agg(F.min("doubled_from").alias("doubled_from"), F.min("seq").alias("doubled_to"))
     )
+
+
+def straddling(rows: DataFrame) -> DataFrame:
+    """The same out of rows of two portions: an entry was with a consumer at the end of the earlier one.
+
+    The first event of the later portion that changes who has the entry gives it to another consumer.
+    """
+    in_order = Window.partitionBy(*KEYS).orderBy("first")
+    free_since = F.coalesce(F.greatest("returned", "ended", "placed"), F.lit(-1))
+    held_from = F.when(F.col("delivered") > free_since, F.col("delivered"))
+    return (
+        rows.withColumns(
+            {
+                "holder_before": F.lag("holder").over(in_order),
+                "held_from": F.lag(held_from).over(in_order),
+                "last_before": F.lag(F.shiftright("last", 1)).over(in_order),
+            }
+        )
+        .where((F.col("last_before") < F.col("step")) & (F.col("taker") != F.col("holder_before")))
+        .where(F.col("held_from").isNotNull())
+        .select(*KEYS, F.col("held_from").alias("doubled_from"), F.col("step").alias("doubled_to"))
+    )
+
+
+def _is_step() -> Column:
+    """Whether an event changes who has an entry."""
+    return F.col("op").isin(*TAKING, "requeue", "recover", *ARRIVING, *LEAVING)
 
 
 def arrivals() -> Column:
