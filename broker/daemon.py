@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -108,6 +109,7 @@ class Daemon:
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.settings = settings
         self.loop = loop
+        self._context = Context()  # of what no request does, although one may have asked for a turn
         self.stopping = asyncio.Event()
         self.writers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="amqpd-log")
         self.doormen = Doormen(loop)
@@ -158,7 +160,7 @@ class Daemon:
         self.users.deleted = self.server.user_deleted
         broker.leaving += [self.server.vhost_deleted, self.users.forget_vhost]
         broker.left.append(self.server.connections.vhost_left)
-        self.pump = Pump(loop.call_soon, time.monotonic)
+        self.pump = Pump(lambda run: loop.call_soon(run, context=self._context), time.monotonic)
         self.strangers = Strangers(settings.strangers_max, for_connections(raise_limit()))
         self.tls, self.admin_tls = tls_of(settings), admin_tls_of(settings)
         self.listener = Listener(self.server, self.pump, loop, self.strangers, self.tls)
@@ -341,7 +343,7 @@ class Daemon:
 
     def _wants_commit(self) -> None:
         """The first append of a batch: commit at the end of this turn of the loop."""
-        self.loop.call_soon(self.log.commit)
+        self.loop.call_soon(self.log.commit, context=self._context)
 
     def _off_loop(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
         """Run `work` in a thread and call `done` on the loop with what it raised."""

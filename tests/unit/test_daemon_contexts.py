@@ -1,0 +1,45 @@
+"""The turns that connections and the log ask for are not part of the HTTP request that asks first."""
+
+import asyncio
+from contextvars import copy_context
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from broker.core.connection import Connection
+from broker.core.journal import Operator
+from broker.daemon import Daemon
+from broker.journal.recording import CURRENT
+from config.settings import Settings
+
+
+class Probe(Connection):
+    """A connection that notes the operator of its turn."""
+
+    def __init__(self, daemon: Daemon, seen: list[Operator | None]) -> None:
+        super().__init__(daemon.pump)
+        self.seen = seen
+
+    def pump(self, budget: int) -> None:
+        self.seen.append(CURRENT.get())
+
+
+async def test_no_operator_is_lent_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = Daemon(Settings(data_dir=tmp_path), asyncio.get_running_loop())
+    seen: list[Operator | None] = []
+    monkeypatch.setattr(daemon, "log", SimpleNamespace(commit=lambda: seen.append(CURRENT.get())))
+    connection = Probe(daemon, seen)
+
+    def request() -> None:
+        CURRENT.set(Operator("boss", "9.9.9.9:1", "GET /"))
+        connection.schedule()
+        daemon._wants_commit()
+
+    try:
+        copy_context().run(request)
+        await asyncio.sleep(0)
+        assert seen == [None, None]
+    finally:
+        daemon.writers.shutdown()
+        daemon.doormen.stop()
