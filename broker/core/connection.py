@@ -30,7 +30,7 @@ class Connection:
     """The sessions of one peer, and the targets that have work. The adapters' connections extend it.
 
     `name`: what it is called, by the endpoints of its socket. `address`: the peer's endpoint; "" if no client
-    has the connection. `user`: who has logged in.
+    has the connection. `user`: who has logged in. `label`: what the journal calls the connection.
     `scheduled`: a turn has been asked for. `blocked`: the transport takes no more, so nothing is delivered.
     `full`: enough has been delivered for one turn, whatever its budget; whoever flushes the output clears it.
     `gives_way`: consumers elsewhere want the next message of the same queue as much. The turn ends as soon as
@@ -48,6 +48,7 @@ class Connection:
         self.name = ""
         self.address = ""
         self.user = ""
+        self.label: object | None = None
         self.scheduled: bool = False
         self.blocked: bool = False
         self.full: bool = False

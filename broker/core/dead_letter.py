@@ -81,7 +81,8 @@ def death_of(queue: Queue, rules: Rules, entry: QueueEntry, reason: i64) -> Deat
     death.deliveries = entry.delivery_count
     death.count = entry.counted if queue.counts else 0
     death.sure = rules.sure
-    death.by = entry.owner
+    if queue.journal is not None:
+        death.by = entry.owner
     return death
 
 
@@ -132,7 +133,7 @@ class Death:
     its exchange is not there. `past`: what its letter tells of its time in the queue, if anything. `order`:
     its place there; NO_PLACE: the queue did not take it. `arrival`: the number of its arrival there.
     `deliveries`: how often it was delivered there. `uid`: what the journal knew it by. `count`: how
-    many of its deliveries count, as the log has it. `by`: the consumer that had it, if one had.
+    many of its deliveries count, as the log has it. `by`: the consumer that had it, for the journal.
     `sure`: it is dead-lettered at least once. `failure`: why its letter does not arrive, one of CAUSES or
     ARRIVES, once it is `planned`. `apart`: its route is its own, not that of all with its routing key.
     `full`: the rules of the queues that have no room for its letter. `is_unreadable`: the disk has not given

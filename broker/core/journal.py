@@ -207,9 +207,14 @@ class Journal:
         address: Address,
         message: Message | None,
         reason: i64,
-        queue: Queue | None = None,
+        queue: object | None = None,
     ) -> None:
-        """A message for this address was refused. `queue`: the one that is full, if a queue is."""
+        """A message for this address was refused. `queue`: the `Queue` that is full or stopped, if one is."""
+
+    def refused_by(self, session: Session | None, message: Message, error: BrokerError) -> None:
+        """Tell that `error` has refused a message of `session`."""
+        queue = error.queue if isinstance(error, QueueStopped) else None
+        self.refused(session, message.address, message, refusal_of(error), queue)
 
     def rolled_back(self, session: Session | None, publishes: i64, settlements: i64, why: str) -> None:
         """A transaction with so many publishes and settlements has been rolled back."""

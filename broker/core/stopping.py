@@ -63,22 +63,30 @@ def set_stopped(queue: Queue, names: list[str]) -> None:
 
 def check_enqueue(queues: list[Queue]) -> None:
     """Refuse what is published to these queues if one of them takes nothing. Raises QueueStopped."""
-    refusal = stop_refusal(queues)
-    if refusal:
-        raise QueueStopped(refusal)
+    queue = first_stopped(queues)
+    if queue is not None:
+        raise QueueStopped(stop_refusal(queues), queue)
 
 
 def check_dequeue(queue: Queue, stops: Stops) -> None:
     """Refuse a basic.get if the queue gives nothing. Raises QueueStopped."""
     if stops.dequeue:
         raise QueueStopped(
-            f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it gives out no messages"
+            f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it gives out no messages", queue
         )
 
 
 def stop_refusal(queues: list[Queue]) -> str:
     """Why one of these queues does not take a message, for its publisher; "" if none is stopped."""
+    queue = first_stopped(queues)
+    if queue is None:
+        return ""
+    return f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it takes no messages"
+
+
+def first_stopped(queues: list[Queue]) -> Queue | None:
+    """Return the first of the queues that takes nothing from publishers."""
     for queue in queues:
         if is_stopped(queue):
-            return f"queue '{queue.name}' in vhost '{queue.vhost}' is stopped: it takes no messages"
-    return ""
+            return queue
+    return None

@@ -38,7 +38,7 @@ from protocol.amqp091.lookup import property_at, short_string
 from protocol.amqp091.properties import MESSAGE_ID
 from protocol.journal import records as r
 from protocol.journal.encoder import Encoder
-from protocol.journal.names import LINK, OPERATOR, QUEUE, ROUTE, SESSION, Name
+from protocol.journal.names import DEPUTY, LINK, OPERATOR, QUEUE, ROUTE, SESSION, Name
 
 FLUSH_COUNT: Final[i64] = 512  # records; so many are written at once
 NAMES_MAX: Final = 65_536  # of routes; then all are forgotten
@@ -52,6 +52,9 @@ Queues say themselves that they are declared and deleted, and alterations of que
 """
 
 SECRET: Final = frozenset(("password_hash", "hashing", "verifier"))
+SECRET_VALUE: Final = SECRET | {"value"}
+PARAMETER: Final = "parameter"
+NAME_LENGTH: Final = 255  # characters
 _REFUSALS: Final = [
     r.reason_number(name)
     for name in ("queue_full", "stopped", "no_permission", "not_found", "log_failed", "invalid")
@@ -64,6 +67,17 @@ CURRENT: Final[ContextVar[Operator | None]] = ContextVar("operator", default=Non
 def text_of(octets: bytes) -> bytes:
     """What a client has sent as text, as UTF-8."""
     return octets if octets.isascii() else octets.decode(errors="replace").encode()
+
+
+def _names_in(change: dict[str, object]) -> dict[str, object]:
+    """Return the short texts of a definition: its kind, and names."""
+    return {
+        name: value for name, value in change.items() if isinstance(value, str) and len(value) <= NAME_LENGTH
+    }
+
+
+def _json_of(change: dict[str, object]) -> bytes:
+    return json.dumps(change, ensure_ascii=False, default=str).encode(errors="replace")
 
 
 def level_number(level: str) -> i64:
@@ -108,6 +122,7 @@ class Recorder(Journal):
         self.stale = True
         self.origin: i64 = 0
         self._names: i64 = 0
+        self._nobody = Operator("", "", "")
         self._given: i64 = clock() << GIVEN_BITS
         self._routes: dict[tuple[str, str], Name] = {}
         self._peers: dict[tuple[str, str], Name] = {}  # queues that are not journaled
@@ -178,16 +193,18 @@ class Recorder(Journal):
         address: Address,
         message: Message | None,
         reason: i64,
-        queue: Queue | None = None,
+        queue: object | None = None,
     ) -> None:
         """A message for this address was refused (Journal)."""
-        if self.level_number > 0 and self.limit > 0:
+        place = queue if isinstance(queue, Queue) else None
+        journaled = self.level_number > 0 or (place is not None and place.journal is not None)
+        if journaled and self.limit > 0:
             self.write(
                 r.REFUSE,
                 0,
                 NO_PLACE,
                 0,
-                None if queue is None else self.peer(queue),
+                None if place is None else self.peer(place),
                 self.route(address),
                 self.connection(session),
                 0 if message is None else message.size,
@@ -206,10 +223,16 @@ class Recorder(Journal):
             )
 
     def changed(self, change: dict[str, object]) -> None:
-        """A definition has changed (Journal). Password hashes do not come into the journal."""
+        """A definition has changed (Journal). No password, hash or value of a parameter is told.
+
+        The value of a parameter may be anything, such as a URL with a password.
+        """
         if self.level_number > 0 and self.limit > 0 and self.started:
-            public = {name: value for name, value in change.items() if name not in SECRET}
-            text = json.dumps(public, ensure_ascii=False, default=str).encode(errors="replace")
+            hidden = SECRET_VALUE if change["kind"] == PARAMETER else SECRET
+            public = {name: value for name, value in change.items() if name not in hidden}
+            text = _json_of(public)
+            if len(text) > r.CHANGE_MAX:
+                text = _json_of({**_names_in(public), "cut": True})
             who = self.actor_name(self.who())
             self.write(r.CHANGE, 0, NO_PLACE, 0, None, None, who, 0, 0, 0, 0, text)
 
@@ -345,16 +368,14 @@ class Recorder(Journal):
         return found
 
     def consumer(self, consumer: QueueConsumer) -> Name:
-        """The name of a consumer; of one that no client has, with its operator."""
+        """The name of a consumer; of one that no client has, with the operator of each step."""
         name = consumer.name
         if isinstance(name, Name):
             return name
         session = consumer.target.session
         connection = session.connection
         if not connection.address:
-            operator = CURRENT.get()
-            if operator is not None:
-                return self._acting_for(operator, consumer.tag)
+            return self._acting_for(CURRENT.get() or self._nobody, consumer.tag)
         fields = (
             consumer.tag,
             connection.name,
@@ -370,7 +391,9 @@ class Recorder(Journal):
         name = operator.consumers.get(tag)
         if isinstance(name, Name):
             return name
-        found = self.new_name(LINK, (tag, "", "", operator.user, operator.address))
+        if len(operator.consumers) >= NAMES_MAX:
+            operator.consumers.clear()
+        found = self.new_name(DEPUTY, (tag, operator.user, operator.address, operator.request))
         operator.consumers[tag] = found
         return found
 
@@ -385,11 +408,20 @@ class Recorder(Journal):
 
     def maker(self, way: i64) -> Name | None:
         """The name of the actor who brings a message into a queue in this way; None: the broker does."""
-        if way == PUBLISHED:
+        if way == PUBLISHED and self.publisher is not None:
             return self.connection(self.publisher)
-        if way in (MOVED, COPIED, EDITED, REDRIVEN):
+        if way in (PUBLISHED, MOVED, COPIED, EDITED, REDRIVEN):
             return self.actor_name(self.who())
         return None
+
+    def _of_connection(self, connection: Connection) -> Name:
+        """The name of a connection without a channel."""
+        name = connection.label
+        if isinstance(name, Name):
+            return name
+        found = self.new_name(SESSION, (connection.name, "", connection.user, connection.address))
+        connection.label = found
+        return found
 
     def actor_name(self, actor: object | None) -> Name | None:
         """The name of an actor of `who`."""
@@ -398,5 +430,5 @@ class Recorder(Journal):
         if isinstance(actor, Session):
             return self.connection(actor)
         if isinstance(actor, Connection):
-            return self.new_name(SESSION, (actor.name, "", actor.user, actor.address))
+            return self._of_connection(actor)
         return None

@@ -31,6 +31,7 @@ RECORDS_MAGIC: Final = b"BLK1"
 FILE_HEADER: Final = Struct("<4sHHqqI")
 BLOCK_HEADER: Final = Struct("<4sIII")
 NAME_HEADER: Final = Struct("<IB")
+NAME_MAX: Final = 0xFFFF  # bytes of a field
 _LENGTH: Final = Struct("<H")
 _CRC: Final = Struct("<I")
 _WORDS: Final = Struct("<qqqqqQQQ")
@@ -150,7 +151,9 @@ def _names_block(names: list[Name]) -> bytes:
     for name in names:
         parts.append(NAME_HEADER.pack(int(name.number), name.kind))
         for field in name.fields:
-            text = field.encode()[:0xFFFF]
+            text = field.encode()
+            if len(text) > NAME_MAX:
+                text = text[:NAME_MAX].decode(errors="ignore").encode()
             parts.append(_LENGTH.pack(len(text)))
             parts.append(text)
     rest = b"".join(parts)

@@ -12,8 +12,9 @@ CONSUMER: Final = 4  # consumer, connection, channel, user
 SESSION: Final = 5  # connection, channel, user, address
 LINK: Final = 6  # consumer, connection, channel, user, address
 OPERATOR: Final = 7  # user, address, request of the HTTP API
+DEPUTY: Final = 8  # consumer that acts for an operator: consumer, user, address, request of the HTTP API
 
-FIELDS: Final = {QUEUE: 3, ROUTE: 2, CONNECTION: 3, CONSUMER: 4, SESSION: 4, LINK: 5, OPERATOR: 3}
+FIELDS: Final = {QUEUE: 3, ROUTE: 2, CONNECTION: 3, CONSUMER: 4, SESSION: 4, LINK: 5, OPERATOR: 3, DEPUTY: 4}
 """How many fields a name of each kind has. Only files of version 1 have CONNECTION and CONSUMER."""
 
 ABSENT: Final = -1
@@ -23,6 +24,7 @@ ACTORS: Final = {
     SESSION: (0, 1, 2, ABSENT, 3, ABSENT),
     LINK: (1, 2, 3, 0, 4, ABSENT),
     OPERATOR: (ABSENT, ABSENT, 0, ABSENT, 1, 2),
+    DEPUTY: (ABSENT, ABSENT, 1, 0, 2, 3),
 }
 """The fields of an actor, by kind: connection, channel, user, consumer, address, request."""
 

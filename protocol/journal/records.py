@@ -8,10 +8,11 @@ for none; smaller is sooner. In a stream `qpos` is the offset. `other`: of `enqu
 what the message was made of, of `purge` and `trim` the first place, of `checkpoint` how many are with
 consumers, of `rollback` how many settlements were undone, of `gap` the first seq that may be missing.
 `queue`, `place` and `actor` are numbers of names (`names`), 0 for none: `place` is a route, or the other
-queue; `actor` is a session, a consumer or an operator. `size`: bytes of the body; how many, where a record is
-of many.
+queue; `actor` is a session, a consumer, an operator, or a consumer of an operator. `size`: bytes of the
+body; how many, where a record is of many.
 `heap`: bytes of text in the heap of the block: the message-id of `enqueue`, `append`, `unroutable` and
-`refuse`; the cause of `gap` and `rollback`; the version of `start`; the definition of `change`, as JSON.
+`refuse`; the cause of `gap` and `rollback`; the version of `start`; the definition of `change`, as JSON. Of
+a definition of more than CHANGE_MAX bytes `change` has the names only, and `"cut": true`.
 
 Version 1 differs in `gap`: there `other` and `size` are 0, and no number says which events may be missing.
 """

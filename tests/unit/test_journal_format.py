@@ -5,7 +5,7 @@ import pytest
 from protocol.journal import records as r
 from protocol.journal.decoder import Decoder, JournalDamagedError
 from protocol.journal.encoder import Encoder
-from protocol.journal.names import QUEUE, Name
+from protocol.journal.names import DEPUTY, QUEUE, Name
 from protocol.journal.rows import rows
 from tests.journals import NODE, STARTED, Scribe, read
 
@@ -48,6 +48,23 @@ def test_an_event_comes_back_with_its_names() -> None:
         "address": "1.2.3.4:5",
         "request": None,
     }
+
+
+def test_a_consumer_that_acts_for_an_operator() -> None:
+    encoder = Encoder(NODE, 1)
+    deputy = Name(1, DEPUTY, ("get", "boss", "9.9.9.9:1", "POST /api/queues/%2F/q/get"))
+    encoder.record(STARTED, r.ACK, 3, 5, 0, None, None, deputy, 0, 0, 0, 0, b"")
+    (row,) = read(encoder.header(STARTED) + encoder.take())
+    assert (row.consumer, row.user, row.address, row.request) == deputy.fields
+    assert (row.conn, row.channel) == (None, None)
+
+
+def test_a_long_name_is_cut_between_characters() -> None:
+    encoder = Encoder(NODE, 1)
+    name = Name(1, QUEUE, ("/", "x" + "é" * 0x8000, "7"))
+    encoder.record(STARTED, r.DECLARE, 0, -1, 0, name, None, None, 0, 0, 0, 0, b"")
+    (row,) = read(encoder.header(STARTED) + encoder.take())
+    assert row.queue == "x" + "é" * 0x7FFF
 
 
 def test_what_operations_have_of_their_own() -> None:
