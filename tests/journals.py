@@ -116,10 +116,10 @@ def out_of_turn(events: Iterable[Row]) -> list[str]:
     return wrong
 
 
-def wait_for(folder: Path, op: str) -> None:
-    """Until the journal has an event of this operation: it is written a little later."""
+def wait_for(folder: Path, op: str, count: int = 1) -> None:
+    """Until the journal has so many events of this operation: they are written a little later."""
     late = time.monotonic() + PATIENCE_S
-    while not any(row.op == op for row in _rows(folder)):
+    while sum(row.op == op for row in _rows(folder)) < count:
         assert time.monotonic() < late, f"no {op}: {_rows(folder)}"
         time.sleep(0.02)
 

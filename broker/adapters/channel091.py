@@ -28,8 +28,8 @@ from broker.adapters.transaction091 import Transaction091
 from broker.adapters.unacked import Unacked
 from broker.core.credit import Credit
 from broker.core.errors import BrokerError, ExchangeReplaced
-from broker.core.journal import refusal_of
-from broker.core.message import Body, Message
+from broker.core.journal import INVALID
+from broker.core.message import Address, Body, Message
 from broker.core.publishing import BY_MESSAGE, REFUSED
 from broker.core.session import Session
 from broker.core.settling import settle_one
@@ -155,7 +155,7 @@ class Channel(IncomingChannel):
         except BrokerError as error:
             if self.virtual_host.journal.on:
                 message = Message(address_of(arguments), content, size, False, 0)
-                self.virtual_host.journal.refused(self.session, message.address, message, refusal_of(error))
+                self.virtual_host.journal.refused_by(self.session, message, error)
             self.refuse(error, c.BASIC_PUBLISH)
             return None
         if len(self._publications) >= REMEMBERED_MAX:
@@ -171,9 +171,20 @@ class Channel(IncomingChannel):
 
     def on_oversized(self, size: i64) -> None:
         """A body beyond the limit (IncomingChannel)."""
+        journal = self.virtual_host.journal
+        if journal.on:
+            message = Message(self._address(), None, size, False, 0)
+            journal.refused(self.session, message.address, message, INVALID)
         limit = self.body_bytes_max
         text = f"message size {size} is larger than configured max size {limit}"
         self.fail(PRECONDITION_FAILED, text, c.BASIC_PUBLISH)
+
+    def _address(self) -> Address:
+        """Return where the content goes that is coming; nowhere if its arguments do not decode."""
+        try:
+            return address_of(self._arguments)
+        except ProtocolError:
+            return Address("", "")
 
     def on_kept(self, method: i64) -> None:
         """A frame behind a basic.get or basic.consume that waits (IncomingChannel)."""
@@ -218,6 +229,7 @@ class Channel(IncomingChannel):
                 text = f"{frame.name} is no method for a client on a channel"
                 raise ProtocolError(COMMAND_INVALID, text, method)
             journal = self.virtual_host.journal
+            before = journal.actor
             journal.actor = self.session
             try:
                 handler(self, frame)
@@ -226,7 +238,7 @@ class Channel(IncomingChannel):
             except ChannelError as failure:
                 self.fail(failure.code, failure.text, method)
             finally:
-                journal.actor = None
+                journal.actor = before
 
     def _advance(self, method: int, payload: bytes) -> None:
         methods.decode_method(method, payload)
@@ -289,11 +301,13 @@ class Channel(IncomingChannel):
         journal = self.virtual_host.journal
         before = journal.actor
         journal.actor = self.session
-        if self.transaction is not None:
-            self.transaction.roll_back(why)
-            self.transaction = None
-        give_everything_back(self)
-        journal.actor = before
+        try:
+            if self.transaction is not None:
+                self.transaction.roll_back(why)
+                self.transaction = None
+            give_everything_back(self)
+        finally:
+            journal.actor = before
         if self.waiting_get is not None:
             self.waiting_get.abandon()
         if self.picked is not None:

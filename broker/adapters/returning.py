@@ -10,7 +10,6 @@ from broker.adapters.publication import Publication
 from broker.adapters.target091 import write_message
 from broker.core.allowance import PROPERTIES
 from broker.core.errors import BrokerError, QueueStopped, StoreFailed
-from broker.core.journal import refusal_of
 from broker.core.message import Message
 from broker.core.publishing import DUPLICATE, NOT_NOW
 from protocol.amqp091 import constants as c
@@ -43,7 +42,7 @@ def refuse_publish(channel: Channel, publication: Publication, message: Message,
     that. Who wants neither loses the channel over it.
     """
     if channel.virtual_host.journal.on:
-        channel.virtual_host.journal.refused(channel.session, message.address, message, refusal_of(error))
+        channel.virtual_host.journal.refused_by(channel.session, message, error)
     confirms = channel.confirms
     if isinstance(error, QueueStopped):
         wanted = publication.mandatory or publication.immediate

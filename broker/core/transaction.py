@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core.admission import set_date
+from broker.core.admission import first_full, set_date
 from broker.core.annotating import Addition
 from broker.core.committing import release_held, settle_held
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
-from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.errors import BrokerError, PreconditionFailed, QueueStopped
 from broker.core.foretelling import Foretelling
 from broker.core.held_settlement import HeldSettlement
+from broker.core.journal import INVALID, LOG_FAILED, QUEUE_FULL, STOPPED, refusal_of
 from broker.core.keeper import Keeper
 from broker.core.message import NOWHERE, ON_ITS_WAY, Message
 from broker.core.outcome import NACK
@@ -32,9 +33,10 @@ from broker.core.passage import Passage
 from broker.core.ports import DurableWaiter
 from broker.core.publishing import DUPLICATE
 from broker.core.route import Route
-from broker.core.stopping import stop_refusal
+from broker.core.stopping import first_stopped, stop_refusal
 
 if TYPE_CHECKING:
+    from broker.core.queue import Queue
     from broker.core.session import Session
     from broker.core.vhost import VirtualHost
 
@@ -49,6 +51,7 @@ class HeldPublish:
     """A publish that waits for its commit. `keys` are all its routing keys, [] for just that of its route.
 
     `own`: it is the broker's: queues that are stopped take it, and those that have had it before.
+    `reason`: why `resolve` refused it, as the journal has it; `full`: the queue that is full or stopped.
     """
 
     def __init__(self, route: Route, message: Message, keys: list[str], immediate: bool) -> None:
@@ -58,6 +61,8 @@ class HeldPublish:
         self.immediate = immediate
         self.own = False
         self.passage = UNRESOLVED
+        self.reason: i64 = INVALID
+        self.full: Queue | None = None
 
     def taken(self, count: i64) -> None:
         """The commit has published it; `count` is what VirtualHost.publish returns."""
@@ -84,8 +89,16 @@ class HeldPublish:
         if passage.keepers:
             everywhere = everywhere + [keeper.queue for keeper in passage.keepers]
         refusal = "" if self.own else stop_refusal(everywhere)
-        if not refusal:
+        if refusal:
+            self.reason = STOPPED
+            self.full = first_stopped(everywhere)
+        else:
             refusal = virtual_host.refusal(message, everywhere, self.immediate)
+            if refusal and refusal == virtual_host.store.refusal:
+                self.reason = LOG_FAILED
+            elif refusal:
+                self.reason = QUEUE_FULL
+                self.full = first_full(message, everywhere)
         if not refusal:
             set_date(virtual_host, message, passage.queues)
             passage.reserve()
@@ -201,11 +214,21 @@ class Transaction(DurableWaiter):
             try:
                 refusal = publish.resolve(self.virtual_host)
             except BrokerError as error:
+                queue = error.queue if isinstance(error, QueueStopped) else None
+                self._tell_refusal(publish, refusal_of(error), queue)
                 raise type(error)(self._which(number, error.text)) from error
             if refusal:
+                self._tell_refusal(publish, publish.reason, publish.full)
                 raise PreconditionFailed(self._which(number, refusal))
         for settlement in self.settlements:
             settlement.resolve(self.virtual_host.store)
+
+    def _tell_refusal(self, publish: HeldPublish, reason: i64, queue: object | None) -> None:
+        """Have the journal know which publish of a client is refused, and why."""
+        journal = self.virtual_host.journal
+        if journal.on and self.publisher is not None:
+            message = publish.message
+            journal.refused(self.publisher, publish.route.address, message, reason, queue)
 
     def _unreserve(self) -> None:
         self.receipts.withdraw()

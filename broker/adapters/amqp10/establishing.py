@@ -16,9 +16,11 @@ from broker.adapters.amqp10.taking_up import hear_again, take_up_received, take_
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError
+from broker.core.message import Address, Message
 from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
-from protocol.amqp10.composites import Error
+from protocol.amqp10.addresses import EXCHANGE, NAME, AddressError, node_of
+from protocol.amqp10.composites import Error, Target
 from protocol.amqp10.conditions import INTERNAL_ERROR, PeerError
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Symbol
@@ -67,6 +69,7 @@ class Waiting(DurableWaiter):
             try:
                 self.attach()
             except BrokerError as error:
+                note_refusal(session, self._attach, error)
                 why = PeerError(condition_of(error), error.text)
                 refuse(session, self._answer, why, answered=True)
         hear_again(session)
@@ -131,6 +134,27 @@ def establish(session: Session10, link: Link10, answer: Attach) -> None:
     session.links[link.handle] = link
     session.peer.server.link_names.add(link)
     session.say(answer)
+
+
+def note_refusal(session: Session10, attach: Attach, error: BrokerError) -> None:
+    """Have the journal know of a sender whose link is refused, as none of its messages will be taken."""
+    journal = session.vhost.journal
+    target = attach.target
+    if journal.on and not attach.role and isinstance(target, Target):
+        journal.refused_by(session, Message(_address_of(session, target), None, 0, False, 0), error)
+
+
+def _address_of(session: Session10, target: Target) -> Address:
+    """Return where messages to `target` would go: to an exchange, or else to a queue."""
+    try:
+        node = node_of(target.address)
+    except AddressError:
+        return Address("", target.address or "")
+    virtual_host = session.vhost
+    is_exchange = node.name in virtual_host.exchanges and node.name not in virtual_host.queues
+    if node.kind == EXCHANGE or (node.kind == NAME and is_exchange):
+        return Address(node.name, node.key or "")
+    return Address("", node.name)
 
 
 def refuse(session: Session10, attach: Attach, why: PeerError, *, answered: bool = False) -> None:

@@ -17,6 +17,8 @@ from broker.adapters.amqp10.suspended import Expiry
 from broker.adapters.amqp10.tags import Tags
 from broker.auth.terms import WRITE
 from broker.core.errors import BrokerError
+from broker.core.journal import INVALID
+from broker.core.message import Address, Message
 from protocol.amqp091.incoming import WHOLE_BYTES_MAX
 from protocol.amqp10.conditions import ILLEGAL_STATE, INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, PeerError
 from protocol.amqp10.constructors import NONE
@@ -175,9 +177,11 @@ class IncomingLink(Link10):
         self._size += end - start
         if self._size > self.size_max:
             text = f"message of more than {self.size_max} bytes, which is the link's max-message-size"
+            self._tell_oversized()
             raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
         if self._format != MESSAGE_FORMAT and self._size > WHOLE_BYTES_MAX:
             text = f"message of more than {WHOLE_BYTES_MAX} bytes in message-format {self._format}"
+            self._tell_oversized()
             raise PeerError(MESSAGE_SIZE_EXCEEDED, text)
         payload = data[start:end]
         assembly = self._assembly
@@ -198,6 +202,13 @@ class IncomingLink(Link10):
         publish(self, arrived, delivery_id, settled)
         self.transaction = None
         self.session.owed.touch(self)
+
+    def _tell_oversized(self) -> None:
+        """Have the journal know of a message that is too large, as far as it has come."""
+        journal = self.session.vhost.journal
+        if journal.on:
+            message = Message(Address(self.exchange or "", self.key or ""), None, self._size, False, 0)
+            journal.refused(self.session, message.address, message, INVALID)
 
     def claim(self) -> None:
         """No other delivery that the sender waits for may have this one's tag. Raises PeerError."""

@@ -18,6 +18,7 @@ from broker.adapters.amqp10.establishing import (
     WaitingSender,
     answer_to,
     establish,
+    note_refusal,
     refuse,
 )
 from broker.adapters.amqp10.filters import CAPABILITIES as FILTERS
@@ -48,7 +49,7 @@ from broker.core.consumer_arguments import (
     extent_argument,
 )
 from broker.core.entry_filter import EntryFilter
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, NotFound
 from broker.core.outcome import RELEASED
 from broker.core.queue import Queue
 from broker.core.queue_kinds import is_non_destructive
@@ -83,7 +84,17 @@ TXN_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn",
 
 
 def attach_link(session: Session10, attach: Attach) -> None:
-    """Take the peer's attach: answer it, or refuse the link."""
+    """Take the peer's attach: answer it, or refuse the link. The session is the actor of what that does."""
+    journal = session.vhost.journal
+    before = journal.actor
+    journal.actor = session
+    try:
+        _attach_link(session, attach)
+    finally:
+        journal.actor = before
+
+
+def _attach_link(session: Session10, attach: Attach) -> None:
     try:
         if len(attach.name) > NAME_CHARACTERS_MAX:
             text = f"link name of {len(attach.name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
@@ -100,8 +111,10 @@ def attach_link(session: Session10, attach: Attach) -> None:
     except PeerError as error:
         refuse(session, attach, error)
     except AddressError as fault:
+        note_refusal(session, attach, NotFound(str(fault)))
         refuse(session, attach, PeerError(INVALID_FIELD, str(fault)))
     except BrokerError as refusal:
+        note_refusal(session, attach, refusal)
         refuse(session, attach, PeerError(condition_of(refusal), refusal.text))
 
 

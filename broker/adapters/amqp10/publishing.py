@@ -16,9 +16,7 @@ from broker.adapters.receipt091 import mark_receipts
 from broker.auth.terms import WRITE
 from broker.core.allowance import METHOD, PROPERTIES
 from broker.core.delivery_time import hold_until_due
-from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, PreconditionFailed
-from broker.core.journal import NOT_FOUND as NOT_FOUND_REASON
-from broker.core.journal import refusal_of
+from broker.core.errors import AccessRefused, BrokerError, ExchangeReplaced, NotFound, PreconditionFailed
 from broker.core.message import ON_ITS_WAY, Address, Message
 from broker.core.publishing import BY_MESSAGE, DUPLICATE, REFUSED
 from broker.core.route import Route
@@ -56,11 +54,11 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         publish(link, arrived, delivery_id, settled)
         return
     except AddressError as fault:
-        _note_refusal(link, arrived, message, NOT_FOUND_REASON)
+        _note_refusal(link, arrived, message, NotFound(str(fault)))
         _refuse(link, delivery_id, settled, INVALID_FIELD, str(fault))
         return
     except BrokerError as error:
-        _note_refusal(link, arrived, message, refusal_of(error))
+        _note_refusal(link, arrived, message, error)
         _refuse(link, delivery_id, settled, condition_of(error), error.text)
         return
     if taken > 0 or taken == DUPLICATE:
@@ -75,14 +73,14 @@ def publish(link: IncomingLink, arrived: Arrival, delivery_id: i64, settled: boo
         _unroutable(link, route, delivery_id, settled)
 
 
-def _note_refusal(link: IncomingLink, arrived: Arrival, message: Message | None, reason: i64) -> None:
+def _note_refusal(link: IncomingLink, arrived: Arrival, message: Message | None, error: BrokerError) -> None:
     """Have the journal know of a message that is refused. Without a `message` no route was found."""
     journal = link.session.vhost.journal
     if journal.on:
         if message is None:
             address = Address(link.exchange or "", link.key or "")
             message = Message(address, arrived.content, arrived.size, arrived.durable, 0)
-        journal.refused(link.session, message.address, message, reason)
+        journal.refused_by(link.session, message, error)
 
 
 def _message(route: Route, arrived: Arrival) -> Message:
@@ -158,6 +156,8 @@ def _post(
     if route.epoch != link.session.vhost.epoch:
         link.session.vhost.refresh(route)
     if not route.queues and not keys and not route.by_message:
+        if link.session.vhost.journal.on:
+            link.session.vhost.journal.unroutable(message)
         return 0
     transaction.post(route, message, keys)
     return 1

@@ -24,8 +24,9 @@ from broker.admin.api.paths import ExchangeName, Name
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, table, text
 from broker.admin.json_values import field_table
-from broker.core.errors import PreconditionFailed
-from broker.core.message import Message
+from broker.core.errors import BrokerError, PreconditionFailed
+from broker.core.journal import refusal_of
+from broker.core.message import Address, Message
 from broker.core.names import check_length
 from broker.core.publishing import DUPLICATE, REFUSED
 from protocol.amqp091.content import PERSISTENT, PRIORITY_SHIFT, header_frame_bytes, scan
@@ -65,12 +66,17 @@ async def publish(
     """
     found = visitor.vhost(vhost)
     existing_exchange(found, name)
-    payload = payload_of(body, int(management.server.body_bytes_max))
     key = text(body, "routing_key")
+    channel = channel_for(management.server, visitor.rights(found), found)
+    try:
+        payload = payload_of(body, int(management.server.body_bytes_max))
+    except PreconditionFailed as error:
+        if found.journal.on:
+            found.journal.refused(channel.session, Address(name, key), None, refusal_of(error))
+        raise
     shortage = management.server.shortage.reason
     if shortage:
         raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
-    channel = channel_for(management.server, visitor.rights(found), found)
     taken = publish_message(channel, name, key, properties_of(table(body, "properties")), payload)
     if taken == REFUSED:
         raise bad_request(f"a queue is full and refuses messages from exchange '{name}' with key '{key}'")
@@ -89,20 +95,29 @@ def publish_message(
         arguments = b"\0\0" + short_string(exchange) + short_string(key) + b"\0"
         content = content_of(properties, payload, channel.server.frame_max)
         traits = scan(content, 0, header_frame_bytes(content) - 8)
-        publication = resolve(channel.connection.rights, channel.virtual_host, arguments)
+        is_persistent = traits & PERSISTENT != 0
         message = Message(
-            publication.route.address,
-            content,
-            len(payload),
-            traits & PERSISTENT != 0,
-            traits >> PRIORITY_SHIFT,
+            Address(exchange, key), content, len(payload), is_persistent, traits >> PRIORITY_SHIFT
         )
-        channel.virtual_host.journal.publisher = channel.session
-        return int(publish_special(channel, publication, message, traits))
+        return _publish(channel, arguments, message, traits)
     except ValueError as error:
         raise bad_request(f"the message cannot be encoded: {error}") from error
     except ProtocolError as error:
         raise bad_request(error.text) from error
+
+
+def _publish(channel: Channel, arguments: bytes, message: Message, traits: int) -> int:
+    """Publish `message` and have the journal know of a refusal."""
+    journal = channel.virtual_host.journal
+    try:
+        publication = resolve(channel.connection.rights, channel.virtual_host, arguments)
+        message.address = publication.route.address
+        journal.publisher = channel.session
+        return int(publish_special(channel, publication, message, traits))
+    except BrokerError as error:
+        if journal.on:
+            journal.refused_by(channel.session, message, error)
+        raise
 
 
 def content_of(properties: dict[str, Any], payload: bytes, frame_max: int) -> bytes:
