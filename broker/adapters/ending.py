@@ -120,6 +120,9 @@ def let_go(connection: Connection091) -> None:
     if connection.virtual_host is not None:
         connection.server.connections.remove(connection, connection.user, connection.virtual_host.name)
         journal = connection.virtual_host.journal
+        before = journal.actor
         journal.actor = connection
-        connection.virtual_host.delete_exclusive_queues(connection)
-        journal.actor = None
+        try:
+            connection.virtual_host.delete_exclusive_queues(connection)
+        finally:
+            journal.actor = before

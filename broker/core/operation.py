@@ -164,11 +164,14 @@ class Operation(Transaction):
         if self.queue.deleted:
             raise NotFound(f"no queue '{self.queue.name}' in vhost '{self.queue.vhost}'")
         journal = self.virtual_host.journal
+        before = journal.actor
         journal.way = self.way  # rows of streams are told as they are appended
+        journal.actor = self._by
         try:
             super().commit()
         finally:
             journal.way = PUBLISHED
+            journal.actor = before
 
     def abort(self) -> None:
         """Do nothing of it: what was marked is where it was."""

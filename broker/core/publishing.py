@@ -189,6 +189,7 @@ class Publishing(Declarations):
 
     def send(self, message: Message, source: Exchange, keys: list[str], held: Message, holder: Queue) -> bool:
         """Put a message that an exchange has held into the queues where it goes now (Topology)."""
+        self.journal.publisher = None  # the broker sends it
         found = Resolution(self.chance)
         found.run(source, keys, self.views(message, self.store), self.exchanges)
         passage = Passage(message, list(found.queues), found.keepers)
@@ -218,6 +219,7 @@ class Publishing(Declarations):
 
     def replay(self, message: Message, binding: Binding) -> None:
         """Send a message out of an exchange's history along a new binding only."""
+        self.journal.publisher = None  # the broker sends it
         view = self.views(message, self.store)
         if not binding.applies(view):
             return

@@ -19,6 +19,7 @@ from mypy_extensions import i64
 from broker.core.attempt import Attempt, OpenRows, rows_in
 from broker.core.clearing import dispose
 from broker.core.errors import LimitReached
+from broker.core.journal import Operator
 from broker.core.moving import Move, publishes_of
 from broker.core.ports import DurableWaiter
 from broker.core.schedule import Alarm
@@ -42,6 +43,7 @@ class Sink(Alarm):
     with each attachment, and attempts are of one. `last`: the last batch that was committed, NO_BATCH: none.
     `moving`: attempts that are committed and not all published yet; `blocked`: why not, if something is in
     their way. `mandatory`: their rows are not to be published to nowhere. `gone`: it was deleted.
+    `by`: the actor who has committed the last batch, of `Journal.who`; None: `user`, before a restart.
     """
 
     def __init__(self, virtual_host: VirtualHost, query: str, user: str, open_rows: OpenRows) -> None:
@@ -57,8 +59,10 @@ class Sink(Alarm):
         self.moving: list[Attempt] = []
         self.blocked = ""
         self.gone: bool = False
+        self.by: object | None = None
         self.gate: object | None = None  # of whoever changes it; the core does not read it
         self.open_rows = open_rows
+        self._user = Operator(user, "", "")
         self._under_way: bool = False  # a chunk is, to the disk,
         self._rows_under_way: i64 = 0  # which has so many rows
         self._watchers: list[Callable[[], None]] = []
@@ -123,6 +127,7 @@ class Sink(Alarm):
             each for each in self.attempts.values() if each.batch <= batch and int(each.number) not in won
         ]
         decision = Decision(self, winners, losers, done)
+        self.by = self.virtual_host.journal.who()
         self.last = batch
         self.checkpoint = checkpoint or self.checkpoint
         self.mandatory = mandatory
@@ -163,6 +168,15 @@ class Sink(Alarm):
 
     def ring(self) -> None:
         """Publish the next chunk (Alarm)."""
+        journal = self.virtual_host.journal
+        before = journal.actor
+        journal.actor = self._user if self.by is None else self.by
+        try:
+            self._publish_chunk()
+        finally:
+            journal.actor = before
+
+    def _publish_chunk(self) -> None:
         if self.gone or self._under_way:
             return
         moving = self.moving

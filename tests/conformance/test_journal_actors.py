@@ -1,24 +1,28 @@
 """Who did it: user, connection, address and request, over both protocols and HTTP. And what else is told."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
 from tests.api import Api
+from tests.conformance.test_http_sinks import Driver
 from tests.contents10 import bare10
 from tests.daemon import Daemon, DaemonStarter
 from tests.endings import stop
-from tests.journaled import cat, operate
+from tests.journaled import Reader, cat, operate
 from tests.journals import wait_for
 from tests.peer import Connector, Dialler
 from tests.peer10 import Meet
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import PeerSession10
+from tests.topology_commands import bind_queue, declare_exchange
 
 FULL = ("--journal", "full")
 PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m")
@@ -190,7 +194,7 @@ def test_publishes_that_are_refused(
     refused = [event for event in cat(folder) if event["op"] == "refuse"]
     assert [(event["reason"], event["queue"], event["routing_key"]) for event in refused] == [
         ("queue_full", "full", "full"),
-        ("stopped", None, "stopped"),
+        ("stopped", "stopped", "stopped"),
         ("no_permission", None, "full"),
     ]
     assert [actor(event) for event in refused[:2]] == [who] * 2
@@ -233,14 +237,152 @@ def test_clients_of_amqp_10(
     session = PeerSession10(peer)
     session.sends("full")
     peer.send(session.encode_transfer(0, bare10(message_id="m-10"), 0))
-    wait_for(folder, "refuse")
+    session.outcome(0)
+    session.sends("/queue/made", 1)
+    for handle, name in ((2, "detached"), (3, "dropped")):
+        channel.declare(name, auto_delete=True)
+        session.receives(name, handle)
+    session.detach(2)
+    wait_for(folder, "queue_delete")
     host, port = peer.socket.getsockname()[:2]
     peer.socket.close()
+    wait_for(folder, "queue_delete", 2)
     stop(daemon, channel.peer)
 
-    refused = of(cat(folder), "refuse")
+    events = cat(folder)
+    refused = of(events, "refuse")
     assert (refused["reason"], refused["queue"], refused["message_id"]) == ("queue_full", "full", "m-10")
-    assert (refused["user"], refused["address"]) == ("guest", f"{host}:{port}")
+    (made,) = (event for event in events if (event["op"], event["queue"]) == ("declare", "made"))
+    deleted = [event for event in events if (event["op"], event["reason"]) == ("queue_delete", None)]
+    assert [event["queue"] for event in deleted] == ["detached", "dropped"]
+    who = {"user": "guest", "address": f"{host}:{port}", "channel": 0, "request": None}
+    assert [actor(event) for event in (refused, made, *deleted)] == [who] * 4
+
+
+def test_a_history_is_replayed_by_who_binds(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    publisher, binder, third = (connect(daemon.address).channel() for _ in range(3))
+    declare_exchange(publisher, "x", "x-recent-history")
+    publisher.publish(b"", "k", "x")
+    publisher.round_trip()
+    binder.declare("q")
+    binder.declare("other")
+    third.publish(b"", "other")
+    third.round_trip()
+    bind_queue(binder, "q", "x")
+    who = client(binder)
+    for each in (publisher, third):
+        each.peer.drop()
+    stop(daemon, binder.peer)
+
+    (copy,) = (event for event in cat(folder, "enqueue") if event["queue"] == "q")
+    assert actor(copy) == who
+
+
+def test_readers_over_http(
+    start_daemon: DaemonStarter, connect: Connector, admin_of: Callable[[Daemon], Api], folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    channel = connect(daemon.address).channel()
+    channel.declare("q", durable=True)
+    for _ in range(3):
+        channel.publish(b"", "q", properties=PERSISTENT)
+    channel.round_trip()
+    body = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
+    admin_of(daemon).post("queues", "/", "q", "get", status=200, body=body)
+    reader = Reader(daemon, "q")
+    reader.advance(0, 2)
+    reader.api.close()
+    stop(daemon, channel.peer)
+    daemon = start_daemon(*FULL)
+    channel = connect(daemon.address).channel()
+    reader = Reader(daemon, "q")
+    reader.advance(2, 0)
+    reader.api.close()
+    stop(daemon, channel.peer)
+
+    told = [
+        (event["op"], event["request"], event["user"], event["channel"])
+        for event in cat(folder, "deliver", "stage", "ack")
+    ]
+    get, advance = "POST /api/queues/%2F/q/get", "POST /api/staged/%2F/q/spark/advance"
+    assert told == [
+        *[(op, get, "guest", None) for op in ("deliver", "ack")],
+        *[("stage", advance, "guest", None)] * 2,
+        *[("stage", None, None, None)] * 2,  # the broker does, at its start
+        *[("ack", advance, "guest", None)] * 2,
+    ]
+
+
+def test_rows_of_a_sink_are_published_by_who_commits(
+    start_daemon: DaemonStarter, connect: Connector, admin_of: Callable[[Daemon], Api], folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    channel = connect(daemon.address).channel()
+    channel.declare("q", durable=True)
+    driver = Driver(admin_of(daemon), "/")
+    driver.commit(0, [driver.write(0, [b"1", b"2"])], 2)
+    wait_for(folder, "enqueue", 2)
+    stop(daemon, channel.peer)
+
+    came = cat(folder, "enqueue")
+    commit = "POST /api/" + "/".join(quote(part, safe="") for part in (*driver.path, "commit"))
+    assert [(event["user"], event["request"]) for event in came] == [("guest", commit)] * 2
+
+
+def test_values_of_parameters_are_not_told(
+    start_daemon: DaemonStarter, connect: Connector, admin_of: Callable[[Daemon], Api], folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    api = admin_of(daemon)
+    api.put("global-parameters", "upstream", value={"uri": "amqp://user:secret@host"})
+    stop(daemon, connect(daemon.address))
+
+    told = [change for change, event in changes(folder) if event["request"]]
+    assert told == [{"kind": "parameter", "name": "upstream"}]
+
+
+def test_a_long_definition_is_told_with_its_names(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    channel = connect(daemon.address).channel()
+    channel.declare("q", durable=True)
+    bind_queue(channel, "q", "amq.headers", "k", {"h": "x" * 20_000})
+    stop(daemon, channel.peer)
+
+    (bound,) = (change for change, _ in changes(folder) if change["kind"] == "binding")
+    assert bound["cut"] is True
+    assert {"q", "amq.headers", "k"} <= set(bound.values())
+
+
+def test_what_retention_takes_at_a_start_is_told(
+    start_daemon: DaemonStarter, connect: Connector, folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    channel = connect(daemon.address).channel()
+    arguments: FieldTable = {
+        "x-queue-type": "stream",
+        "x-max-age": "1s",
+        "x-stream-max-segment-size-bytes": 1024 * 1024,
+    }
+    channel.declare("s", durable=True, arguments=arguments)
+    channel.confirm_select()
+    for _ in range(30):
+        channel.publish(bytes(100_000), "s", properties=PERSISTENT)
+    channel.expect_confirms(30)
+    stop(daemon, channel.peer)
+    time.sleep(1.5)
+    daemon = start_daemon(*FULL)
+    stop(daemon, connect(daemon.address))
+
+    events = [event for event in cat(folder) if event["queue"] == "s" and event["op"] != "append"]
+    assert [event["op"] for event in events] == ["declare", "checkpoint", "trim", "checkpoint", "checkpoint"]
+    before, trim, after = (event["quantity"] for event in events[1:4])
+    assert (before, after) == (30, 30 - trim)
+    assert (events[2]["first_qpos"], events[2]["qpos"]) == (0, trim - 1)
 
 
 def test_streams(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:

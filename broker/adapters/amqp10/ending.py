@@ -72,7 +72,23 @@ def lost(connection: Connection10, reason: str) -> None:
 
 
 def let_go(connection: Connection10) -> None:
-    """Everything that the connection holds goes back."""
+    """Everything that the connection holds goes back, and the connection is the actor of that."""
+    virtual_host = connection.virtual_host
+    if virtual_host is None:
+        _let_go(connection)
+        return
+    journal = virtual_host.journal
+    before = journal.actor
+    journal.actor = connection
+    try:
+        _let_go(connection)
+        connection.server.connections.remove(connection, connection.user, virtual_host.name)
+        virtual_host.delete_exclusive_queues(connection)
+    finally:
+        journal.actor = before
+
+
+def _let_go(connection: Connection10) -> None:
     connection.idle.stop()
     connection.mapped.let_go()
     connection.transactions.roll_back("the connection ended")
@@ -83,10 +99,3 @@ def let_go(connection: Connection10) -> None:
     connection.held_credit.forget()
     if connection.login is not None:
         connection.login.abandon()
-    virtual_host = connection.virtual_host
-    if virtual_host is not None:
-        connection.server.connections.remove(connection, connection.user, virtual_host.name)
-        journal = virtual_host.journal
-        journal.actor = connection
-        virtual_host.delete_exclusive_queues(connection)
-        journal.actor = None

@@ -93,11 +93,17 @@ class Link10:
     def leave(self, closed: bool) -> None:
         """Give back what it holds (`let_go`). What comes on it from now on is dropped."""
         self.leaving = True
-        self.session.peer.server.link_names.remove(self)
-        self.silence()
-        self.let_go(closed)
-        if self.destination is not None:
-            self.destination.left()
+        journal = self.session.vhost.journal
+        before = journal.actor
+        journal.actor = self.session
+        try:
+            self.session.peer.server.link_names.remove(self)
+            self.silence()
+            self.let_go(closed)
+            if self.destination is not None:
+                self.destination.left()
+        finally:
+            journal.actor = before
         if self.lifetime is not None:
             self.session.lifetimes[self.lifetime.queue] = self.lifetime
 

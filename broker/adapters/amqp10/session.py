@@ -108,12 +108,7 @@ class Session10(Session):
         before = self.links.get(attach.handle)
         if before is not None and not before.leaving:
             raise PeerError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
-        journal = self.vhost.journal
-        journal.actor = self
-        try:  # in the place of one that this side has detached, if the peer says no more
-            attach_link(self, attach)
-        finally:
-            journal.actor = None
+        attach_link(self, attach)  # in the place of one that this side has detached, if the peer says no more
 
     def on_flow(self, flow: Flow) -> None:
         """What the peer has received, and how much more it takes. [amqp-1.0 2.5.6]"""
@@ -186,6 +181,7 @@ class Session10(Session):
             return
         error = None
         journal = self.vhost.journal
+        actor = journal.actor
         journal.actor = self
         try:
             link.leave(detach.closed)
@@ -194,7 +190,7 @@ class Session10(Session):
                 if detach.closed:
                     self.lifetimes.pop(link.lifetime.queue, None)
         finally:
-            journal.actor = None
+            journal.actor = actor
         self.say(Detach(handle=detach.handle, closed=detach.closed, error=error))
 
     def on_end(self) -> None:
@@ -202,12 +198,7 @@ class Session10(Session):
         self.owed.answers.end_turn()
         if not self.ending:
             self.silence()
-            journal = self.vhost.journal
-            journal.actor = self
-            try:
-                self.let_go()
-            finally:
-                journal.actor = None
+            self.let_go()
             self.say(End())
         self.peer.mapped.ended(self.channel)
 
@@ -287,7 +278,16 @@ class Session10(Session):
         self.close_targets()
 
     def let_go(self) -> None:
-        """Everything that its links hold goes back."""
+        """Everything that its links hold goes back, and the session is the actor of that."""
+        journal = self.vhost.journal
+        before = journal.actor
+        journal.actor = self
+        try:
+            self._let_go()
+        finally:
+            journal.actor = before
+
+    def _let_go(self) -> None:
         self.gone = True
         links, self.links = self.links, {}
         self.let_go_of = by_target(self)  # once, and not for each link
