@@ -77,7 +77,7 @@ def test_at_a_commit(
 ) -> None:
     daemon = start_daemon(*FULL)
     channel = with_queues(daemon, connect)
-    other = channel.peer.channel()
+    other = channel.peer.channel(2)
     other.call(Tx.Select(), Tx.SelectOk)
     other.publish(b"", queue, properties=PERSISTENT)
     other.refused(Tx.Commit(), 406)
@@ -120,7 +120,7 @@ def test_bodies_that_are_too_large(
 ) -> None:
     daemon = start_daemon(*FULL, "--message-size-max", "1MiB")
     channel = with_queues(daemon, connect)
-    other = channel.peer.channel()
+    other = channel.peer.channel(2)
     other.publish(bytes(MIB + 1), "stopped")
     other.expect_close(406)
     peer = meet(daemon.address)

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from mypy_extensions import i64
 
 from broker.core.connection import Connection
 from broker.core.journal import Operator
@@ -21,7 +22,7 @@ class Probe(Connection):
         super().__init__(daemon.pump)
         self.seen = seen
 
-    def pump(self, budget: int) -> None:
+    def pump(self, budget: i64) -> None:
         self.seen.append(CURRENT.get())
 
 
