@@ -21,6 +21,7 @@ CRASH_AFTER: Final = 60
 LAG: Final = 6  # messages that are in the queues at any time
 EVENTS_OF_FILE: Final = 100
 FULL: Final = r.reason_number("full")
+SHUTDOWN: Final = r.reason_number("shutdown")
 
 QUEUES: Final = (Name(1, QUEUE, ("/", "one", "7")), Name(2, QUEUE, ("/", "two", "8")))
 ROUTES: Final = (Name(3, ROUTE, ("", "one")), Name(4, ROUTE, ("", "two")))
@@ -29,6 +30,7 @@ FIRST: Final = Name(6, LINK, ("c1", "1.1.1.1:1 -> 5672", "1", "app", "1.1.1.1:1"
 OTHER_CONSUMER: Final = Name(7, LINK, ("c2", "1.1.1.1:1 -> 5672", "1", "app", "1.1.1.1:1"))
 OTHER_CHANNEL: Final = Name(8, LINK, ("c1", "1.1.1.1:1 -> 5672", "2", "app", "1.1.1.1:1"))
 OTHER_CONNECTION: Final = Name(9, LINK, ("c1", "2.2.2.2:2 -> 5672", "1", "app", "2.2.2.2:2"))
+NAMES: Final = (*QUEUES, *ROUTES, PUBLISHER, FIRST, OTHER_CONSUMER, OTHER_CHANNEL, OTHER_CONNECTION)
 
 
 class Event(NamedTuple):
@@ -133,6 +135,7 @@ def written(folder: Path, planted: dict[int, str], missing: int = 0, excused: in
             events += crashed([steps for steps in waiting if steps], missing, excused)
     for rest in waiting:
         events += rest
+    events += [Event(r.CHECKPOINT, queue, reason=SHUTDOWN) for queue in QUEUES]  # both are empty
     _write(folder, events)
 
 
@@ -147,6 +150,8 @@ def crashed(waiting: list[Life], missing: int, excused: int) -> list[Event]:
 
 
 def _write(folder: Path, events: list[Event]) -> None:
+    for name in NAMES:
+        name.file = 0  # no file of this journal has explained it
     encoder = Encoder(NODE, 1)
     time = STARTED
     for start in range(0, len(events), EVENTS_OF_FILE):

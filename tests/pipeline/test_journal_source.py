@@ -21,6 +21,7 @@ from pipeline.running import run
 from tests.api import Api
 from tests.brokers import Broker
 from tests.daemon import PATIENCE_S
+from tests.journals import OF_THE_BROKER
 
 pytestmark = pytest.mark.spark
 
@@ -141,7 +142,8 @@ def test_the_same_rows_come_from_everywhere(spark: SparkSession, broker: Broker)
     with_url, with_path = (read(spark, **source, **end) for source in sources(broker))
     assert seqs(with_url) == list(range(1, count + 1))
     assert with_path == with_url
-    assert {row["op"] for row in with_url} == {"declare", "enqueue", "confirm", "deliver", "ack"}
+    ops = {"declare", "enqueue", "confirm", "deliver", "ack", *OF_THE_BROKER}
+    assert {row["op"] for row in with_url} == ops
     assert {(row["node"], row["queue"]) for row in with_url if row["op"] == "enqueue"} == {(NODE, "q")}
 
     folder = folder_of(broker)
@@ -276,7 +278,7 @@ def test_what_was_let_go_is_a_loss(spark: SparkSession, broker: Broker, tmp_path
 
 def test_what_cannot_be_read_is_told(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     url = sources(broker)[0]["url"]
-    with pytest.raises(PySparkException, match="one of the options 'path'"):
+    with pytest.raises(PySparkException, match="option 'url' is missing"):
         read(spark)
     with pytest.raises(PySparkException, match="401"):
         read(spark, url=url, password="wrong")
