@@ -80,7 +80,8 @@ class CheckReport:
     def _loss_lines(self) -> list[str]:
         loss = self.loss
         verb = self._verb()
-        lines = [f"{verb}: {loss.messages} messages, {loss.definitions} definitions"]
+        uncounted = ", and what only missing files held" if self._misses_files() else ""
+        lines = [f"{verb}: {loss.messages} messages, {loss.definitions} definitions{uncounted}"]
         lines += [f"  {self._queue(number)}: {count}" for number, count in sorted(loss.by_queue.items())]
         if loss.unknown:
             lines.append(f"  of an unknown queue: {loss.unknown}")
@@ -93,6 +94,10 @@ class CheckReport:
         if loss.memories:
             lines.append(f"messages whose duplicates queues may take for new: at most {loss.memories}")
         return lines
+
+    def _misses_files(self) -> bool:
+        """Whether something is gone of which nobody can count the messages."""
+        return any(damage.length == 0 for damage in self.damages)
 
     def _queue(self, number: int) -> str:
         name = self.queue_names.get(number)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 NOWHERE: Final = (-1, 0)
-STRAY_GAP: Final = 1_000_000  # segments that can have been begun since the newest one was noted durably
 _NO_COUNTS: Final[dict[int, Count]] = {}
 
 
@@ -96,7 +95,7 @@ class Reading:
         noted = self.log.files.newest_noted()
         numbers = self._without_strays(self.log.files.numbers(), noted)
         if noted > (numbers[-1] if numbers else 0):
-            self.missing_newest(noted)
+            self.missing_newest(noted, numbers[-1] + 1 if numbers else 1)
         if not numbers:
             self.report.is_new = noted == 0
             return
@@ -116,21 +115,37 @@ class Reading:
                 self.leftovers.append(segment_name(number))
 
     def _without_strays(self, numbers: list[int], noted: int) -> list[int]:
-        """The numbers of segments but for files that have found their way into the folder."""
+        """The numbers of segments but for files that have found their way into the folder.
+
+        What is noted may be old after a crash. A later segment has a batch that reads, or was begun directly
+        behind one that has, so that nothing in it was synced.
+        """
         if noted == 0:
             return numbers
+        ours, last = [], noted
         for number in numbers:
-            if number > noted + STRAY_GAP:
-                self.stray(number, noted)
-        return [number for number in numbers if number <= noted + STRAY_GAP]
+            if number > noted and self._has_batch(number):
+                last = number
+            if number <= last + 1:
+                ours.append(number)
+            else:
+                self.stray(number, last)
+        return ours
+
+    def _has_batch(self, number: int) -> bool:
+        scanner = self.scanner(number, 0)
+        try:
+            return scanner.next() or scanner.skip_damage()
+        finally:
+            self.log.disk.close(scanner.fd)
 
     def stray(self, number: int, newest: int) -> None:
         """A file has the name of a segment that there cannot be yet."""
         path = self.log.files.path(segment_name(number))
         raise LogDamaged(path, 0, f"it is no file of this log, whose newest segment is number {newest}")
 
-    def missing_newest(self, number: int) -> None:
-        """The newest segment, which had been synced, does not exist."""
+    def missing_newest(self, number: int, first: int) -> None:
+        """The newest segment, which had been synced, does not exist, nor any from number `first` on."""
         path = self.log.files.path(segment_name(number))
         raise LogDamaged(path, 0, "the file is missing, and was the newest segment")
 

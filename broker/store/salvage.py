@@ -24,13 +24,17 @@ KEPT_SUFFIX: Final = ".damaged"  # added to the name of a file that a repair giv
 
 @dataclass
 class Damage:
-    """A stretch of a file, in bytes, that does not read back; length 0: from there on it is gone."""
+    """A stretch of a file, in bytes, that does not read back; length 0: from there on it is gone.
+
+    `first`: segments from this number on are not there either, if there were any; 0: others do not matter.
+    """
 
     path: str
     segment: int
     offset: int
     length: int
     stray: bool = False  # the file is none of this log
+    first: int = 0
 
     def line(self) -> str:
         """The report of the damage."""
@@ -38,7 +42,8 @@ class Damage:
             return f"no file of this log: {self.path}, {self.length} bytes"
         if self.length:
             return f"damaged: {self.path} at offset {self.offset}, {self.length} bytes"
-        return f"missing: {self.path} from offset {self.offset} on"
+        others = f", and others from {segment_name(self.first)} on, if there were any" if self.first else ""
+        return f"missing: {self.path} from offset {self.offset} on{others}"
 
 
 @dataclass
@@ -134,9 +139,10 @@ class Salvage(Reading):
         self.log.disk.close(fd)
         self.leftovers.append(segment_name(number))
 
-    def missing_newest(self, number: int) -> None:
+    def missing_newest(self, number: int, first: int) -> None:
         """Messages that only the newest segment held are lost, and nobody knows what that was."""
-        self.damages.append(Damage(self.log.files.path(segment_name(number)), number, 0, 0))
+        path = self.log.files.path(segment_name(number))
+        self.damages.append(Damage(path, number, 0, 0, first=first if first < number else 0))
         self.highest = number
 
     def missing(self, number: int, newest: int) -> None:

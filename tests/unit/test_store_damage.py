@@ -8,7 +8,7 @@ import pytest
 from broker.store.check import check, repair
 from broker.store.errors import LogDamaged, LogLocked, LogVersionUnknown
 from broker.store.format import FORMAT_VERSION, HEADER_BYTES, checksum
-from broker.store.segment import segment_name
+from broker.store.segment import segment_name, segment_number
 from tests.small_log import AFTER_BATCH, DISK, FIRST, batch_ends, recovered, small_log
 from tests.storing import Sink, content_of, logged_queue, open_log, publish
 
@@ -129,10 +129,22 @@ def test_the_newest_segment_is_missed_when_it_is_gone_or_blank(tmp_path: Path) -
         report = check(str(tmp_path), DISK)
         assert not report.healthy
         assert f"missing: {newest} from offset 0 on" in report.lines()
-    assert repair(str(tmp_path), DISK).repaired
+        lost = "0 messages, 0 definitions, and what only missing files held"
+        assert f"a repair would lose: {lost}" in report.lines()
+    assert f"lost: {lost}" in repair(str(tmp_path), DISK).lines()
     assert check(str(tmp_path), DISK).healthy
     log, _ = open_log(str(tmp_path), DISK)
     log.let_go()
+
+
+def test_all_segments_that_are_gone_behind_the_last_one_are_named(tmp_path: Path) -> None:
+    many_segments(tmp_path)
+    *_, left, first, newest = sorted(tmp_path.glob("*.log"))
+    first.unlink()
+    newest.unlink()
+    told = f"missing: {newest} from offset 0 on, and others from {first.name} on, if there were any"
+    assert told in check(str(tmp_path), DISK).lines()
+    assert left.exists()
 
 
 def test_a_file_that_only_looks_like_a_segment_is_named_and_left_alone(tmp_path: Path) -> None:
@@ -147,9 +159,12 @@ def test_a_file_that_only_looks_like_a_segment_is_named_and_left_alone(tmp_path:
     assert stranger.exists()
 
 
-def test_a_stray_file_is_found_and_kept_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [2, 3, 10_000, 9_999_999_999])
+def test_a_stray_file_is_found_and_kept_aside(tmp_path: Path, number: int) -> None:
+    """A number below 10 is counted from the newest segment."""
     many_segments(tmp_path)
-    stray = tmp_path / segment_name(9_999_999_999)
+    newest = max(segment_number(path.name) for path in tmp_path.glob("*.log"))
+    stray = tmp_path / segment_name(newest + number if number < 10 else number)
     stray.write_bytes(b"something else" * 10)
     with pytest.raises(LogDamaged, match="no file of this log") as caught:
         open_log(str(tmp_path), DISK)
