@@ -15,6 +15,7 @@ import structlog
 from broker.admin.cross_site import changes, foreign_site
 from broker.admin.metrics import CONTENT_TYPE, Exposition
 from broker.admin.state import AdminState
+from broker.admin.turns import Turns
 from broker.logs import Seldom
 
 PREFIX: Final = "/api"
@@ -53,6 +54,7 @@ class AdminApp:
         self._origins = origins
         self._seldom = Seldom(time.monotonic)
         self._exposition = Exposition(state)
+        self._turns = Turns()
         self._load_api = load_api
         self._api: asyncio.Task[Application] | None = None
         self._pages: dict[str, Callable[[], Answer]] = {
@@ -64,6 +66,7 @@ class AdminApp:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        await self._turns.take()
         path = scope["path"].rstrip("/") or "/"
         if changes(scope["method"], path):
             foreign = foreign_site(scope["headers"], self._origins)

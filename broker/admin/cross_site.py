@@ -36,7 +36,7 @@ def foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str
     for origin in told:
         if not _is_at(origin, host):
             return origin
-    return next((f"a {site} page" for site in found[b"sec-fetch-site"] if site not in OWN_SITES), "")
+    return next((f"a {site} origin" for site in found[b"sec-fetch-site"] if site not in OWN_SITES), "")
 
 
 def _is_at(origin: str, host: str) -> bool:

@@ -86,7 +86,12 @@ class _StrictConnection(h11.Connection):
         try:
             if self.their_state is h11.IDLE:
                 _check_head(self.trailing_data[0])
+            in_body = self.their_state is h11.SEND_BODY
+            received = self.trailing_data[0] if in_body else b""
             event = super().next_event()
+            if in_body and received and not isinstance(event, h11.Data):
+                left = self.trailing_data[0]  # of lines that are not complete, or behind the body
+                _check_lines(left if event is h11.NEED_DATA else received[: len(received) - len(left)])
             if isinstance(event, h11.Request):
                 _check_framing(event)
             return event
@@ -335,10 +340,14 @@ def _do_nothing() -> None:
 def _check_head(received: bytes) -> None:
     """Refuse lines that end with LF alone, and header values of several lines. Raises RemoteProtocolError."""
     end = received.find(_HEAD_END)
-    head = received if end < 0 else received[: end + len(_HEAD_END)]
-    if _BARE_LF.search(head):
-        raise h11.RemoteProtocolError("a line of the head ends with LF instead of CRLF")
-    if _FOLD.search(head):
+    _check_lines(received if end < 0 else received[: end + len(_HEAD_END)])
+
+
+def _check_lines(received: bytes) -> None:
+    """Refuse what `_check_head` refuses in lines of a head, or in the lines between and behind chunks."""
+    if _BARE_LF.search(received):
+        raise h11.RemoteProtocolError("a line ends with LF instead of CRLF")
+    if _FOLD.search(received):
         raise h11.RemoteProtocolError("a header value is folded over several lines")
 
 

@@ -24,11 +24,11 @@ HOST = (b"host", b"broker.example:15672")
         ([(b"origin", b"http://[::1")], "http://[::1"),
         ([(b"origin", b"http://broker.example:15672@evil.example")], "http://broker.example:15672@evil.example"),
         ([(b"origin", b"http://broker.example:15672"), (b"origin", b"http://evil.example")], "http://evil.example"),
-        ([(b"sec-fetch-site", b"cross-site")], "a cross-site page"),
-        ([(b"sec-fetch-site", b"same-site")], "a same-site page"),
+        ([(b"sec-fetch-site", b"cross-site")], "a cross-site origin"),
+        ([(b"sec-fetch-site", b"same-site")], "a same-site origin"),
         (
             [(b"origin", b"http://broker.example:15672"), (b"sec-fetch-site", b"cross-site")],
-            "a cross-site page",
+            "a cross-site origin",
         ),
     ],
 )  # fmt: skip

@@ -124,6 +124,10 @@ async def served(echo: Echo) -> AsyncIterator[Served]:
     await found.server.stop()
 
 
+LINES = b"a\n b\r\n\tc\n\n"
+CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     ("sent", "reason"),
     [
@@ -152,6 +156,9 @@ async def served(echo: Echo) -> AsyncIterator[Served]:
         (b"AMQP\x00\x00\x09\x01\r\n\r\n", "illegal request line"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunk"),
         (b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n", "chunk"),
+        (CHUNKED + b"0\r\nX: 1\n\r\n\r\n", "ends with LF"),
+        (CHUNKED + b"3\r\nabc\r\n0\r\nX: 1\r\n 2\r\n\r\n", "folded"),
+        (CHUNKED + b"3\nabc\n0\n\n", "ends with LF"),
         (b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 20_000, "too long"),
     ],
 )
@@ -176,10 +183,16 @@ async def test_a_request_behind_a_good_one_is_held_to_the_same(served: Served, e
     assert echo.seen == ["/a"]
 
 
-async def test_a_body_may_have_lines_of_all_kinds(served: Served) -> None:
-    body = b"a\n b\r\n\tc\n\n"
-    head = f"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    async with served.peer(head + body + b"GET / HTTP/1.1\r\nHost: h\r\n\r\n") as peer:
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n" + LINES,
+        CHUNKED + b"a\r\n" + LINES + b"\r\n0\r\n\r\n",
+        CHUNKED + b"4\r\n" + LINES[:4] + b"\r\n6;x=y\r\n" + LINES[4:] + b"\r\n0\r\nX: y\r\n\r\n",
+    ],
+)
+async def test_a_body_may_have_lines_of_all_kinds(served: Served, sent: bytes) -> None:
+    async with served.peer(sent + b"GET / HTTP/1.1\r\nHost: h\r\n\r\n") as peer:
         assert await peer.status() == 200
         async with asyncio.timeout(PATIENCE_S):
             assert await peer.reader.readuntil(b"200 OK")
