@@ -29,12 +29,19 @@ def plain(response: bytes) -> tuple[str, str]:
 
 
 def amqplain(response: bytes) -> tuple[str, str]:
-    """User and password. [AMQPLAIN: a field table without its length]"""
+    """User and password. [AMQPLAIN: a field table without its length] What is not UTF-8: as in `plain`."""
     try:
         table = Reader(len(response).to_bytes(4, "big") + response).table()
     except ValueError as e:
         raise ProtocolError(SYNTAX_ERROR, f"malformed AMQPLAIN response: {e}") from e
-    user, password = table.get("LOGIN"), table.get("PASSWORD")
-    if not isinstance(user, str) or not isinstance(password, str):
+    user, password = _text(table.get("LOGIN")), _text(table.get("PASSWORD"))
+    if user is None or password is None:
         raise ProtocolError(SYNTAX_ERROR, "AMQPLAIN response lacks LOGIN or PASSWORD")
     return user, password
+
+
+def _text(value: object) -> str | None:
+    """A long string: its reader has left it as it is if it is not UTF-8."""
+    if isinstance(value, bytes):
+        return value.decode(errors="surrogateescape")
+    return value if isinstance(value, str) else None

@@ -21,6 +21,7 @@ ITERATIONS_MAX: Final = 10_000_000
 NAME_BYTES_MAX: Final = 255  # a short string of AMQP: no user has a longer name
 
 _KEY_BYTES: Final = 32
+_BYTES: Final = "surrogateescape"
 _NONCE: Final = re.compile(r"[!-+\--~]{1,512}")  # printable ASCII without the comma
 _FORBIDDEN: Final = (
     stringprep.in_table_c12,
@@ -125,13 +126,13 @@ class Exchange:
         if binding.startswith("p"):
             raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} does no channel binding")
         if extension is not None:
-            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} extension '{extension}' is not supported")
+            raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} extension {extension!r} is not supported")
         if not _NONCE.fullmatch(nonce):
             raise _malformed("the nonce")
         self.user = _user(name)
         if wanted and _user(wanted) != self.user:
-            raise ProtocolError(SYNTAX_ERROR, f"'{self.user}' cannot log in as '{_name(wanted)}'")
-        self._header = header.encode()
+            raise ProtocolError(SYNTAX_ERROR, f"{self.user!r} cannot log in as {_name(wanted)!r}")
+        self._header = header.encode(errors=_BYTES)
         self._nonce = nonce + self._nonce
 
     def challenge(self, verifier: Verifier) -> bytes:
@@ -153,27 +154,25 @@ class Exchange:
                 SYNTAX_ERROR, f"{MECHANISM}: the channel binding is not that of the first message"
             )
         verifier = self._verifier
-        signed = f"{self._bare},{self._first},{unsigned}".encode()
+        signed = f"{self._bare},{self._first},{unsigned}".encode(errors=_BYTES)
         signature = hmac.digest(verifier.stored_key, signed, "sha256")
         key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
         right = hmac.compare_digest(hashlib.sha256(key).digest(), verifier.stored_key)
-        same = hmac.compare_digest(nonce.encode(), self._nonce.encode())
+        same = hmac.compare_digest(nonce.encode(errors=_BYTES), self._nonce.encode())
         if not right or not same or len(proof) != _KEY_BYTES:
             return None
         return b"v=" + base64.b64encode(hmac.digest(verifier.server_key, signed, "sha256"))
 
 
 def _text(message: bytes) -> str:
-    try:
-        return message.decode()
-    except UnicodeDecodeError as error:
-        raise ProtocolError(SYNTAX_ERROR, f"{MECHANISM} response is not UTF-8") from error
+    """A message as text. Bytes that are not UTF-8 become surrogates: no user has such a name."""
+    return message.decode(errors=_BYTES)
 
 
 def _user(escaped: str) -> str:
     """The user of a name as it is written. Whoever sends it need not be known: long ones are not prepared."""
     name = _name(escaped)
-    size = len(name.encode())
+    size = len(name.encode(errors=_BYTES))
     if size > NAME_BYTES_MAX:
         raise ProtocolError(
             SYNTAX_ERROR, f"{MECHANISM}: a user name of {size} bytes, at most {NAME_BYTES_MAX} are allowed"

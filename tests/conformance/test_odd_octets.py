@@ -100,16 +100,42 @@ def test_queues_that_look_at_headers_take_odd_ones(
     channel.peer.drop()
 
 
-@pytest.mark.parametrize("response", [b"\0guest\0p\xe4sswort", b"\0g\xfcst\0guest", b"\0\xff\0\xff"])
+@pytest.mark.parametrize(
+    ("mechanism", "response"),
+    [
+        ("PLAIN", b"\0guest\0p\xe4sswort"),
+        ("PLAIN", b"\0g\xfcst\0guest"),
+        ("PLAIN", b"\0\xff\0\xff"),
+        ("AMQPLAIN", b"\x05LOGINS\0\0\0\x02g\xfc\x08PASSWORDS\0\0\0\x05guest"),
+        ("AMQPLAIN", b"\x05LOGINS\0\0\0\x05guest\x08PASSWORDS\0\0\0\x02g\xfc"),
+    ],
+)
 def test_credentials_that_are_not_utf_8_are_refused(
-    start_daemon: DaemonStarter, dial: Dialler, response: bytes
+    start_daemon: DaemonStarter, dial: Dialler, mechanism: str, response: bytes
 ) -> None:
     daemon = start_daemon()
     peer = dial(daemon.address)
     peer.start()
     properties: FieldTable = {"capabilities": {"authentication_failure_close": True}}
-    marshalled = frame_of(Connection.StartOk(properties, "PLAIN", "x" * len(response)))
+    marshalled = frame_of(Connection.StartOk(properties, mechanism, "x" * len(response)))
     peer.send(marshalled.replace(b"x" * len(response), response))
+    assert peer.expect_close(403).startswith("ACCESS_REFUSED - Login was refused")
+    daemon.stop()  # fails if there is a traceback in the log
+
+
+def test_a_name_for_scram_that_is_not_utf_8_is_refused_like_other_names(
+    start_daemon: DaemonStarter, dial: Dialler
+) -> None:
+    daemon = start_daemon()
+    peer = dial(daemon.address)
+    peer.start()
+    properties: FieldTable = {"capabilities": {"authentication_failure_close": True}}
+    first = b"n,,n=g\xfcst,r=abcdefgh"
+    marshalled = frame_of(Connection.StartOk(properties, "SCRAM-SHA-256", "x" * len(first)))
+    peer.send(marshalled.replace(b"x" * len(first), first))
+    challenge = peer.expect(Connection.Secure).challenge
+    nonce = challenge.split(",")[0]
+    peer.write(Connection.SecureOk(f"c=biws,{nonce},p={'A' * 43}="))
     assert peer.expect_close(403).startswith("ACCESS_REFUSED - Login was refused")
     daemon.stop()  # fails if there is a traceback in the log
 

@@ -110,7 +110,6 @@ def test_a_proof_for_another_challenge_is_worthless() -> None:
         b"n,,n=us=er,r=x",
         b"n,,n=user,r=",
         b"n,,n=user,r=a\xc3\xa4",
-        b"n,,n=us\xffer,r=x",
         b"n,a=other,n=user,r=x",
         b"z,,n=user,r=x",
     ],
