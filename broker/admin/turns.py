@@ -14,8 +14,8 @@ class Turns:
     """Lets requests begin, in the order in which they have come.
 
     A thousand requests that arrive together would otherwise be answered in one turn of the event loop, and
-    clients of AMQP wait for all of them. Requests begin for TURN_SECONDS in one turn of the loop; from then on
-    one request begins in each turn, until no request waits.
+    clients of AMQP wait for all of them. Requests begin for TURN_SECONDS in one turn of the loop. From then
+    on one request begins in each turn, until no request waits.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

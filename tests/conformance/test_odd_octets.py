@@ -134,6 +134,7 @@ def test_a_name_for_scram_that_is_not_utf_8_is_refused_like_other_names(
     marshalled = frame_of(Connection.StartOk(properties, "SCRAM-SHA-256", "x" * len(first)))
     peer.send(marshalled.replace(b"x" * len(first), first))
     challenge = peer.expect(Connection.Secure).challenge
+    assert challenge is not None
     nonce = challenge.split(",")[0]
     peer.write(Connection.SecureOk(f"c=biws,{nonce},p={'A' * 43}="))
     assert peer.expect_close(403).startswith("ACCESS_REFUSED - Login was refused")

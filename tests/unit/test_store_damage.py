@@ -121,6 +121,7 @@ def test_the_newest_segment_is_missed_when_it_is_gone_or_blank(tmp_path: Path) -
     many_segments(tmp_path)
     names = sorted(path.name for path in tmp_path.glob("*.log"))
     newest = tmp_path / names[-1]
+    lost = "0 messages, 0 definitions, and what only missing files held"
     for spoiled in (newest.unlink, lambda: newest.write_bytes(b"")):
         spoiled()
         with pytest.raises(LogDamaged) as caught:
@@ -129,7 +130,6 @@ def test_the_newest_segment_is_missed_when_it_is_gone_or_blank(tmp_path: Path) -
         report = check(str(tmp_path), DISK)
         assert not report.healthy
         assert f"missing: {newest} from offset 0 on" in report.lines()
-        lost = "0 messages, 0 definitions, and what only missing files held"
         assert f"a repair would lose: {lost}" in report.lines()
     assert f"lost: {lost}" in repair(str(tmp_path), DISK).lines()
     assert check(str(tmp_path), DISK).healthy
