@@ -307,7 +307,12 @@ class Daemon:
         if self.admin_handshakes is None:
             assert self.admin_tls is not None  # an address is refused without a certificate
             self.admin_handshakes = TlsListener(
-                self.admin_tls, self.loop, self.strangers, self.settings.handshake_timeout_s, ADMIN
+                self.admin_tls,
+                self.loop,
+                self.strangers,
+                self.settings.handshake_timeout_s,
+                ADMIN,
+                self.settings.admin_connections_per_address,
             )
 
         def make() -> tuple[HttpConnection, object]:

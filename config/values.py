@@ -83,7 +83,9 @@ def endpoints_or_off(value: object) -> tuple[Endpoint, ...]:
 
 
 def is_off(value: object) -> bool:
-    """Whether a value is the word `off`."""
+    """Whether a value is the word `off`, perhaps as the only item of a list, as flags have it."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
     return isinstance(value, str) and value.strip().lower() == "off"
 
 

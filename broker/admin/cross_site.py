@@ -34,7 +34,7 @@ def foreign_site(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str
         return ""
     host = ",".join(found[b"host"])
     for origin in told:
-        if not _is_at(origin, host):
+        if origin and not _is_at(origin, host):
             return origin
     return next((f"a {site} origin" for site in found[b"sec-fetch-site"] if site not in OWN_SITES), "")
 

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import errno
 import socket
+import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, final
@@ -17,7 +19,9 @@ from typing import Final, final
 import structlog
 
 from broker.adapters.access import Origin
-from broker.net.strangers import AMQP, Stranger, Strangers
+from broker.auth.backoff import network
+from broker.logs import Seldom
+from broker.net.strangers import ADMIN, AMQP, Stranger, Strangers
 from broker.net.tls import HandshakeFailed, Tls
 
 BACKLOG: Final = 1024
@@ -38,7 +42,8 @@ class TlsListener:
     """Listening sockets, and the handshakes that are under way on them.
 
     A connection is made before its handshake, and is counted among the `strangers` of a `door` from then
-    on. No handshake takes longer than `seconds`.
+    on. No handshake takes longer than `seconds`. With `per_address`, no network has more of them at once: the
+    oldest of its handshakes gives way. A network is an IPv4 address, or 64 bits of an IPv6 one.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class TlsListener:
         strangers: Strangers,
         seconds: float,
         door: str = AMQP,
+        per_address: int = 0,
     ) -> None:
         self.tls = tls
         self._loop = loop
@@ -56,7 +62,10 @@ class TlsListener:
         self._door = door
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._handshakes: set[asyncio.Task[bool]] = set()
+        self._per_address = per_address
+        self._handshakes: dict[asyncio.Task[bool], str] = {}  # with the network; oldest first
+        self._counts: Counter[str] = Counter()  # of handshakes, by network
+        self._seldom = Seldom(time.monotonic) if door == ADMIN else None  # a flood must not fill the log
 
     async def open(self, host: str, port: int, make: Make) -> Address:
         """Accept connections on every address of `host`. Returns what was bound first. Raises OSError."""
@@ -97,9 +106,33 @@ class TlsListener:
             peer = Origin(str(address[0]), int(address[1]), False).peer
             connection, protocol = make()
             task = self._loop.create_task(self._shake_hands(client, peer, protocol))
-            self._handshakes.add(task)
+            where = network(str(address[0]))
+            self._handshakes[task] = where
+            self._counts[where] += 1
             task.add_done_callback(partial(self._done, client, connection))
             self._strangers.arrived(connection, Stranger(peer, DESCRIPTORS, task.cancel, self._door))
+            if self._per_address and self._counts[where] > self._per_address:
+                self._turn_away(where)
+
+    def _turn_away(self, where: str) -> None:
+        """End the oldest handshake of a network."""
+        oldest = next(task for task, of in self._handshakes.items() if of == where)
+        self._forget(oldest)
+        oldest.cancel()
+        self._tell_failure("too many TLS handshakes from one address", where, f"at most {self._per_address}")
+
+    def _forget(self, task: asyncio.Task[bool]) -> None:
+        where = self._handshakes.pop(task, None)
+        if where is not None:
+            self._counts[where] -= 1
+            if not self._counts[where]:
+                del self._counts[where]
+
+    def _tell_failure(self, event: str, peer: str, reason: str) -> None:
+        if self._seldom is None:
+            _log.warning(event, peer=peer, reason=reason)
+        elif self._seldom.passes():
+            _log.warning(event, peer=peer, reason=reason, not_logged=self._seldom.left_out())
 
     async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
         """Returns whether the protocol, which the event loop is to talk to, has the connection now."""
@@ -118,11 +151,11 @@ class TlsListener:
                 ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )
         except HandshakeFailed as error:
-            _log.warning("TLS handshake failed", peer=peer, reason=error.why)
+            self._tell_failure("TLS handshake failed", peer, error.why)
             client.close()
             await self._tell(spare, error.alert)
         except OSError as error:
-            _log.warning("TLS handshake failed", peer=peer, reason=str(error) or "closed")
+            self._tell_failure("TLS handshake failed", peer, str(error) or "closed")
             client.close()
         else:
             return True
@@ -143,7 +176,7 @@ class TlsListener:
                     pass
 
     def _done(self, client: socket.socket, connection: object, task: asyncio.Task[bool]) -> None:
-        self._handshakes.discard(task)
+        self._forget(task)
         if task.cancelled():
             client.close()  # here, as it may not even have begun
         elif task.exception() is not None:

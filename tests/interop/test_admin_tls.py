@@ -178,3 +178,31 @@ def test_bounds_hold_over_tls(start_daemon: DaemonStarter, certificates: Certifi
     with client(certificates) as secure:
         answer = secure.put(url(daemon, "/api/vhosts/x"), headers={"origin": "https://evil.example"})
         assert answer.status_code == 403
+
+
+def test_handshakes_are_bounded_by_address(start_daemon: DaemonStarter, certificates: Certificates) -> None:
+    daemon = start_daemon(*options(certificates, "--admin-connections-per-address", "3"))
+    half_open = [socket.create_connection(daemon.admin_tls, PATIENCE_S) for _ in range(5)]
+    daemon.log.wait_for("too many TLS handshakes from one address.*at most 3")
+    for given_up in half_open[:2]:
+        assert given_up.recv(1) == b""
+        given_up.close()
+    for under_way in half_open[2:]:
+        under_way.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            under_way.recv(1)
+        under_way.close()
+    with client(certificates) as secure:
+        assert secure.get(url(daemon, "/health/live")).status_code == 200
+
+
+def test_a_flood_of_failed_handshakes_does_not_fill_the_log(
+    start_daemon: DaemonStarter, certificates: Certificates
+) -> None:
+    daemon = start_daemon(*options(certificates))
+    for _ in range(20):
+        with socket.create_connection(daemon.admin_tls, PATIENCE_S) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            plain.recv(100)
+    daemon.log.wait_for("TLS handshake failed")
+    assert daemon.log.text().count("TLS handshake failed") < 5

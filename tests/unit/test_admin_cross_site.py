@@ -21,6 +21,8 @@ HOST = (b"host", b"broker.example:15672")
         ([(b"origin", b"http://broker.example:1")], "http://broker.example:1"),
         ([(b"origin", b"null")], "null"),
         ([(b"origin", b"")], ""),
+        ([(b"origin", b""), (b"origin", b"http://evil.example")], "http://evil.example"),
+        ([(b"origin", b""), (b"sec-fetch-site", b"cross-site")], "a cross-site origin"),
         ([(b"origin", b"http://[::1")], "http://[::1"),
         ([(b"origin", b"http://broker.example:15672@evil.example")], "http://broker.example:15672@evil.example"),
         ([(b"origin", b"http://broker.example:15672"), (b"origin", b"http://evil.example")], "http://evil.example"),

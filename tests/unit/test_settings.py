@@ -115,7 +115,7 @@ def test_several_addresses() -> None:
 
 
 def test_any_number_of_addresses() -> None:
-    nothings: tuple[object, ...] = ([], (), "off", "OFF")
+    nothings: tuple[object, ...] = ([], (), "off", "OFF", ["off"], ("OFF",))
     for nothing in nothings:
         assert values.endpoints_or_off(nothing) == ()
     assert values.endpoints_or_off("127.0.0.1:1") == (Endpoint("127.0.0.1", 1),)
