@@ -1,5 +1,7 @@
 """What a user may do in one virtual host."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, final
@@ -39,6 +41,10 @@ class Permission:
         self.objection = _objection(self._patterns.values())
         self._answers: dict[tuple[str, str], bool] = {}
 
+    def equals(self, other: Permission) -> bool:
+        """Whether `other` has the same expressions."""
+        return (self.configure, self.write, self.read) == (other.configure, other.write, other.read)
+
     def allows(self, what: str, name: str) -> bool:
         """Whether `what` (configure, write or read) is allowed on the exchange or queue called `name`."""
         answer = self._answers.get((what, name))
@@ -67,6 +73,10 @@ class TopicPermission:
         self.read = read
         self._patterns: dict[tuple[object, ...], NamePattern] = {}
         self._answers: dict[tuple[object, ...], bool] = {}
+
+    def equals(self, other: TopicPermission) -> bool:
+        """Whether `other` has the same expressions."""
+        return (self.write, self.read) == (other.write, other.read)
 
     def allows(self, what: str, routing_key: str, variables: Mapping[str, str]) -> bool:
         """Whether `what` (write: publish, read: bind) is allowed with `routing_key`."""
@@ -107,4 +117,4 @@ def _literal(value: str) -> str:
 
 
 def _objection(patterns: Iterable[NamePattern]) -> str:
-    return next((f"'{each.text}' {each.objection}" for each in patterns if each.objection), "")
+    return "; ".join(f"'{each.text}' {each.objection}" for each in patterns if each.objection)

@@ -137,11 +137,13 @@ class Users:
     def permit(self, name: str, vhost: str, configure: str, write: str, read: str) -> None:
         """Let the user open `vhost`, and there do what the regular expressions match.
 
-        Raises NotFound for the user, PreconditionFailed for an expression that cannot be used.
+        Raises NotFound for the user. Raises PreconditionFailed for an expression that cannot be used, unless
+        the user has the very same permission already.
         """
         user = self._to_change(name)
         permission = Permission(configure, write, read)
-        if permission.objection:
+        old = user.permissions.get(vhost)
+        if permission.objection and (old is None or not old.equals(permission)):
             raise PreconditionFailed(permission.objection)
         self._append(permission_change(name, vhost, permission))
         user.permissions[vhost] = permission
@@ -158,11 +160,13 @@ class Users:
     def permit_topic(self, name: str, vhost: str, exchange: str, write: str, read: str) -> None:
         """Hold the user's routing keys at a topic exchange to regular expressions.
 
-        Raises NotFound for the user, PreconditionFailed for an expression that cannot be used.
+        Raises NotFound for the user. Raises PreconditionFailed for an expression that cannot be used, unless
+        the user has the very same permission already.
         """
         user = self._to_change(name)
         topic = TopicPermission(write, read)
-        if topic.objection:
+        old = user.topics.get((vhost, exchange))
+        if topic.objection and (old is None or not old.equals(topic)):
             raise PreconditionFailed(topic.objection)
         self._append(topic_change(name, vhost, exchange, topic))
         user.topics[vhost, exchange] = topic

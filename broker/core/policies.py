@@ -79,6 +79,11 @@ class Policies:
         """The policies, or the operator policies, by name."""
         return self.operator_policies if operator else self.policies
 
+    def has_pattern(self, name: str, operator: bool, pattern: object) -> bool:
+        """Whether the policy of this name has this pattern: one that cannot be used may stay so."""
+        policy = self.named(operator).get(name)
+        return policy is not None and policy.pattern == pattern
+
     def put(self, policy: Policy) -> None:
         """`set` without a log; nothing happens if the policy is in force as it is."""
         if not self._has(policy):

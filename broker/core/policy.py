@@ -94,7 +94,8 @@ def checked_policy(
 ) -> Policy:
     """Make a policy of its description.
 
-    `kept`: it is what the log has kept, and its pattern may be one that cannot be used (`Policy.objection`).
+    `kept`: the policy is what the log has kept, or has the pattern of the policy that it takes the place of.
+    Then the pattern may be one that cannot be used (`Policy.objection`).
 
     Raises:
         PreconditionFailed: what is wrong with it, in words that name the policy, the key and the value.

@@ -239,5 +239,17 @@ def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStart
     body = {"properties": {}, "routing_key": "a-a", "payload": "", "payload_encoding": "string"}
     refusal = ann.refused(401, "POST", "exchanges", "/", "amq.default", "publish", body=body)
     assert "ann" in refusal["reason"]
+    exported = api.get("definitions")
+    api.post("definitions", body=exported, status=204)  # what is there may be there
+    api.put("policies", "/", "p", status=204, pattern=back, definition={"max-length": 2})
+    assert (
+        back
+        in api.refused(
+            400, "PUT", "policies", "/", "q", body={"pattern": back, "definition": {"max-length": 2}}
+        )["reason"]
+    )
+    same = {name: permission[name] for name in ("configure", "write", "read")}
+    api.put("permissions", "/", "ann", status=204, **same)
+    assert back in api.refused(400, "PUT", "permissions", "/", "ann", body={**same, "read": back})["reason"]
     api.close()
     ann.close()

@@ -94,7 +94,7 @@ async def put_parameter(
     value = table(body, "value")
     existed = any(shown["name"] == name for shown in _of(found, component))
     if component == OPERATOR_POLICY:
-        found.policies.set(policy_of(vhost, name, value, operator=True))
+        found.policies.set(policy_of(found, name, value, operator=True))
         await applied(found)
     else:
         if name != LIMITS_PARAMETER:

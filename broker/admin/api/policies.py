@@ -102,16 +102,18 @@ async def delete_operator_policy(
     return await _delete(management, visitor.vhost(vhost), name, True)
 
 
-def policy_of(vhost: str, name: str, fields: Body, operator: bool) -> Policy:
+def policy_of(vhost: VirtualHost, name: str, fields: Body, operator: bool) -> Policy:
     """The policy that an object of RabbitMQ's form describes. Raises ApiError, PreconditionFailed."""
+    pattern = required(fields, "pattern")
     return checked_policy(
-        vhost,
+        vhost.name,
         name,
-        required(fields, "pattern"),
+        pattern,
         required(fields, "definition"),
         fields.get("priority", 0),
         fields.get("apply-to", ALL),
         operator,
+        kept=vhost.policies.has_pattern(name, operator, pattern),
     )
 
 
@@ -133,7 +135,7 @@ def _get(vhost: VirtualHost, name: str, operator: bool) -> JSONResponse:
 
 async def _put(management: Management, vhost: VirtualHost, name: str, body: Body, operator: bool) -> Response:
     existed = name in vhost.policies.named(operator)
-    vhost.policies.set(policy_of(vhost.name, name, body, operator))
+    vhost.policies.set(policy_of(vhost, name, body, operator))
     await applied(vhost)
     await durable(management.store)
     return Response(status_code=CHANGED if existed else CREATED)

@@ -208,14 +208,16 @@ def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> 
 
 
 def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> None:
+    pattern = required(fields, "pattern")
     policy = checked_policy(
         vhost.name,
         name,
-        required(fields, "pattern"),
+        pattern,
         required(fields, "definition"),
         fields.get("priority", 0),
         fields.get("apply-to", ALL),
         operator,
+        kept=vhost.policies.has_pattern(name, operator, pattern),
     )
     vhost.policies.set(policy)
 

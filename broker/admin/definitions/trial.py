@@ -20,6 +20,8 @@ def trial_steps(
 ) -> Generator[None, None, tuple[Broker, Users]]:
     """Copy all virtual hosts without contents, and the users, exchanges and queues that are named.
 
+    Policies whose pattern cannot be used are copied too: they hold for nothing, and may be there again.
+
     Each step is short.
     """
     store = MessageStore()
@@ -29,6 +31,9 @@ def trial_steps(
         copy.connections_max = there.connections_max
         copy.queues_max = there.queues_max
         copy.default_queue_type = there.default_queue_type
+        for policy in there.policies.all():
+            if policy.objection:
+                copy.policies.put(policy)
         yield
     for category, key in (("exchanges", "name"), ("bindings", "source"), ("bindings", "destination")):
         for fields in found.get(category, ()):
