@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 
 NOWHERE: Final = (-1, 0)
+STRAY_GAP: Final = (
+    1000  # starts that can have ended, one after the other, before a segment of theirs had a batch
+)
 _NO_COUNTS: Final[dict[int, Count]] = {}
 
 
@@ -117,8 +120,8 @@ class Reading:
     def _without_strays(self, numbers: list[int], noted: int) -> list[int]:
         """The numbers of segments but for files that have found their way into the folder.
 
-        What is noted may be old after a crash. A later segment has a batch that reads, or was begun directly
-        behind one that has, so that nothing in it was synced.
+        What is noted may be old after a crash. A later segment has a batch that reads, or nothing in it was
+        synced. Each start that ends before it has synced anything leaves a number out.
         """
         if noted == 0:
             return numbers
@@ -126,7 +129,7 @@ class Reading:
         for number in numbers:
             if number > noted and self._has_batch(number):
                 last = number
-            if number <= last + 1:
+            if number <= last + STRAY_GAP:
                 ours.append(number)
             else:
                 self.stray(number, last)
