@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,13 +21,14 @@ class Broker:
         self.options = options
         self.daemon = Daemon(folder, options).wait_until_ready()
 
-    def restart(self, kill: bool = False) -> None:
-        """Start it again where it was."""
+    def restart(self, kill: bool = False, away: float = 0.0) -> None:
+        """Start it again where it was, after `away` seconds."""
         address, admin = self.daemon.address, self.daemon.admin.removeprefix("http://")
         if kill:
             self.daemon.kill()
         else:
             self.daemon.stop()
+        time.sleep(away)
         words = ("--listen", f"{address.host}:{address.port}", "--admin", admin)
         data = ("--data-dir", str(self.folder / "data"))
         self.daemon = Daemon(self.folder, (*words, *data, *self.options), listen=False).wait_until_ready()

@@ -176,6 +176,37 @@ def test_a_batch_of_an_ordinary_queue_that_failed_is_done_again_as_it_was(
     assert job.sizes() == [40, 20]
 
 
+def test_a_broker_that_is_away_for_some_seconds_ends_no_query(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    broker.declare_stream("away")
+    broker.declare("back")
+    stream = spark.readStream.format("amqp").options(
+        **broker.options_of_spark, subscribe="away", startingOffsets="earliest"
+    )
+    sink = {"guarantee": "exactly-once", "sinkName": "away", "routingKey": "back"}
+    query = (
+        stream.load()
+        .select("value")
+        .writeStream.format("amqp")
+        .options(**broker.options_of_spark, **sink, checkpointLocation=str(tmp_path))
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    try:
+        for first, kill in ((0, True), (20, False)):
+            broker.publish("away", numbers(first, first + 20))
+            broker.restart(kill, away=4)  # a try takes less
+        broker.publish("away", numbers(40, 60))
+        query.processAllAvailable()
+        assert query.isActive
+    finally:
+        query.stop()
+    with broker.channel() as channel:
+        got = [body for _, _, body in (channel.basic_get("back", auto_ack=True) for _ in range(61))]
+    assert sorted(map(int, filter(None, got))) == list(range(60))
+
+
 @pytest.mark.parametrize("retained", [1, 0])
 def test_a_checkpoint_that_is_rolled_back_by_a_batch(
     spark: SparkSession, broker: Broker, tmp_path: Path, retained: int
