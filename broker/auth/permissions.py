@@ -24,8 +24,8 @@ class Permission:
     """Three regular expressions over names of exchanges and queues, as RabbitMQ understands them.
 
     An expression matches anywhere in a name unless it is anchored; the empty one matches nothing. The
-    default exchange, whose name is empty, is asked for as `amq.default`. One that cannot be used allows
-    nothing, and `objection` says why ("" otherwise).
+    default exchange, whose name is empty, is asked for as `amq.default`. A permission with an expression that
+    cannot be used allows nothing, and `objection` says why ("" otherwise).
     """
 
     __slots__ = ("_answers", "_patterns", "configure", "objection", "read", "write")
@@ -39,7 +39,7 @@ class Permission:
             for what, expression in ((CONFIGURE, configure), (WRITE, write), (READ, read))
         }
         self.objection = _objection(self._patterns.values())
-        self._answers: dict[tuple[str, str], bool] = {}
+        self._answers: dict[tuple[str, str], bool] = {}  # all of them False with an `objection`
 
     def equals(self, other: Permission) -> bool:
         """Whether `other` has the same expressions."""
@@ -49,7 +49,7 @@ class Permission:
         """Whether `what` (configure, write or read) is allowed on the exchange or queue called `name`."""
         answer = self._answers.get((what, name))
         if answer is None:
-            answer = self._patterns[what].matches(name or "amq.default")
+            answer = not self.objection and self._patterns[what].matches(name or "amq.default")
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             self._answers[what, name] = answer
@@ -61,8 +61,8 @@ class TopicPermission:
     """Two regular expressions over the routing keys of one topic exchange. [RabbitMQ topic authorisation]
 
     `{username}` and `{vhost}` in them stand for those of whoever asks. The empty expression matches the empty
-    key. One that cannot be used, or that the values make so, allows nothing; `objection` says why (""
-    otherwise) as far as no value matters.
+    key. A permission with an expression that cannot be used allows nothing, and `objection` says why (""
+    otherwise). An expression that the values make unusable allows nothing by itself.
     """
 
     __slots__ = ("_answers", "_patterns", "objection", "read", "write")
@@ -83,7 +83,7 @@ class TopicPermission:
         question = (what, routing_key, *variables.items())
         answer = self._answers.get(question)
         if answer is None:
-            answer = self._pattern(what, variables).matches(routing_key)
+            answer = not self.objection and self._pattern(what, variables).matches(routing_key)
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()
             self._answers[question] = answer

@@ -235,7 +235,7 @@ def test_expressions_of_an_older_version_stop_no_start(start_daemon: DaemonStart
     assert api.get("queues", "/", "a-a")["policy"] is None
     assert api.get("policies", "/", "p")["pattern"] == back
     ann = Api(daemon.admin, "ann", "ann")
-    ann.put("queues", "/", "b", durable=True)
+    assert "ann" in ann.refused(401, "PUT", "queues", "/", "b", body={"durable": True})["reason"]
     body = {"properties": {}, "routing_key": "a-a", "payload": "", "payload_encoding": "string"}
     refusal = ann.refused(401, "POST", "exchanges", "/", "amq.default", "publish", body=body)
     assert "ann" in refusal["reason"]
