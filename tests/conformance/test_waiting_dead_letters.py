@@ -8,8 +8,10 @@ import pytest
 from pamqp.commands import Basic, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
-from protocol.amqp10.composites import Modified, Rejected
+from protocol.amqp10.composing import encode_composite
+from protocol.amqp10.composites import Header, Modified, Rejected
 from tests.api import Api
+from tests.contents10 import bare10
 from tests.control import Control
 from tests.controller10 import Controller, within
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
@@ -372,6 +374,30 @@ def test_single_ones_are_deleted_moved_copied_and_edited(channel: PeerChannel, a
     assert "'state' and 'ids' do not go together" in said["reason"]
     assert comes(channel, dead, 1) == [b"occupies"]
     waits(api, dead, 0)
+    for queue in (name, dead, aside):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
+@pytest.mark.parametrize("way", ["move", "copy", "edit"])
+def test_what_has_expired_does_not_expire_again_where_it_is_put(
+    channel: PeerChannel, session: PeerSession10, api: Api, name: str, way: str
+) -> None:
+    dead, aside = f"{name}.dead", f"{name}.aside"
+    declare_narrow(channel, dead)
+    declare_source(channel, name, dead)
+    channel.declare(aside, durable=True)
+    channel.publish(b"of 0-9-1", name, properties=Basic.Properties(delivery_mode=2, expiration="1"))
+    session.sends(f"/queues/{name}")
+    limited = encode_composite(Header(durable=True, ttl=1)) + bare10()
+    session.peer.send(session.encode_transfer(0, limited, 0))
+    session.outcome(0)
+    waits(api, name, 2)
+    where = {"payload": "edited"} if way == "edit" else {"to": {"queue": aside}}
+    assert operate(api, name, way, state="dead-letter", all=True, **where)["done"] == 2
+    time.sleep(0.1)  # for what would expire at once
+    put = listed(api, name if way == "edit" else aside)
+    assert [each["state"] for each in put if each["state"] == "ready"] == ["ready"] * 2
+    assert not any("expiration" in each["properties"] for each in put if each["state"] == "ready")
     for queue in (name, dead, aside):
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 

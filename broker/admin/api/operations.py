@@ -26,10 +26,10 @@ from broker.admin.api.showing import loaded
 from broker.admin.api.visitor import Asker
 from broker.admin.fields import Fields, flag, number, table, text
 from broker.auth.terms import WRITE
-from broker.core.dead_letter import Death
+from broker.core.dead_letter import EXPIRED, Death
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.journal import COPIED, EDITED, MOVED, PUBLISHED, REDRIVEN, descends
-from broker.core.message import Message, copy_of, held_bytes
+from broker.core.message import NEVER, Message, copy_of, held_bytes
 from broker.core.operation import Operation, is_over
 from broker.core.queue import Queue
 from broker.core.random_access import id_of, is_message_id, message_id, numbers_of
@@ -211,6 +211,10 @@ def _require_room(management: Management) -> None:
         raise ApiError(503, "service_unavailable", f"publishers wait: the broker is {shortage}")
 
 
+_UNLIMITED: Final = Edit({"properties": {"expiration": None}}, (1 << 31) - 1, 0)
+"""Takes the expiration out of a message."""
+
+
 class _Operation(Operation):
     """An operation that somebody awaits."""
 
@@ -283,10 +287,17 @@ def _chosen(operation: _Operation, selection: _Selection) -> AsyncGenerator[Queu
 
 
 def _given(queue: Queue, each: QueueEntry | Death) -> Message:
-    """A message with what consumers have added to it. Raises what load raises."""
+    """A message with what consumers have added to it. Raises what load raises.
+
+    A message whose time was over has no expiration any more, as its dead letter would have none: it would
+    expire wherever it is put.
+    """
     if isinstance(each, QueueEntry):
         return message_given(queue, each)
-    return annotated(queue, each.message, b"" if each.past is None else each.past.annotations)
+    found = annotated(queue, each.message, b"" if each.past is None else each.past.annotations)
+    if each.reason != EXPIRED or found.expiration == NEVER:
+        return found
+    return _UNLIMITED.of(found, queue.store)
 
 
 def _id(queue: Queue, each: QueueEntry | Death) -> str:
