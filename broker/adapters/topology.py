@@ -15,7 +15,6 @@ from broker.core.exchange import Exchange
 from broker.core.names import is_predeclared, refuse_default
 from broker.core.purging import Purge
 from broker.core.queue import Queue
-from broker.core.rules import touch
 from broker.core.vhost import VirtualHost
 
 
@@ -72,10 +71,14 @@ def declare_queue(
 
 
 def use_queue(client: ServedConnection, virtual_host: VirtualHost, name: str) -> Queue:
-    """Find a queue, which counts as using it (a passive declaration)."""
+    """Find a queue, which counts as using the queue (a passive declaration).
+
+    A queue that is deleted and waits for its last dead letters does not stay for that.
+    """
     client.rights.require_any(QUEUE, name)
     queue = virtual_host.queue(name, client)
-    touch(queue)
+    if queue.rules is not None:
+        queue.rules.touch()
     return queue
 
 

@@ -133,15 +133,13 @@ class Timers:
         heap = self._heap
         if not heap:
             return lane
-        if lane is not None and lane.due <= heap[0].due:
-            return lane
-        return heap[0]
+        return heap[0] if lane is None or _is_sooner(heap[0], lane) else lane
 
     def _take_from_heap(self, place: i64) -> None:
         heap = self._heap
         last = heap.pop()
         if place < len(heap):  # it was not the last itself
-            if place > 0 and last.due < heap[(place - 1) >> 1].due:
+            if place > 0 and _is_sooner(last, heap[(place - 1) >> 1]):
                 self._rise(last, place)
             else:
                 self._sink(last, place)
@@ -152,7 +150,7 @@ class Timers:
         while place > 0:
             above = (place - 1) >> 1
             other = heap[above]
-            if other.due <= timer.due:
+            if not _is_sooner(timer, other):
                 break
             heap[place] = other
             other.place = place
@@ -167,10 +165,10 @@ class Timers:
         below = 2 * place + 1
         while below < size:
             other = heap[below]
-            if below + 1 < size and heap[below + 1].due < other.due:
+            if below + 1 < size and _is_sooner(heap[below + 1], other):
                 below += 1
                 other = heap[below]
-            if other.due >= timer.due:
+            if not _is_sooner(other, timer):
                 break
             heap[place] = other
             other.place = place
@@ -178,3 +176,11 @@ class Timers:
             below = 2 * place + 1
         heap[place] = timer
         timer.place = place
+
+
+def _is_sooner(timer: Timer, other: Timer) -> bool:
+    """Whether `timer` is to ring before `other`: of two that are due together, that of the earlier entry."""
+    if timer.due != other.due:
+        return timer.due < other.due
+    entry, that = timer.entry, other.entry
+    return entry is not None and that is not None and entry.precedes(that)

@@ -402,6 +402,24 @@ def test_what_has_expired_does_not_expire_again_where_it_is_put(
         channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
 
 
+def test_a_passive_declaration_does_not_keep_a_queue_that_is_deleted(
+    channel: PeerChannel, api: Api, name: str
+) -> None:
+    dead = f"{name}.dead"
+    declare_narrow(channel, dead)
+    declare_source(channel, name, dead, dead_letter_reasons="queue_deleted")
+    fill(channel, name)
+    channel.call(Queue.Delete(queue=name), Queue.DeleteOk)
+    waits(api, name, COUNT)
+    channel.counts(name)
+    assert comes(channel, dead, COUNT + 1)[0] == b"occupies"
+    end = time.monotonic() + PATIENCE_S
+    while any(queue["name"] == name for queue in api.get("queues", "/")):
+        assert time.monotonic() < end, "it stays"
+        time.sleep(0.1)
+    channel.call(Queue.Delete(queue=dead), Queue.DeleteOk)
+
+
 def test_what_cannot_be_moved_goes_on_waiting(channel: PeerChannel, api: Api, name: str) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)

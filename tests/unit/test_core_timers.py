@@ -144,3 +144,17 @@ def test_the_first_is_always_the_one_with_the_least_time(seed: int) -> None:
         timers.stop(first)
         running.remove(first)
     assert timers.first() is None
+
+
+@pytest.mark.parametrize("in_turn", [True, False])
+def test_what_is_due_together_goes_in_the_order_of_the_queue(in_turn: bool) -> None:
+    timers = Timers()
+    entries = [entry(number) for number in range(40)]
+    for each in entries:
+        each.timer = Timer(7)
+        timers.start(each.timer, each, in_turn and each.order % 2 == 0)
+    for each in entries:
+        first = timers.first()
+        assert first is not None
+        assert first.entry is each
+        timers.stop(first)
