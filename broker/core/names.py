@@ -29,10 +29,13 @@ def check_name(kind: str, name: str) -> None:
 
     Raises:
         AccessRefused: it begins with `amq.`.
-        PreconditionFailed: it is longer than 255 bytes, or no Unicode text.
+        PreconditionFailed: it is longer than 255 bytes, or no Unicode text, or has a line break. Clients of
+            AMQP 0-9-1 could not name the object, and would reach another one.
     """
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+    if one_line(name) != name:
+        raise PreconditionFailed(f"{kind} name {name!a} has a line break")
     check_length(f"{kind} name", name)
 
 

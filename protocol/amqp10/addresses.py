@@ -35,6 +35,7 @@ class Node:
 
     `key`: the routing key; None: the subject of each message. `creation`: one of the constants CREATED_...
     `options`: what ActiveMQ's clients write behind a name, as `?consumer.exclusive=true`.
+    The name has no CR and no LF: AMQP 0-9-1 takes both out of names. Else one name would mean two queues.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ def node_of(address: str | None) -> Node:
     for scheme, kind in (("queue://", QUEUE), ("topic://", EXCHANGE)):
         if path.startswith(scheme):
             name, mark, query = path[len(scheme) :].partition("?")
+            name = _one_line(address, name)
             if not name:
                 raise AddressError(f"address '{address}' has no name")
             if kind == QUEUE:
@@ -80,11 +82,23 @@ def node_of(address: str | None) -> Node:
             return node
     if _CONSUMER in path and "/" not in path:
         name, _, query = path.partition("?")
-        node = Node(NAME, name, None, CREATED_IF_ALLOWED, 1)
+        node = Node(NAME, _one_line(address, name), None, CREATED_IF_ALLOWED, 1)
         node.options = _options(address, query)
         return node
-    name, slash, key = path.partition("/")
-    return Node(EXCHANGE, name, key, version=1) if slash else Node(NAME, path, None, CREATED_IF_ALLOWED, 1)
+    text, slash, key = path.partition("/")
+    name = _one_line(address, text)
+    return Node(EXCHANGE, name, key, version=1) if slash else Node(NAME, name, None, CREATED_IF_ALLOWED, 1)
+
+
+def _one_line(address: str, text: str) -> str:
+    """Return the name `text` of `address` without CR and LF. Raises AddressError if nothing is left.
+
+    An empty name is the caller's business: some addresses name the default exchange by it.
+    """
+    name = text.replace("\r", "").replace("\n", "")
+    if text and not name:
+        raise AddressError(f"address {address!a} has a name of line breaks alone")
+    return name
 
 
 def _options(address: str, query: str) -> dict[str, str]:
@@ -111,7 +125,7 @@ def _path(address: str) -> str:
 def _queue(address: str, quoted: str) -> str:
     if "/" in quoted:
         raise AddressError(f"address '{address}' has a part too many behind the queue")
-    name = unquote(address, quoted)
+    name = _one_line(address, unquote(address, quoted))
     if not name:
         raise AddressError(f"address '{address}' has no queue name")
     return name
@@ -121,7 +135,7 @@ def _exchange(address: str, rest: str) -> Node:
     parts = rest.split("/")
     if len(parts) > 2:
         raise AddressError(f"address '{address}' has a part too many behind the routing key")
-    name = unquote(address, parts[0])
+    name = _one_line(address, unquote(address, parts[0]))
     if name in _DEFAULT_EXCHANGES:
         raise AddressError(f"address '{address}' names the default exchange; '/queues/' names a queue")
     return Node(EXCHANGE, name, unquote(address, parts[1]) if len(parts) == 2 else "")
@@ -132,15 +146,16 @@ def _first_version(address: str, path: str) -> Node:
     kind, _, rest = path[1:].partition("/")
     if kind == "exchange" and rest:
         name, slash, key = rest.partition("/")
+        name = _one_line(address, name)
         return Node(EXCHANGE, "" if name in _DEFAULT_EXCHANGES else name, key if slash else None, version=1)
     if kind == "topic" and rest:
         return Node(EXCHANGE, "amq.topic", rest, version=1)
     if kind == "queue":
         if not rest:
             return Node(EXCHANGE, "", None, version=1)
-        return Node(QUEUE, rest, creation=CREATED_ALWAYS, version=1)
+        return Node(QUEUE, _one_line(address, rest), creation=CREATED_ALWAYS, version=1)
     if kind == "amq" and rest.startswith("queue/") and len(rest) > len("queue/"):
-        return Node(QUEUE, rest[len("queue/") :], version=1)
+        return Node(QUEUE, _one_line(address, rest[len("queue/") :]), version=1)
     raise AddressError(f"address '{address}' is of no kind that is known")
 
 

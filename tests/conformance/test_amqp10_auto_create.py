@@ -142,6 +142,25 @@ def test_policies_say_which_names_make_queues(guest: PeerSession10, api: Api, vh
     assert api.get("queues", vhost, "jobs.1")["effective_policy_definition"]["max-length"] == 2
 
 
+@ROLES
+@pytest.mark.parametrize("where", ["/queue/new\r\n.er", "/queues/new%0A.er", "\nnew.er", "queue://new.er\r"])
+def test_names_are_one_line(
+    guest: PeerSession10, api: Api, vhost: str, connect: Connector, role: bool, where: str
+) -> None:
+    api.put("policies", vhost, "all", pattern="", definition={"auto-create": True})
+    attach(guest, role, where, handle=1)  # makes the queue
+    assert names(api, vhost) == ["new.er"]
+    guest.detach(1)
+    attach(guest, False, where, handle=2)  # finds it
+    attach(guest, True, where, handle=3, credit=1)
+    guest.publish(2, 1)
+    guest.settle(guest.delivery(3).id)
+    guest.sends(None, 4)
+    guest.transfer(4, bare10(to=where), 1)
+    assert guest.outcome(1) == Accepted()
+    assert names(api, vhost) == ["new.er"]
+
+
 def test_a_topic_is_no_queue(guest: PeerSession10, api: Api, vhost: str) -> None:
     api.put("policies", vhost, "all", pattern="", definition={"auto-create": True})
     guest.write(sender(None, target=Target(address="new", capabilities=("topic",))))

@@ -10,6 +10,7 @@ import pytest
 from protocol.amqp10.composites import Accepted, Source, Target
 from protocol.amqp10.performatives import Attach, Close, Detach
 from protocol.amqp10.types import Described, Symbol
+from tests.api import Api
 from tests.contents10 import bare10
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 from tests.effort import combinations
@@ -229,6 +230,26 @@ def test_those_of_other_names_are_others_whatever_dots_are_in_them(meet: Meet, n
         assert client.session.delivery(handle).payload.endswith(b"once")
         client.session.settle(client.session.received - 1)
         client.session.detach(handle, closed=True)
+
+
+@pytest.mark.spec("amqp-1.0", "3.5.3")
+def test_the_queues_of_names_with_line_breaks_have_none(meet: Meet, api: Api, name: str) -> None:
+    key = name[-40:]
+    clients = [Client(meet, name), Client(meet, f"{name}\n"), Client(meet, name), Client(meet, name)]
+    links = ["sub", "sub", "sub\r\n", "sub%0D%0A"]
+    for client, link in zip(clients, links, strict=True):
+        client.subscribe(link, key, 1)
+    everywhere = Client(meet, name)
+    everywhere.subscribe(f"{key}\nx|1", key, 1, shared="shared global")
+    queues = [queue["name"] for queue in api.get("queues") if key in queue["name"]]
+    assert len(queues) == 5
+    assert not any("\r" in queue or "\n" in queue for queue in queues)
+    everywhere.post(key, b"once")
+    for client in [*clients, everywhere]:
+        client.session.allow(0, 2)
+        assert client.session.delivery(0).payload.endswith(b"once")
+        client.session.settle(0)
+        client.session.detach(0, closed=True)
 
 
 @pytest.mark.spec("amqp-1.0", "3.5.3")

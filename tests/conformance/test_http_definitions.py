@@ -43,6 +43,27 @@ def test_one_virtual_host_at_a_time(api: Api, vhost: str, name: str) -> None:
     api.refused(404, "POST", "definitions", copy, body=document)
 
 
+def test_names_are_one_line(api: Api, vhost: str) -> None:
+    document = {
+        "queues": [{"name": "two\r\nlines", "durable": True}],
+        "exchanges": [{"name": "a\nb", "type": "fanout"}],
+        "bindings": [
+            {
+                "source": "a\nb",
+                "destination": "two\r\nlines",
+                "destination_type": "queue",
+                "routing_key": "k\n",
+            }
+        ],
+    }
+    api.post("definitions", vhost, status=204, body=document)
+    exported = api.get("definitions", vhost)
+    assert [queue["name"] for queue in exported["queues"]] == ["twolines"]
+    assert [exchange["name"] for exchange in exported["exchanges"]] == ["ab"]
+    (binding,) = exported["bindings"]
+    assert [binding[key] for key in ("source", "destination", "routing_key")] == ["ab", "twolines", "k\n"]
+
+
 def test_what_is_wrong_is_told_object_by_object_and_nothing_is_made(api: Api, vhost: str) -> None:
     document = {
         "queues": [

@@ -47,6 +47,15 @@ CASES: list[tuple[str | None, str, str, str | None, str]] = [
     ("amqp://host/queues/q", QUEUE, "q", "", CREATED_IF_ALLOWED),
     ("/management", MANAGEMENT, "", "", CREATED_NEVER),
     ("$management", MANAGEMENT, "", "", CREATED_NEVER),
+    ("/queue/a\nb", QUEUE, "ab", "", CREATED_ALWAYS),
+    ("/queues/c%0D%0Ad", QUEUE, "cd", "", CREATED_IF_ALLOWED),
+    ("/amq/queue/e\rf", QUEUE, "ef", "", CREATED_NEVER),
+    ("queue://\ng?consumer.exclusive=true", QUEUE, "g", "", CREATED_ALWAYS),
+    ("h\r\n?consumer.exclusive=true", NAME, "h", None, CREATED_IF_ALLOWED),
+    ("i\r\nj", NAME, "ij", None, CREATED_IF_ALLOWED),
+    ("x\ny/k\nl", EXCHANGE, "xy", "k\nl", CREATED_NEVER),
+    ("/exchange/x\ny/k", EXCHANGE, "xy", "k", CREATED_NEVER),
+    ("/exchanges/x%0Ay/k%0Al", EXCHANGE, "xy", "k\nl", CREATED_NEVER),
 ]
 
 
@@ -83,7 +92,25 @@ def test_an_address_that_names_nothing(address: str, why: str) -> None:
     assert address in str(raised.value)
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8"), min_size=1))
+@pytest.mark.parametrize(
+    "address",
+    [
+        "\n",
+        "\r/k",
+        "/queue/\n",
+        "/queues/%0A",
+        "/amq/queue/\n",
+        "/exchange/\n/k",
+        "/exchanges/%0D",
+        "queue://\n",
+    ],
+)
+def test_a_name_of_line_breaks_alone_is_no_name(address: str) -> None:
+    with pytest.raises(AddressError, match="line breaks"):
+        node_of(address)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1))
 def test_the_address_of_a_queue_names_it(name: str) -> None:
     address = queue_address(name)
     assert address.isascii()
@@ -94,4 +121,6 @@ def test_the_address_of_a_queue_names_it(name: str) -> None:
 @given(st.text())
 def test_whatever_it_is_it_is_refused_or_names_something(address: str) -> None:
     with suppress(AddressError):
-        assert node_of(address).kind in {ANONYMOUS, EXCHANGE, MANAGEMENT, NAME, QUEUE}
+        node = node_of(address)
+        assert node.kind in {ANONYMOUS, EXCHANGE, MANAGEMENT, NAME, QUEUE}
+        assert not {"\r", "\n"} & set(node.name)

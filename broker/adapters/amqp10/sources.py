@@ -46,6 +46,7 @@ TEMPORARY: Final = (
 )  # which are their connection's own [JMS mapping 5.3]
 VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # of a source: for direct replies
 ALL_KEYS: Final = "#"
+_QUOTED_MARK: Final = "%"  # behind the client of a subscription's name; a quoted part never ends with it
 
 
 @final
@@ -176,14 +177,24 @@ def _subscription(
 
 
 def _subscription_name(session: Session10, link: str, shared: bool, everywhere: bool) -> str:
-    """The name of the queue of a subscription that outlives its link, or has several."""
+    """Return the name of the queue of a subscription that outlives its link, or has several links.
+
+    Names of queues have no line breaks, so those of the link are quoted. The mark says that they are: no
+    other client and link have a queue of the same name.
+    """
     stem = link.partition("|")[0] if shared else link
-    return f"sub.{_quoted(stem)}" if everywhere else f"sub.{_quoted(session.peer.client_name)}.{stem}"
+    if everywhere:
+        return f"sub.{_quoted(stem)}"
+    client = _quoted(session.peer.client_name)
+    if "\r" in stem or "\n" in stem:
+        return f"sub.{client}{_QUOTED_MARK}.{_quoted(stem)}"
+    return f"sub.{client}.{stem}"
 
 
 def _quoted(part: str) -> str:
-    """A part of a name, without dots, so that no other parts make the same name."""
-    return part.replace("%", "%25").replace(".", "%2E")
+    """A part of a name, without dots and line breaks, so that no other parts make the same name."""
+    quoted = part.replace("%", "%25").replace(".", "%2E")
+    return quoted.replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _forget_changed(

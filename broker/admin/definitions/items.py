@@ -18,7 +18,7 @@ from broker.core.arguments import DEFAULT_QUEUE_TYPE
 from broker.core.broker import Broker
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.field_values import show
-from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX
+from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, one_line
 from broker.core.parameters import INTERNAL
 from broker.core.policy import ALL, OPERATOR_POLICY, checked_policy
 from broker.core.queue_kinds import QUEUE_TYPE
@@ -122,7 +122,7 @@ def make_topic_permission(target: Target, fields: Fields, vhost: str | None) -> 
 
 def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
     """An exchange; the default one and those that are always there are left out, as in RabbitMQ."""
-    found, name = target.vhost(fields, vhost), text(fields, "name")
+    found, name = target.vhost(fields, vhost), one_line(text(fields, "name"))
     if name == DEFAULT_EXCHANGE or name.startswith(RESERVED_PREFIX):
         return
     found.declare_exchange(
@@ -137,7 +137,7 @@ def make_exchange(target: Target, fields: Fields, vhost: str | None) -> None:
 
 def make_queue(target: Target, fields: Fields, vhost: str | None) -> None:
     """A queue; names that only the broker gives are left out, as in RabbitMQ."""
-    found, name = target.vhost(fields, vhost), text(fields, "name")
+    found, name = target.vhost(fields, vhost), one_line(text(fields, "name"))
     if not name:
         raise PreconditionFailed("a queue needs a name")
     if name.startswith(RESERVED_PREFIX):
@@ -163,7 +163,7 @@ def _stopped(value: object) -> list[str]:
 def make_binding(target: Target, fields: Fields, vhost: str | None) -> None:
     """A binding. That of every queue to the default exchange is there already."""
     found = target.vhost(fields, vhost)
-    source, destination = text(fields, "source"), text(fields, "destination")
+    source, destination = one_line(text(fields, "source")), one_line(text(fields, "destination"))
     if source == DEFAULT_EXCHANGE or destination.startswith("amq.gen-"):
         return
     key = text(fields, "routing_key", "")
