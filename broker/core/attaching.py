@@ -1,4 +1,4 @@
-"""Consumers come and go."""
+"""Consumers come and go, or see other entries than before."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from broker.core.consumer import (
     BLOCKED_BY_GROUPS,
     BLOCKED_BY_PURGE,
     BLOCKED_BY_RETURNS,
+    BLOCKED_BY_SIZE,
     BLOCKED_BY_STANDBY,
     BLOCKED_BY_STOP,
     BLOCKED_BY_TARGET,
@@ -24,9 +25,11 @@ from broker.core.consumer import (
     REMOVED,
     QueueConsumer,
 )
+from broker.core.context import QueueContext
 from broker.core.contexts import browsing, join, leave
 from broker.core.entry import QueueEntry
-from broker.core.errors import InUse
+from broker.core.entry_filter import EntryFilter
+from broker.core.errors import InUse, PreconditionFailed
 from broker.core.exclusive import Election
 from broker.core.notifying import notify_consumer, pass_baton
 from broker.core.stream_extent import stream_context
@@ -92,6 +95,37 @@ def _what_holds_all(queue: Queue) -> i64:
     if queue.discipline is not None and queue.discipline.pauses:
         blockers |= BLOCKED_BY_GROUPS
     return blockers
+
+
+def change_filter(queue: Queue, consumer: QueueConsumer, entry_filter: EntryFilter) -> None:
+    """Have `consumer`, which acquires and is attached, see only the entries that `entry_filter` passes.
+
+    It is the same consumer as before: it keeps its place, its turn and its deliveries, and whether the queue
+    serves it.
+
+    Raises:
+        PreconditionFailed: the consumers of the queue have too many different filters. Nothing has changed.
+    """
+    leave(queue, consumer.context)  # first, as the filter that it has had may make room for the new one
+    try:
+        context = join(queue, entry_filter)
+    except PreconditionFailed:
+        _see(queue, consumer, join(queue, consumer.filter))
+        raise
+    consumer.filter = entry_filter
+    _see(queue, consumer, context)
+
+
+def _see(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
+    """Have `consumer` look for its next entry with the cursor of `context`."""
+    if consumer in queue.waiting:
+        consumer.blockers &= ~BLOCKED_BY_SIZE
+    forget_waiting(queue, consumer)
+    queue.manager.change_context(consumer, context)
+    if queue.discipline is not None:
+        queue.discipline.context_changed(consumer)
+    notify_consumer(queue, consumer)
+    pass_baton(queue)
 
 
 def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64) -> None:

@@ -203,15 +203,24 @@ class QueueConsumerManager:
         """Let `consumer` go from its list, from its level and from `all`."""
         self.move(consumer, REMOVED)
         del (self.gets if consumer.getting else self.all)[consumer]
-        level = consumer.level
-        if level is not None:
-            consumer.level = None
+        if consumer.level is not None:
             self.acquiring -= 1
-            level.members -= 1
-            if level.members == 0:
-                if level.listed:
-                    level.delist()
-                del self._levels[int(level.rank), level.context]
+            self._leave_level(consumer)
+
+    def change_context(self, consumer: QueueConsumer, context: QueueContext) -> None:
+        """Have `consumer`, which acquires and is attached, see the entries of `context` from now on.
+
+        Its place among all consumers and its rank stay. It is INTERESTED then, or NOT_INTERESTED if it has a
+        blocker.
+        """
+        self.move(consumer, NOT_INTERESTED)
+        self._leave_level(consumer)
+        consumer.context = context
+        level = self._level(consumer.rank, context)
+        level.members += 1
+        consumer.level = level
+        if consumer.blockers == 0:
+            self.move(consumer, INTERESTED)
 
     def move(self, consumer: QueueConsumer, state: i64) -> None:
         """Put `consumer` at the tail of the list for `state`; nothing happens if it is in that state."""
@@ -280,6 +289,17 @@ class QueueConsumerManager:
             self.not_interested.remove(consumer)
         elif state == NON_ACQUIRING:
             self.non_acquiring.remove(consumer)
+
+    def _leave_level(self, consumer: QueueConsumer) -> None:
+        """Have `consumer`, in no list of its level, leave the level, which ends with the last one."""
+        level = consumer.level
+        assert level is not None, _NO_LEVEL
+        consumer.level = None
+        level.members -= 1
+        if level.members == 0:
+            if level.listed:
+                level.delist()
+            del self._levels[int(level.rank), level.context]
 
     def _level(self, rank: i64, context: QueueContext) -> ConsumerLevel:
         level = self._levels.get((int(rank), context))

@@ -79,6 +79,12 @@ class Discipline:
     def detached(self, consumer: QueueConsumer) -> None:
         """`consumer` has gone, and what it gives back with that is back."""
 
+    def context_changed(self, consumer: QueueConsumer) -> None:
+        """`consumer` looks for entries with the cursor of another context, which has not moved yet."""
+
+    def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+        """`consumer` is not to get `entries` again, which it has and which are about to be given back."""
+
     def served_alone(self, consumer: QueueConsumer) -> None:
         """From now on the queue serves `consumer` alone."""
 

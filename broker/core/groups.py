@@ -267,6 +267,27 @@ class Groups(Discipline):
                 return  # its session may get more; each group is free when nothing of it is in flight
             let_go(self, [consumer.holding])
 
+    def context_changed(self, consumer: QueueConsumer) -> None:
+        """Have its groups stay its own: the new cursor finds what is parked with the old one (Discipline)."""
+        holding = consumer.holding
+        if holding is not None:
+            holding.context = consumer.context
+            holding.heads.clear()
+
+    def sent_away(self, consumer: QueueConsumer, entries: list[QueueEntry]) -> None:
+        """Shut the groups of `entries`: another consumer has to own each to get its entry (Discipline)."""
+        shut: list[Group] = []
+        for entry in entries:
+            group = entry.group
+            if group is None or group.owner is not consumer or group.shut:
+                continue
+            group.shut = True
+            if consumer.holding is not None:
+                consumer.holding.groups.pop(group, None)
+            shut.append(group)
+        if shut:
+            self._look_again(shut)
+
     def served_alone(self, consumer: QueueConsumer) -> None:
         """Have the groups of all others be free as soon as nothing of them is in flight (Discipline)."""
         let_go(self, [other.holding for other in self.queue.manager.takers() if other is not consumer])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from broker.core.attaching import attach, detach
+from broker.core.attaching import attach, change_filter, detach
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
@@ -17,6 +17,7 @@ from broker.core.delivery_limit import note_delivery
 from broker.core.discipline import Discipline, next_entry
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
+from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
 from broker.core.exclusive import Election
 from broker.core.expiry import is_late_for
@@ -180,6 +181,13 @@ class Queue:
         what another one returns. Detaching a detached consumer only releases.
         """
         detach(self, consumer, held, outcome)
+
+    def change_filter(self, consumer: QueueConsumer, entry_filter: EntryFilter) -> None:
+        """Have `consumer`, which acquires and is attached, see only the entries that `entry_filter` passes.
+
+        Raises PreconditionFailed if the consumers of the queue have too many different filters.
+        """
+        change_filter(self, consumer, entry_filter)
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer's target wants work, or wants none. Called by targets only."""

@@ -6,12 +6,14 @@ import pytest
 from pamqp.commands import Channel, Queue
 from pamqp.common import FieldTable, FieldValue
 
+from broker.core.contexts import FILTERS_MAX
 from protocol.amqp10.annotations import entries_of
 from protocol.amqp10.composites import Modified, Source
 from protocol.amqp10.decoding import decode
-from protocol.amqp10.performatives import Disposition
+from protocol.amqp10.performatives import Disposition, Transfer
 from protocol.amqp10.sections import scan_front
 from protocol.amqp10.types import Described, Symbol
+from tests.api import Api
 from tests.contents10 import bare10, history_in
 from tests.controller10 import Controller, within
 from tests.peer import Connector
@@ -258,6 +260,118 @@ def test_what_was_sent_away_stays_when_its_link_leaves_before_the_others(
     channel.round_trip()
     assert channel.counts(f"{source}.dead") == (0, 0)
     assert channel.get(source) is not None
+
+
+SINGLE_ACTIVE: FieldTable = {"x-single-active-consumer": True}
+EXCLUSIVE = {Symbol("x-exclusive-consumer"): True}
+SERVED_ALONE = pytest.mark.parametrize(
+    ("arguments", "properties"),
+    [(SINGLE_ACTIVE, None), ({}, EXCLUSIVE)],
+    ids=["single active", "exclusive"],
+)
+
+
+@SERVED_ALONE
+@pytest.mark.parametrize("others", [0, 1])
+def test_who_is_served_alone_still_is(
+    session: PeerSession10,
+    channel: PeerChannel,
+    api: Api,
+    name: str,
+    arguments: FieldTable,
+    properties: dict[Symbol, object] | None,
+    others: int,
+) -> None:
+    channel.declare(name, arguments=arguments)
+    for handle in range(1, 2 + others):
+        session.receives(name, handle, 100, properties=properties)
+    session.sends(name, 0)
+    session.transfer(0, bare10(), 0)
+    session.transfer(0, bare10(), 1)
+    first, _ = received(session, 1, 2)
+    session.settle(first, state=AWAY)
+    channel.round_trip()
+    session.transfer(0, bare10(), 2)
+    received(session, 1, 1)  # the link still has the second message
+    consumers = api.get("queues", "/", name)["consumer_details"]
+    shown = {consumer["consumer_tag"]: consumer["activity_status"] for consumer in consumers}
+    assert shown.pop("receives 1") == "single_active"
+    assert list(shown.values()) == ["waiting"] * others
+
+
+def received(session: PeerSession10, handle: int, count: int) -> list[int]:
+    """The numbers of the next deliveries, all to one link, with frames of other kinds between them."""
+    ids: list[int] = []
+    while len(ids) < count:
+        frame, _ = session.read()
+        if isinstance(frame, Transfer):
+            assert frame.handle == handle
+            assert frame.delivery_id is not None
+            ids.append(frame.delivery_id)
+    return ids
+
+
+def test_a_start_gate_stays_open(session: PeerSession10, channel: PeerChannel, name: str) -> None:
+    channel.declare(name, arguments={"x-consumers-before-dispatch": 2})
+    session.receives(name, 2)
+    session.receives(name, 1, 100)
+    session.detach(2)
+    session.sends(name, 0)
+    session.transfer(0, bare10(), 0)
+    session.settle(received(session, 1, 1)[0], state=AWAY)
+    channel.round_trip()
+    session.transfer(0, bare10(), 1)
+    received(session, 1, 1)
+
+
+def test_the_first_in_strict_order_of_consumers_is_still_the_first(
+    session: PeerSession10, channel: PeerChannel, name: str
+) -> None:
+    channel.declare(name, arguments={"x-dispatch": "strict"})
+    session.receives(name, 1, 100)
+    session.receives(name, 2, 100)
+    session.sends(name, 0)
+    session.transfer(0, bare10(), 0)
+    session.settle(received(session, 1, 1)[0], state=AWAY)
+    received(session, 2, 1)
+    session.transfer(0, bare10(), 1)
+    received(session, 1, 1)
+
+
+def test_only_the_group_of_a_message_that_is_sent_away_moves(
+    session: PeerSession10, channel: PeerChannel, name: str
+) -> None:
+    channel.declare(name, arguments={"x-group-key": "g"})
+    session.receives(name, 1, 100)
+    session.sends(name, 0)
+    groups = [f"group {number}" for number in range(8)]
+    for number, group in enumerate(["away", "away too", *groups]):
+        session.transfer(0, bare10({"g": group}), number)
+    first, second, *others = received(session, 1, 10)
+    session.settle(others[0], others[-1])
+    session.receives(name, 2, 100)
+    for away in (first, second):  # the second time the link has a filter already
+        session.settle(away, state=AWAY)
+        received(session, 2, 1)
+    for number, group in enumerate(groups, 10):
+        session.transfer(0, bare10({"g": group}), number)
+    received(session, 1, 8)
+
+
+def test_more_links_than_a_queue_has_filters_may_send_messages_away(
+    session: PeerSession10, channel: PeerChannel, name: str
+) -> None:
+    channel.declare(name)
+    links = range(1, FILTERS_MAX + 3)
+    for handle in links:
+        session.receives(name, handle)
+    session.sends(name, 0)
+    for handle in links:
+        session.transfer(0, bare10(), handle)
+        session.allow(handle, 1)
+        session.settle(received(session, handle, 1)[0], state=AWAY)
+        channel.round_trip()
+    assert channel.counts(name) == (len(links), len(links))
 
 
 def test_a_queue_without_dead_letters_keeps_what_was_sent_away_when_the_others_leave(

@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import DEQUEUED, QueueEntry
 from broker.core.entry_filter import EntryFilter
+from broker.core.errors import PreconditionFailed
 from broker.core.message import Message, held_bytes
 from broker.core.undeliverable import Undeliverable
 
@@ -76,8 +77,11 @@ class Deliverable(EntryFilter):
 def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> None:
     """Give these, which are on their way back, to other consumers of their queue only. [amqp-1.0 3.4.5]
 
-    The first time another consumer takes the place of the link's: what is seen cannot change for one. So the
-    one that had these may be there no more.
+    The link's consumer stays the same one, and only sees less: the queue serves it as before. `consumer` had
+    the entries. It may have been detached since, if the link has taken up an earlier one.
+
+    A queue asks `contexts.FILTERS_MAX` filters about a message at most. If the link's would be one more, the
+    link may get the entries again, as any other consumer may.
     """
     queue = consumer.queue
     for present in list(consumer.target.consumers):
@@ -86,28 +90,15 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
         known = present.filter
         if not isinstance(known, Deliverable):
             known = Deliverable(known, link)
-            _replace(present, known)
+            try:
+                queue.change_filter(present, known)
+            except PreconditionFailed:
+                continue
         known.exclude(entries)
+    if queue.discipline is not None:
+        queue.discipline.sent_away(consumer, entries)
     manager = queue.manager
     if manager.undeliverable is None and queue.topology is not None:
         manager.undeliverable = Undeliverable(queue, queue.topology.schedule)
     if manager.undeliverable is not None:
         manager.undeliverable.add(entries)
-
-
-def _replace(consumer: QueueConsumer, deliverable: Deliverable) -> None:
-    """Have another consumer take its place, with this filter."""
-    other = QueueConsumer(
-        consumer.target,
-        consumer.queue,
-        consumer.acquires,
-        consumer.priority,
-        consumer.exclusive,
-        consumer.tag,
-        consumer.no_ack,
-        deliverable,
-    )
-    other.lease = consumer.lease
-    other.candidate = consumer.candidate
-    consumer.queue.remove_consumer(consumer, [])
-    consumer.queue.add_consumer(other)
