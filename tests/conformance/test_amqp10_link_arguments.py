@@ -385,4 +385,7 @@ def test_a_message_that_an_exclusive_consumer_sends_away_is_for_the_next(
     fill(channel, node, 1)
     away = session.delivery(1)
     session.settle(away.id, state=Modified(undeliverable_here=True))
+    channel.publish(b"1", node)  # the consumer is still the one that is served
+    assert seen(session, 1, 1) == [b"1"]
+    session.detach(1)
     assert seen(session, 2, 1) == [b"0"]
