@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pamqp.commands import Basic, Tx
+from pamqp.commands import Basic, Queue, Tx
 from pamqp.common import FieldTable
 
 from protocol.amqp10.composites import Discharge
@@ -20,6 +20,7 @@ from tests.peer import Connector
 from tests.peer10 import Meet
 from tests.peer_channel import PeerChannel
 from tests.peer_session10 import PeerSession10, sender
+from tests.stopped_disk import stopped_disk, wait_for_queue
 
 FULL = ("--journal", "full")
 PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m")
@@ -160,6 +161,31 @@ def test_links_of_senders(start_daemon: DaemonStarter, connect: Connector, meet:
         ("not_found", "nothing", "key", "guest"),
         ("not_found", "", "/bad/address", "guest"),
     ]
+
+
+def test_a_link_of_a_sender_that_waited_for_the_disk(
+    start_daemon: DaemonStarter, connect: Connector, meet: Meet, folder: Path
+) -> None:
+    daemon = start_daemon(*FULL)
+    channel = connect(daemon.address).channel()
+    api = Api(daemon.admin)
+    peer = meet(daemon.address)
+    peer.open()
+    session = PeerSession10(peer)
+    with stopped_disk(daemon):
+        session.write(sender("/queue/made"))
+        wait_for_queue(api, "made")
+        channel.write(Queue.Delete(queue="made", nowait=True))
+        channel.round_trip()
+    session.expect(Attach)
+    session.expect_detach(0, "amqp:not-found")
+    api.close()
+    peer.socket.close()
+    stop(daemon, channel.peer)
+
+    assert refusals(folder) == [("not_found", None, "made")]
+    (refused,) = cat(folder, "refuse")
+    assert (refused["exchange"], refused["user"]) == ("", "guest")
 
 
 def test_a_journaled_queue_of_a_broker_that_journals_nothing_else(

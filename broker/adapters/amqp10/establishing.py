@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.adapters.access import EXCHANGE as EXCHANGE_ACCESS
+from broker.adapters.access import QUEUE
 from broker.adapters.amqp10.destination import destination_of
 from broker.adapters.amqp10.incoming import IncomingLink
 from broker.adapters.amqp10.link import Link10
@@ -14,14 +16,16 @@ from broker.adapters.amqp10.outgoing import OutgoingLink
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.taking_up import hear_again, take_up_received, take_up_sent
 from broker.adapters.server import HELD_FOR_REPLY
+from broker.auth.terms import READ, WRITE
 from broker.core.consumer import QueueConsumer
-from broker.core.errors import BrokerError
+from broker.core.errors import BrokerError, NotFound
 from broker.core.message import Address, Message
+from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
 from protocol.amqp10.addresses import EXCHANGE, NAME, AddressError, node_of
 from protocol.amqp10.composites import Error, Target
-from protocol.amqp10.conditions import INTERNAL_ERROR, PeerError
+from protocol.amqp10.conditions import INTERNAL_ERROR, STOLEN, PeerError
 from protocol.amqp10.performatives import Attach, Detach
 from protocol.amqp10.types import Symbol
 
@@ -45,10 +49,17 @@ def answer_to(attach: Attach) -> Attach:
 
 
 class Waiting(DurableWaiter):
-    """A link to a queue that may have to be on disk before the peer hears of it. A subclass attaches it."""
+    """A link to a queue that may have to be on disk before the peer hears of it. A subclass attaches it.
+
+    `stolen`: a later link of its name has taken its place before it was attached. [amqp-1.0 2.6.1]
+    """
 
     def __init__(self, session: Session10, attach: Attach, answer: Attach) -> None:
-        self._session = session
+        self.session = session
+        self.name = attach.name
+        self.receives = not attach.role
+        self.stolen = False
+        self.waited = False
         self._attach = attach
         self._answer = answer
 
@@ -58,14 +69,22 @@ class Waiting(DurableWaiter):
 
     def wait(self) -> None:
         """Establish the link when all that was appended is on disk, and take no frames before."""
-        connection = self._session.peer
+        self.waited = True
+        connection = self.session.peer
         connection.hold(HELD_FOR_REPLY)
+        connection.server.link_names.begin_waiting(self)
         connection.server.store.wait(self)
 
     def on_durable(self, batch: i64) -> None:
         """It is on disk (DurableWaiter)."""
-        session = self._session
-        if not session.gone:
+        session = self.session
+        session.peer.server.link_names.end_waiting(self)
+        if session.gone:
+            pass
+        elif self.stolen:
+            why = PeerError(STOLEN, f"link '{self.name}' was attached again")
+            refuse(session, self._answer, why, answered=True)
+        else:
             try:
                 self.attach()
             except BrokerError as error:
@@ -76,7 +95,8 @@ class Waiting(DurableWaiter):
 
     def on_store_failed(self, reason: str) -> None:
         """It may not be (DurableWaiter)."""
-        session = self._session
+        session = self.session
+        session.peer.server.link_names.end_waiting(self)
         if not session.gone:
             session.fail(INTERNAL_ERROR, f"the log has failed: {reason}")
         hear_again(session)
@@ -95,8 +115,12 @@ class WaitingSender(Waiting):
         """Attach the link (Waiting)."""
         link = self._link
         session = link.session
-        if self._made is not None and self._made.deleted:
-            session.vhost.queue(self._made.name)  # which says so, unless there is another one by now
+        if self._made is not None:
+            session.peer.rights.require(
+                WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE
+            )  # it may have been taken away
+            if self._made.deleted:
+                session.vhost.queue(self._made.name)  # which says so, unless there is another one by now
         take_up_received(link, self._attach, self._answer)
         establish(session, link, self._answer)
         link.destination = destination_of(link)
@@ -117,7 +141,11 @@ class WaitingReceiver(Waiting):
     def attach(self) -> None:
         """Attach the link (Waiting)."""
         link = self._link
+        session = link.session
         try:
+            if self.waited:
+                for consumer in self._consumers:
+                    self._check(consumer.queue)
             for consumer in self._consumers:
                 consumer.queue.add_consumer(consumer)
         except BrokerError:
@@ -126,7 +154,19 @@ class WaitingReceiver(Waiting):
                 consumer.queue.remove_consumer(consumer, [])
             raise
         take_up_sent(link, self._consumers, self._attach, self._answer)
-        establish(link.session, link, self._answer)
+        establish(session, link, self._answer)
+
+    def _check(self, queue: Queue) -> None:
+        """Refuse a queue that has been deleted, or closed to the user, while the link waited.
+
+        Raises NotFound, AccessRefused, and ResourceLocked if another connection has an exclusive queue of the
+        same name by now.
+        """
+        session = self.session
+        session.peer.rights.require(READ, QUEUE, queue.name)
+        if queue.deleted:
+            session.vhost.queue(queue.name, session.peer)
+            raise NotFound(f"queue '{queue.name}' in vhost '{queue.vhost}' was deleted and declared again")
 
 
 def establish(session: Session10, link: Link10, answer: Attach) -> None:

@@ -18,6 +18,7 @@ from protocol.amqp10.conditions import STOLEN
 from protocol.amqp10.performatives import Attach
 
 if TYPE_CHECKING:
+    from broker.adapters.amqp10.establishing import Waiting
     from broker.adapters.amqp10.link import Link10
     from broker.adapters.amqp10.session import Session10
 
@@ -30,6 +31,7 @@ class LinkNames:
 
     def __init__(self) -> None:
         self._links: dict[Name, Link10] = {}
+        self._waiting: dict[Name, Waiting] = {}  # links whose queue has to be on disk before
         self._suspended: dict[Name, Suspended] = {}
         self._of_user: dict[str, int] = {}  # how many links are suspended
         self._generations: i64 = 0
@@ -37,13 +39,27 @@ class LinkNames:
 
     def steal(self, session: Session10, attach: Attach) -> None:
         """Detach the link whose place a new one takes, if there is one."""
-        link = self._links.get(_name(session, attach.name, not attach.role))
+        name = _name(session, attach.name, not attach.role)
+        waiting = self._waiting.get(name)
+        if waiting is not None and (waiting.session.peer is session.peer or _persists(attach)):
+            waiting.stolen = True
+        link = self._links.get(name)
         if link is None or link.leaving:
             return
         if link.session.peer is session.peer or _persists(attach):
             link.detach(STOLEN, f"link '{attach.name}' was attached again")
             if link.session.peer is not session.peer:
                 link.session.peer.end_turn()
+
+    def begin_waiting(self, waiting: Waiting) -> None:
+        """Know a link before it is attached, so that a later one may take its place."""
+        self._waiting[_name(waiting.session, waiting.name, waiting.receives)] = waiting
+
+    def end_waiting(self, waiting: Waiting) -> None:
+        """Forget a link that waits no longer: it is attached now, or refused, or lost."""
+        name = _name(waiting.session, waiting.name, waiting.receives)
+        if self._waiting.get(name) is waiting:
+            del self._waiting[name]
 
     def add(self, link: Link10) -> None:
         """It is attached."""

@@ -1,0 +1,175 @@
+"""AMQP 1.0: a link whose queue is made for it waits for the disk. The world may change meanwhile."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pamqp.commands import Queue
+
+from protocol.amqp10.composites import Source, Target
+from protocol.amqp10.performatives import Attach, Flow, Open
+from tests.api import Api
+from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
+from tests.peer import Connector
+from tests.peer10 import Meet
+from tests.peer_channel import PeerChannel
+from tests.peer_session10 import PeerSession10, receiver, sender
+from tests.stopped_disk import stopped_disk, wait_for_queue
+
+pytestmark = pytest.mark.amqpd_only("RabbitMQ before version 4 has it in a plugin")
+
+ROLES = pytest.mark.parametrize("receives", [False, True], ids=["sender", "receiver"])
+NEVER = "never"
+
+
+@pytest.fixture
+def own(start_daemon: DaemonStarter) -> Daemon:
+    """A daemon of the test's own."""
+    return start_daemon()
+
+
+@pytest.fixture
+def api(own: Daemon) -> Iterator[Api]:
+    """Its HTTP API."""
+    client = Api(own.admin)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def operator(own: Daemon, connect: Connector) -> PeerChannel:
+    """A channel to it."""
+    return connect(own.address).channel()
+
+
+def session_of(meet: Meet, own: Daemon, container: str) -> PeerSession10:
+    """A session of a container."""
+    peer = meet(own.address)
+    peer.open(container_id=container)
+    return PeerSession10(peer)
+
+
+def link(address: str, receives: bool) -> Attach:
+    """The attach of a link that makes its queue."""
+    return receiver(address) if receives else sender(address)
+
+
+def expect_refusal(session: PeerSession10, receives: bool, condition: str) -> None:
+    """The link that waited is refused."""
+    answer = session.expect(Attach)
+    assert (answer.source if receives else answer.target) is None
+    session.expect_detach(0, condition)
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.3")
+@ROLES
+@pytest.mark.parametrize(
+    ("again", "condition"),
+    [(False, "amqp:not-found"), (True, "amqp:resource-locked")],
+    ids=["gone", "locked"],
+)
+def test_a_queue_that_is_deleted_meanwhile(
+    own: Daemon, api: Api, operator: PeerChannel, meet: Meet, receives: bool, again: bool, condition: str
+) -> None:
+    session = session_of(meet, own, "test")
+    with stopped_disk(own):
+        session.write(link("/queue/new", receives))
+        wait_for_queue(api, "new")
+        operator.write(Queue.Delete(queue="new", nowait=True))
+        if again:
+            operator.write(Queue.Declare(queue="new", exclusive=True, nowait=True))
+        operator.round_trip()
+    expect_refusal(session, receives, condition)
+    consumers = [queue["consumers"] for queue in api.get("queues", "/")]
+    assert consumers == ([0] if again else [])
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.3")
+def test_a_queue_that_is_deleted_and_declared_again_is_another_one(
+    own: Daemon, api: Api, operator: PeerChannel, meet: Meet
+) -> None:
+    session = session_of(meet, own, "test")
+    with stopped_disk(own):
+        session.write(link("/queue/new", receives=True))
+        wait_for_queue(api, "new")
+        operator.write(Queue.Delete(queue="new", nowait=True))
+        operator.write(Queue.Declare(queue="new", nowait=True))
+        operator.round_trip()
+    expect_refusal(session, True, "amqp:not-found")
+    session.receives("/queue/new", 1, 1)
+    operator.publish(b"x", "new")
+    session.delivery(1)
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.3")
+@ROLES
+def test_a_user_who_loses_the_permission_meanwhile(own: Daemon, api: Api, meet: Meet, receives: bool) -> None:
+    api.put("users", "someone", password="secret", tags="")
+    rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    api.put("permissions", "/", "someone", body=rights)
+    peer = meet(own.address)
+    peer.log_in("someone", "secret")
+    peer.write(Open(container_id="test"))
+    peer.expect(Open)
+    session = PeerSession10(peer)
+    rights["read" if receives else "write"] = "^$"
+    with ThreadPoolExecutor(1) as threads:
+        with stopped_disk(own):
+            session.write(link("/queue/new", receives))
+            wait_for_queue(api, "new")
+            change = threads.submit(api.put, "permissions", "/", "someone", status=204, body=rights)
+            time.sleep(0.3)  # it is in force at once, and answered when it is on disk
+        change.result(PATIENCE_S)
+    expect_refusal(session, receives, "amqp:unauthorized-access")
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.1")
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_later_link_of_the_name_takes_the_place_of_one_that_waits(
+    own: Daemon, api: Api, meet: Meet, lasts: bool
+) -> None:
+    first, second = session_of(meet, own, "twin"), session_of(meet, own, "twin")
+    source = Source(address="/queue/new", durable=2 if lasts else 0)
+    with stopped_disk(own):
+        first.write(receiver(None, name="sub", source=source))
+        wait_for_queue(api, "new")
+        second.write(receiver(None, name="sub", source=source))
+        assert second.expect(Attach).source is not None
+    if lasts:
+        expect_refusal(first, True, "amqp:link:stolen")
+    else:  # fleets of clients use the same names
+        assert first.expect(Attach).source is not None
+    assert api.get("queues", "/", "new")["consumers"] == (1 if lasts else 2)
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.1")
+def test_a_later_subscriber_takes_the_place_of_one_that_waits(own: Daemon, api: Api, meet: Meet) -> None:
+    first, second = session_of(meet, own, "twin"), session_of(meet, own, "twin")
+    source = Source(address="/exchanges/amq.topic/k", durable=2, expiry_policy=NEVER)
+    with stopped_disk(own):
+        first.write(receiver(None, name="sub", source=source))
+        wait_for_queue(api, "sub.twin.sub")
+        second.write(receiver(None, name="sub", source=source))
+        assert second.expect(Attach).source is not None
+    expect_refusal(first, True, "amqp:link:stolen")
+    assert api.get("queues", "/", "sub.twin.sub")["consumers"] == 1
+    first.write(receiver(None, 1, name="sub", source=source))  # and the other way round
+    second.expect_detach(0, "amqp:link:stolen")
+    assert first.expect(Attach).source is not None
+
+
+@pytest.mark.spec("amqp-1.0", "2.6.1")
+def test_a_later_sender_takes_the_place_of_one_that_waits(own: Daemon, api: Api, meet: Meet) -> None:
+    first, second = session_of(meet, own, "twin"), session_of(meet, own, "twin")
+    said = sender("/queue/new", name="pub")
+    assert isinstance(said.target, Target)
+    said.target.durable = 2
+    with stopped_disk(own):
+        first.write(said)
+        wait_for_queue(api, "new")
+        second.write(said)
+        assert second.expect(Attach).target is not None
+        second.expect(Flow)
+    expect_refusal(first, False, "amqp:link:stolen")
+    second.publish(0, 1)
