@@ -6,6 +6,7 @@ import pytest
 
 from protocol.amqp10.composites import Accepted, Rejected, Source, Target
 from protocol.amqp10.performatives import Attach, Open
+from protocol.amqp10.types import Symbol
 from tests.api import Api
 from tests.contents10 import bare10
 from tests.daemon import Daemon, DaemonStarter
@@ -170,6 +171,63 @@ def test_a_topic_is_no_queue(guest: PeerSession10, api: Api, vhost: str) -> None
     assert guest.expect(Attach).source is None
     guest.expect_detach(0, "amqp:not-found")
     assert names(api, vhost) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "condition"),
+    [
+        ({"x-priority": "high"}, "amqp:invalid-field"),
+        ({"exclusive": "x"}, "amqp:invalid-field"),
+        ({"x-also-consume": ["nowhere"]}, "amqp:not-found"),
+        ({"x-also-consume": ["new"]}, "amqp:invalid-field"),
+        ({"x-notify-active": "nowhere"}, "amqp:precondition-failed"),
+        ({"x-browse": True, "exclusive": True}, "amqp:invalid-field"),
+    ],
+)
+@pytest.mark.parametrize(
+    "source",
+    [
+        Source(address="/queue/new"),
+        Source(address="/exchanges/amq.topic/k", durable=2, expiry_policy="never"),
+        Source(address="/exchanges/amq.topic/k"),
+        Source(dynamic=True),
+        Source(dynamic=True, capabilities=("rabbitmq:volatile-queue",)),
+    ],
+    ids=["queue", "durable", "subscription", "dynamic", "volatile"],
+)
+def test_a_link_that_is_refused_leaves_no_queue(
+    guest: PeerSession10, api: Api, vhost: str, source: Source, asked: dict[str, object], condition: str
+) -> None:
+    properties = {Symbol(name): value for name, value in asked.items()}
+    if asked.get("x-also-consume") == ["new"] and source.address != "/queue/new":
+        condition = "amqp:not-found"
+    guest.write(receiver(None, source=source, properties=properties))
+    assert guest.expect(Attach).source is None
+    guest.expect_detach(0, condition)
+    assert names(api, vhost) == []
+
+
+def test_a_link_may_be_told_of_in_the_queue_that_it_makes(guest: PeerSession10, api: Api, vhost: str) -> None:
+    guest.receives("/queue/new", 0, 1, properties={Symbol("x-notify-active"): "new"})
+    assert b"attached" in guest.delivery(0).payload
+    assert names(api, vhost) == ["new"]
+
+
+def test_a_changed_subscription_that_is_refused_is_as_it_was(
+    guest: PeerSession10, api: Api, vhost: str
+) -> None:
+    def subscribe(key: str, properties: dict[str, object] | None = None) -> None:
+        source = Source(address=f"/exchanges/amq.topic/{key}", durable=2, expiry_policy="never")
+        guest.write(receiver(None, name="sub", source=source, properties=properties))
+
+    subscribe("old")
+    guest.expect(Attach)
+    guest.detach(0, closed=False)
+    subscribe("new", properties={Symbol("x-priority"): "high"})
+    assert guest.expect(Attach).source is None
+    guest.expect_detach(0, "amqp:invalid-field")
+    bindings = api.get("queues", vhost, "sub.test.sub", "bindings")
+    assert [binding["routing_key"] for binding in bindings if binding["source"]] == ["old"]
 
 
 def test_a_policy_with_a_value_that_is_none_is_refused(api: Api, vhost: str) -> None:

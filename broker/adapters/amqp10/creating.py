@@ -15,8 +15,18 @@ if TYPE_CHECKING:
 TOPIC_CAPABILITY: Final = "topic"  # of a terminus: it is no queue
 
 
-def create_queue(session: Session10, node: Node, capabilities: tuple[str, ...]) -> Queue | None:
-    """Make the queue that a terminus names, and that is not there, if it may be made; else return None.
+def may_create(session: Session10, node: Node, capabilities: tuple[str, ...]) -> bool:
+    """Return whether the queue that a terminus names, and that is not there, is one that links make."""
+    if node.creation == CREATED_NEVER or TOPIC_CAPABILITY in capabilities:
+        return False
+    virtual_host = session.vhost
+    virtual_host.schedule.allowance.use(METHOD)
+    always = node.creation == CREATED_ALWAYS
+    return session.peer.server.auto_creation.allows(virtual_host, node.name, always)
+
+
+def create_queue(session: Session10, node: Node) -> Queue:
+    """Make the queue that a terminus names, after `may_create` has allowed it.
 
     The queue is durable, shared, and of the virtual host's default type. Policies apply to it.
 
@@ -25,11 +35,4 @@ def create_queue(session: Session10, node: Node, capabilities: tuple[str, ...]) 
         LimitReached: the virtual host has as many queues as it may have.
         StoreFailed: the log has stopped.
     """
-    if node.creation == CREATED_NEVER or TOPIC_CAPABILITY in capabilities:
-        return None
-    virtual_host = session.vhost
-    virtual_host.schedule.allowance.use(METHOD)
-    always = node.creation == CREATED_ALWAYS
-    if not session.peer.server.auto_creation.allows(virtual_host, node.name, always):
-        return None
-    return topology.declare_queue(session.peer, virtual_host, node.name, True, False, False, {})
+    return topology.declare_queue(session.peer, session.vhost, node.name, True, False, False, {})

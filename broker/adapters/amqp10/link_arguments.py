@@ -79,9 +79,12 @@ class LinkArguments:
             raise PeerError(INVALID_FIELD, f"{where} asks for '{name}' again, as {both}")
         self.arguments[name] = plain
 
-    def check(self, queue: Queue) -> None:
-        """Check what has been asked for, of the first queue of the link. Raises PeerError."""
-        where = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    def check(self, queue: str, vhost: str) -> None:
+        """Check what has been asked for, of the first queue of the link, by its name. Raises PeerError.
+
+        The queue may not be there yet.
+        """
+        where = f"queue '{queue}' in vhost '{vhost}'"
         exclusive = self.arguments.pop(EXCLUSIVE, False)
         if not isinstance(exclusive, bool):
             raise PeerError(INVALID_FIELD, f"'{EXCLUSIVE}' of the link is '{show(exclusive)}', no boolean")

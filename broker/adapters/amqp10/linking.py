@@ -34,7 +34,14 @@ from broker.adapters.amqp10.reach import Small
 from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.resuming import check_states
 from broker.adapters.amqp10.routes import place
-from broker.adapters.amqp10.sources import SHARED, VOLATILE_QUEUE, Supply, dynamic_target, supply_of
+from broker.adapters.amqp10.sources import (
+    SHARED,
+    VOLATILE_QUEUE,
+    Supply,
+    dynamic_target,
+    forget_supply,
+    supply_of,
+)
 from broker.adapters.amqp10.suspended import Expiry, expiry_of
 from broker.adapters.amqp10.taking_up import TakenUpLater, is_ahead
 from broker.auth.terms import READ
@@ -132,7 +139,7 @@ def _receive_from(session: Session10, attach: Attach) -> None:
     supply = None
     address = None if target is None else target.address
     if target is not None and target.dynamic:
-        supply = dynamic_target(session, attach.name, target)
+        supply = dynamic_target(session, target)
         address = supply.address
     node = node_of(address)
     exchange, key, made = None, None, None
@@ -236,15 +243,40 @@ def _send_to(session: Session10, attach: Attach) -> None:
     dynamic = source is None or source.dynamic
     options = {} if source is None or dynamic else node_of(source.address).options
     asked = link_arguments(attach, filters.arguments, options)
-    supply = supply_of(session, attach.name, source, filters)
+    further: list[Queue] = []
+
+    def check(name: str, subscribes: bool) -> None:
+        if mode == COPY and not subscribes:  # a subscription's queue is its own, whatever it asks for
+            asked.arguments.setdefault(BROWSE, True)
+        asked.check(name, vhost.name)
+        if asked.notified and asked.notified != name:
+            check_notified(session.peer.rights, vhost, asked.notified, name)
+        further.extend(_further(session, name, asked))
+
+    supply = supply_of(session, attach.name, source, filters, check)
+    try:
+        _receive_with(session, attach, asked, filters, supply, further)
+    except (PeerError, BrokerError):
+        forget_supply(session, supply)
+        raise
+
+
+def _receive_with(
+    session: Session10,
+    attach: Attach,
+    asked: LinkArguments,
+    filters: SourceFilters,
+    supply: Supply,
+    further: list[Queue],
+) -> None:
+    """Attach a receiver to the queue of `supply`, and to further ones. Raises PeerError and BrokerError."""
+    source = attach.source
+    vhost = session.vhost
     queue = supply.queue
-    subscribes = supply.lifetime is not None  # whose queue is its own, whatever it asks for
-    if mode == COPY and not subscribes:
-        asked.arguments.setdefault(BROWSE, True)
-    asked.check(queue)
-    if asked.notified:
+    subscribes = supply.lifetime is not None
+    if asked.notified == queue.name:
         check_notified(session.peer.rights, vhost, asked.notified, queue.name)
-    queues = [queue, *_further(session, queue, asked)]
+    queues = [queue, *further]
     settled = attach.snd_settle_mode == SETTLED
     size_max = min(attach.max_message_size or 0, 2**62)
     link = OutgoingLink(session, attach.name, attach.handle, settled, attach.rcv_settle_mode == 1, size_max)
@@ -283,22 +315,23 @@ def _send_to(session: Session10, attach: Attach) -> None:
         waiting.attach()
 
 
-def _further(session: Session10, queue: Queue, asked: LinkArguments) -> list[Queue]:
-    """The queues that the link receives from besides `queue`.
+def _further(session: Session10, first: str, asked: LinkArguments) -> list[Queue]:
+    """The queues that the link receives from besides the one named `first`, which may not be there yet.
 
     Raises PeerError for one that is named twice, NotFound, ResourceLocked and AccessRefused.
     """
     names = asked.arguments.get(ALSO_CONSUME, [])
     assert isinstance(names, list), "arguments have been checked"
-    queues = [queue]
+    known = {first}
+    queues: list[Queue] = []
     for name in names:
         session.peer.rights.require(READ, QUEUE, name)
-        other = session.vhost.queue(name, session.peer)
-        if other in queues:
+        if name in known:
             text = f"'{ALSO_CONSUME}' of the link names queue '{name}', which the link receives from already"
             raise PeerError(INVALID_FIELD, text)
-        queues.append(other)
-    return queues[1:]
+        known.add(name)
+        queues.append(session.vhost.queue(name, session.peer))
+    return queues
 
 
 def _consumer(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from broker.adapters import direct_reply
 from broker.adapters.access import EXCHANGE
-from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue
+from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue, may_create
 from broker.auth.terms import WRITE
 from broker.core.names import DEFAULT_EXCHANGE
 from broker.core.queue import Queue
@@ -104,7 +104,8 @@ def place(session: Session10, node: Node, capabilities: tuple[str, ...]) -> Plac
     made = None
     if not is_queue and direct_reply.find(session.peer.server, virtual_host, name) is None:
         session.peer.rights.require(WRITE, EXCHANGE, DEFAULT_EXCHANGE)
-        made = create_queue(session, node, capabilities)
-        if made is None:
+        if may_create(session, node, capabilities):
+            made = create_queue(session, node)
+        else:
             virtual_host.queue(name)  # which says so; whose it is does not matter to who sends
     return Place(DEFAULT_EXCHANGE, name, made)

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from broker.adapters.access import QUEUE
-from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue
+from broker.adapters.amqp10.creating import TOPIC_CAPABILITY, create_queue, may_create
 from broker.adapters.amqp10.filters import SourceFilters
 from broker.adapters.amqp10.lifetimes import (
     CONNECTION_CLOSE,
@@ -24,7 +25,7 @@ from broker.adapters.amqp10.lifetimes import (
 from broker.adapters.amqp10.routes import lasting_name
 from broker.adapters.direct_reply import PREFIX as REPLY_PREFIX
 from broker.auth.terms import CONFIGURE, READ
-from broker.core.errors import ResourceLocked
+from broker.core.errors import BrokerError, ResourceLocked
 from broker.core.exchange import TOPIC
 from broker.core.no_local import NO_LOCAL
 from broker.core.queue import Queue
@@ -78,15 +79,25 @@ class Supply:
         return None if self.policy is None else {LIFETIME_POLICY: self.policy}
 
 
-def supply_of(session: Session10, link: str, source: Source | None, filters: SourceFilters) -> Supply:
+Check = Callable[[str, bool], None]
+"""Checks the rest of an attach, given the name of the queue and whether the queue is the link's own.
+
+The check comes before a queue is made: a link that is refused leaves none behind.
+"""
+
+
+def supply_of(
+    session: Session10, link: str, source: Source | None, filters: SourceFilters, check: Check
+) -> Supply:
     """What a receiver gets its messages from.
 
-    Raises PeerError and AddressError for what makes no sense, and what declarations of queues raise.
+    Raises PeerError and AddressError for what makes no sense, what declarations of queues raise, and what
+    `check` raises.
     """
     if source is None:
-        return _known_subscription(session, link)
+        return _known_subscription(session, link, check)
     if source.dynamic:
-        return _dynamic(session, link, source)
+        return _dynamic(session, source, check)
     node = node_of(source.address)
     address = source.address or ""
     vhost = session.vhost
@@ -97,20 +108,36 @@ def supply_of(session: Session10, link: str, source: Source | None, filters: Sou
     if node.kind == addresses.NAME and name in vhost.exchanges:
         is_exchange = TOPIC_CAPABILITY in source.capabilities or name not in vhost.queues
     if is_exchange:
-        return _subscription(session, link, source, node, filters)
+        return _subscription(session, link, source, node, filters, check)
     session.peer.rights.require(READ, QUEUE, name)
-    made = None if name in vhost.queues else create_queue(session, node, source.capabilities)
-    if made is not None:
-        return Supply(made, address, is_new=True)
-    return Supply(vhost.queue(name, session.peer), address)
+    if name in vhost.queues:
+        queue = vhost.queue(name, session.peer)
+        check(name, False)
+        return Supply(queue, address)
+    if may_create(session, node, source.capabilities):
+        check(name, False)
+        return Supply(create_queue(session, node), address, is_new=True)
+    return Supply(vhost.queue(name, session.peer), address)  # which says that there is none
 
 
-def dynamic_target(session: Session10, link: str, target: Target) -> Supply:
+def forget_supply(session: Session10, supply: Supply) -> None:
+    """Delete the queue of a supply again if it was declared just now, as its link is refused."""
+    queue = supply.queue
+    if supply.is_new or supply.policy is not None:
+        session.lifetimes.pop(queue, None)
+        session.vhost.delete_queue(queue.name, False, False, queue.exclusive_owner)
+
+
+def dynamic_target(session: Session10, target: Target) -> Supply:
     """A new queue for a sender. Raises what `supply_of` does."""
-    return _dynamic(session, link, target)
+    return _dynamic(session, target, _check_nothing)
 
 
-def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply:
+def _check_nothing(_queue: str, _subscribes: bool) -> None:
+    pass
+
+
+def _dynamic(session: Session10, terminus: Source | Target, check: Check) -> Supply:
     """A new queue; the connection's own if it goes with the link, or asks for that. [amqp-1.0 3.5.2]
 
     One for direct replies is called as a requester of AMQP 0-9-1 is, and needs no permission either. It goes
@@ -121,11 +148,13 @@ def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply
     session.peer.admit_new()
     if VOLATILE_QUEUE in terminus.capabilities:
         name = session.peer.server.generate(REPLY_PREFIX)
+        check(name, True)
         queue = vhost.declare_queue(name, False, session.peer, False, {}, generated=True)
         lifetime = session.lifetimes[queue] = Lifetime(vhost, queue, LINK_DETACH)
         return Supply(queue, queue_address(name), lifetime, policy=DeleteOnClose())
     name = vhost.generate_name()
     session.peer.rights.require(CONFIGURE, QUEUE, name)
+    check(name, True)
     own = isinstance(policy, DeleteOnClose) or any(each in TEMPORARY for each in terminus.capabilities)
     queue = vhost.declare_queue(name, False, session.peer if own else None, False, {}, generated=True)
     lifespan = lifespan_of(vhost, queue, policy)
@@ -134,7 +163,7 @@ def _dynamic(session: Session10, link: str, terminus: Source | Target) -> Supply
 
 
 def _subscription(
-    session: Session10, link: str, source: Source, node: Node, filters: SourceFilters
+    session: Session10, link: str, source: Source, node: Node, filters: SourceFilters, check: Check
 ) -> Supply:
     """A queue that is bound to an exchange for the link. [JMS mapping 5.2]"""
     vhost = session.vhost
@@ -162,13 +191,19 @@ def _subscription(
     rights.require(CONFIGURE, QUEUE, name)
     rights.require_binding(QUEUE, name, node.name, exchange, key)
     rights.require(READ, QUEUE, name)
+    check(name, True)
     _forget_changed(session, name, node.name, key, arguments)
     is_new = name not in vhost.queues
     if is_new:
         session.peer.admit_new()
     owner = None if lasting else session.peer
     queue = vhost.declare_queue(name, durable, owner, False, {}, generated=not lasting)
-    vhost.bind_queue(name, node.name, key, arguments, session.peer)
+    try:
+        vhost.bind_queue(name, node.name, key, arguments, session.peer)
+    except BrokerError:
+        if is_new:
+            vhost.delete_queue(name, False, False, owner)
+        raise
     expiring = session.peer.server.link_names.expiring
     lifetime = Lifetime(vhost, queue, NEVER if durable else policy, source.timeout, expiring)
     supply = Supply(queue, source.address or "", lifetime, is_new)
@@ -218,7 +253,7 @@ def _forget_changed(
     vhost.delete_queue(name, False, False, session.peer)
 
 
-def _known_subscription(session: Session10, link: str) -> Supply:
+def _known_subscription(session: Session10, link: str, check: Check) -> Supply:
     """The subscription that a link of this name has. Raises PeerError(NOT_FOUND). [amqp-1.0 2.6.13]"""
     vhost = session.vhost
     for everywhere in (False, True):
@@ -226,6 +261,7 @@ def _known_subscription(session: Session10, link: str) -> Supply:
         queue = vhost.queues.get(name)
         if queue is not None:
             session.peer.rights.require(READ, QUEUE, name)
+            check(name, True)
             until = NEVER if queue.durable else SESSION_END
             return Supply(queue, _address_of(session, queue), Lifetime(vhost, queue, until))
     raise PeerError(NOT_FOUND, f"there is no link '{link}' to go on with")
