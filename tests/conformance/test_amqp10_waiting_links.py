@@ -62,6 +62,14 @@ def expect_refusal(session: PeerSession10, receives: bool, condition: str) -> No
     session.expect_detach(0, condition)
 
 
+def wait_for_permissions(api: Api, user: str, rights: dict[str, str]) -> None:
+    """Wait until a user has these permissions in the default virtual host."""
+    late = time.monotonic() + PATIENCE_S
+    while not rights.items() <= api.get("permissions", "/", user).items():
+        assert time.monotonic() < late, rights
+        time.sleep(0.01)
+
+
 @pytest.mark.spec("amqp-1.0", "2.6.3")
 @ROLES
 @pytest.mark.parametrize(
@@ -119,7 +127,7 @@ def test_a_user_who_loses_the_permission_meanwhile(own: Daemon, api: Api, meet: 
             session.write(link("/queue/new", receives))
             wait_for_queue(api, "new")
             change = threads.submit(api.put, "permissions", "/", "someone", status=204, body=rights)
-            time.sleep(0.3)  # it is in force at once, and answered when it is on disk
+            wait_for_permissions(api, "someone", rights)  # in force at once, answered when it is on disk
         change.result(PATIENCE_S)
     expect_refusal(session, receives, "amqp:unauthorized-access")
 
