@@ -45,8 +45,8 @@ GROUP_MUTANTS: dict[str, Mutant] = {
     ),
     "nothing closes a group": Mutant(
         "core/groups.py",
-        "            group.shut = True\n            if",
-        "            if",
+        "            group.shut = True\n            if group.owner",
+        "            if group.owner",
         profile="groups",
     ),
     "nobody is told that a group is free": Mutant(
