@@ -136,9 +136,11 @@ class Death:
     many of its deliveries count, as the log has it. `by`: the consumer that had it, for the journal.
     `sure`: it is dead-lettered at least once. `failure`: why its letter does not arrive, one of CAUSES or
     ARRIVES, once it is `planned`. `apart`: its route is its own, not that of all with its routing key.
-    `full`: the rules of the queues that have no room for its letter. `is_unreadable`: the disk has not given
-    the message back. `number`: its place in the `Backlog`, once it waits there. `lane`: where it waits there;
-    None: it does not wait. `is_seized`: an operation is about to take it away, so that it is not tried.
+    `full`: the rules of the queues that have no room for its letter. `obstacle`: why the letter does not
+    arrive where a queue that refuses it passes it on; "" if it is not passed on. `is_unreadable`: the disk
+    has not given the message back. `number`: its place in the `Backlog`, once it waits there. `lane`: where
+    it waits there; None: it does not wait. `is_seized`: an operation is about to take it away, so that it is
+    not tried.
     """
 
     def __init__(
@@ -161,6 +163,7 @@ class Death:
         self.apart = False
         self.planned = False
         self.full: list[Rules] = []
+        self.obstacle = ""
         self.is_unreadable = False
         self.number: i64 = 0
         self.lane: Lane | None = None

@@ -100,7 +100,7 @@ class DeadLetters:
             return False
         death.is_unreadable = False
         if failure_of(chain) != ARRIVES:
-            forget(chain)
+            _give_up(death, chain)
             return False
         self._run_with(chain)
         return True
@@ -215,6 +215,7 @@ class DeadLetters:
         death.passage = None
         death.planned = True
         death.full = []
+        death.obstacle = ""
         exchange = _exchange(death, topology)
         if exchange is None:
             death.failure = NO_EXCHANGE
@@ -258,6 +259,7 @@ class DeadLetters:
         topology = self._topology
         exchange = _exchange(death, topology)
         death.full = []
+        death.obstacle = ""
         if exchange is None:
             death.failure = NO_EXCHANGE
             return True
@@ -309,8 +311,8 @@ class DeadLetters:
             return
         chain = self.foresee(death, death.sure)
         if death.sure and failure_of(chain) != ARRIVES and not death.queue.deleted:
-            forget(chain)
-            self.wait(death, full_in(chain))
+            _give_up(death, chain)
+            self.wait(death, death.full)
             return
         self._complete(chain)
 
@@ -407,6 +409,16 @@ def forget(chain: list[Death]) -> None:
             death.passage = None
 
 
+def _give_up(death: Death, chain: list[Death]) -> None:
+    """Have `death` know what is in the way of all its chain, and give the room back."""
+    failing = next(each for each in chain if each.failure != ARRIVES)
+    death.failure = failing.failure
+    death.full = full_in(chain)
+    if failing is not death:
+        death.obstacle = why_not(failing)
+    forget(chain)
+
+
 def _exchange(death: Death, topology: Topology) -> Exchange | None:
     """The dead-letter exchange, None if it does not exist, or the queue has none any more."""
     rules = death.rules
@@ -428,6 +440,8 @@ def _route(death: Death, exchange: Exchange) -> Route:
 
 def why_not(death: Death) -> str:
     """Why a dead letter does not arrive, once it is planned."""
+    if death.obstacle:
+        return death.obstacle
     rules = death.rules
     exchange = f"exchange '{rules.dead_letter_exchange}'"
     if death.failure == NO_EXCHANGE:

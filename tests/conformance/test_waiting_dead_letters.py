@@ -420,6 +420,40 @@ def test_a_passive_declaration_does_not_keep_a_queue_that_is_deleted(
     channel.call(Queue.Delete(queue=dead), Queue.DeleteOk)
 
 
+def test_a_letter_waits_for_the_full_queue_that_it_is_passed_on_to(
+    channel: PeerChannel, connect: Connector, api: Api, name: str
+) -> None:
+    target, last = f"{name}.target", f"{name}.last"
+    declare_narrow(channel, last)
+    passing: FieldTable = {
+        "x-max-length": 0,
+        "x-overflow": "reject-publish-dlx",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": last,
+    }
+    channel.declare(target, durable=True, arguments=passing)
+    declare_source(channel, name, target)
+    channel.publish(b"letter", name, properties=PERSISTENT)
+    channel.reject(channel.take(name).tag, requeue=False)
+    waits(api, name, 1)
+    time.sleep(2.5)  # it is tried again meanwhile
+    (shown,) = listed(api, name)
+    assert shown["dead_letter"]["waits_for"] == f"queue '{last}' is full"
+
+    publisher = connect().channel()
+    publisher.confirm_select()
+    publisher.publish(b"later", last, properties=PERSISTENT)
+    publisher.expect(Basic.Nack)
+    assert channel.take(last).body == b"occupies"
+    publisher.publish(b"later", last, properties=PERSISTENT)
+    publisher.expect(Basic.Nack)
+    assert comes(channel, last, 1) == [b"letter"]
+    waits(api, name, 0)
+    publisher.peer.drop()
+    for queue in (name, target, last):
+        channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
+
+
 def test_what_cannot_be_moved_goes_on_waiting(channel: PeerChannel, api: Api, name: str) -> None:
     dead, aside = f"{name}.dead", f"{name}.aside"
     wait_in(channel, api, name, dead)
