@@ -12,7 +12,7 @@ from io import StringIO
 from typing import Final, TextIO
 
 import structlog
-from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor, WrappedLogger
 
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -43,8 +43,13 @@ class Seldom:
         self._next = now + self._seconds
         return True
 
+    def warning(self, log: FilteringBoundLogger, event: str, **values: object) -> None:
+        """Log a warning if a line may be written now, with how many were left out before."""
+        if self.passes():
+            log.warning(event, **values, not_logged=self.left_out())
+
     def left_out(self) -> int:
-        """How many lines were not written since this was asked last."""
+        """The count of lines left out since the last call."""
         count, self._left_out = self._left_out, 0
         return count
 

@@ -42,7 +42,7 @@ import sys
 sys.path += sys.argv[1:]
 import pyarrow, pamqp, mypy_extensions, pipeline.errors
 """
-"""What a worker imports of the connector; `pyspark` itself comes with Spark."""
+"""The modules of the connector that a worker imports; `pyspark` itself comes with Spark."""
 
 
 def build_session(master: str | None, conf: Mapping[str, str], brief: bool = False) -> SparkSession:

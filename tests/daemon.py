@@ -148,7 +148,7 @@ class Daemon:
 
     @property
     def admin_tls(self) -> Address:
-        """Where admin HTTP is served over TLS."""
+        """The address of admin HTTP over TLS."""
         found = re.search(r"admin-tls=(\S+):(\d+)", self.stdout.text())
         assert found is not None, self.stdout.text()
         return Address(found[1], int(found[2]))

@@ -140,7 +140,7 @@ def written(folder: Path, planted: dict[int, str], missing: int = 0, excused: in
 
 
 def crashed(waiting: list[Life], missing: int, excused: int) -> list[Event]:
-    """What a restart after a crash tells."""
+    """The events of a restart after a crash."""
     events = [Event(r.GAP, missing=missing, excused=excused)]
     for queue in QUEUES:
         here = [steps for steps in waiting if steps[0].queue is queue]

@@ -77,12 +77,12 @@ class Yard:
         return {reason: sent + dropped for reason, sent, dropped in both if sent + dropped}
 
     def dropped(self) -> dict[str, int]:
-        """How many dead letters were dropped, by reason of the death and cause of the drop."""
+        """The counts of dropped dead letters, by reason of the death and cause of the drop."""
         return dropped(self.counters)
 
 
 def dropped(counters: Counters) -> dict[str, int]:
-    """How many dead letters were dropped, by reason of the death and cause of the drop."""
+    """The counts of dropped dead letters, by reason of the death and cause of the drop."""
     names = [f"{reason}, {cause}" for reason in REASONS for cause in CAUSES]
     return {name: count for name, count in zip(names, counters.letters_dropped, strict=True) if count}
 

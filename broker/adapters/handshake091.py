@@ -156,7 +156,7 @@ class Handshake:
 
 
 def _response(frame: object) -> object:
-    """What a client says of itself: pamqp has text where it is UTF-8, and otherwise bytes."""
+    """Return the client's response: pamqp has text where it is UTF-8, and otherwise bytes."""
     response: object = getattr(frame, "response", None)
     return response
 

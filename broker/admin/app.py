@@ -71,14 +71,13 @@ class AdminApp:
         if changes(scope["method"], path):
             foreign = foreign_site(scope["headers"], self._origins)
             if foreign:
-                if self._seldom.passes():
-                    _log.warning(
-                        "cross-site request refused",
-                        origin=foreign,
-                        method=scope["method"],
-                        path=scope["path"],
-                        not_logged=self._seldom.left_out(),
-                    )
+                self._seldom.warning(
+                    _log,
+                    "cross-site request refused",
+                    origin=foreign,
+                    method=scope["method"],
+                    path=scope["path"],
+                )
                 reason = f"a page of {foreign} may not change anything here; see the setting admin_origins"
                 await _send_json(scope, send, 403, {"error": "forbidden", "reason": reason})
                 return

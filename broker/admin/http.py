@@ -39,12 +39,11 @@ _seldom = Seldom(time.monotonic)
 
 
 def _tell(event: str, peer: str, reason: str) -> None:
-    if _seldom.passes():
-        _log.warning(event, peer=peer, reason=reason, not_logged=_seldom.left_out())
+    _seldom.warning(_log, event, peer=peer, reason=reason)
 
 
 class Bounds(NamedTuple):
-    """How long a peer may take, in seconds: for the head of a request, and for a body without progress."""
+    """Limits of a peer's time, in seconds: for the head of a request, and for a body without progress."""
 
     header_seconds: float = 10.0
     body_seconds: float = 30.0
@@ -321,7 +320,7 @@ class Front(asyncio.BufferedProtocol):
             self.connection.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the loop may put what it reads."""
+        """Return the buffer that the loop reads into."""
         return _VIEW
 
     def buffer_updated(self, nbytes: int) -> None:

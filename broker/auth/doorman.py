@@ -92,7 +92,7 @@ class _Line:
         return self.ready.setdefault(user, {}) if parked is None else parked
 
     def count(self) -> int:
-        """How many guesses there are."""
+        """The count of guesses."""
         return sum(map(len, self.ready.values())) + sum(map(len, self.parked.values()))
 
     def drop_one(self) -> list[Check]:

@@ -31,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _own(pid: int) -> float:
-    """What the threads of `pid` have used, to the nanosecond; 0 if the process has ended.
+    """CPU seconds of the threads of `pid`, to the nanosecond; 0 if the process has ended.
 
     /proc/PID/stat counts in ticks of 10 ms, which a short measurement may be shorter than.
     The clock's number is that of clock_getcpuclockid(3), which Python does not have.

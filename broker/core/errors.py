@@ -42,7 +42,7 @@ class ExchangeReplaced(BrokerError):  # noqa: N818
 
 
 class QueueStopped(BrokerError):  # noqa: N818
-    """What was asked for is switched off for the queue. `queue`: the `Queue`, where the raiser knows it."""
+    """The operation is switched off for the queue. `queue`: the `Queue`, where the raiser knows it."""
 
     def __init__(self, text: str, queue: object | None = None) -> None:
         super().__init__(text)

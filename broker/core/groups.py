@@ -393,7 +393,7 @@ class Groups(Discipline):
             self._opened.append(entry)
 
     def _go_on(self, group: Group) -> None:
-        """What is in flight of a strict group may all leave with a transaction now, or no longer."""
+        """A transaction may take all of a strict group's messages in flight along now, or no longer."""
         owner = group.owner
         if owner is None or group.shut:
             return

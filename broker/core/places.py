@@ -185,7 +185,7 @@ class Places:
         return self.idle > IDLE_MIN + self.count(False)
 
     def count(self, ready: bool) -> i64:
-        """How many entries have been counted, or how many of them are ready."""
+        """The count of entries counted so far, or of the ready ones among them."""
         return (self._ready if ready else self._all).before(len(self._blocks))
 
     def extend(self, most: i64) -> bool:
@@ -229,7 +229,7 @@ class Places:
         raise AssertionError("a block has as many entries as it counts")
 
     def place(self, entry: QueueEntry, ready: bool) -> i64:
-        """How many entries stand before a counted one, or how many of those are ready."""
+        """The count of entries before a counted one, or of the ready ones among them."""
         self.idle = 0
         index = self._block_of(entry)
         before = (self._ready if ready else self._all).before(index)

@@ -142,7 +142,7 @@ class Queue:
 
     @property
     def messages(self) -> i64:
-        """How many messages there are: linked entries, and those that wait to be dead-lettered."""
+        """The count of messages: linked entries, and messages that wait to be dead-lettered."""
         return self.depth + self.dead
 
     def enqueue(self, message: Message) -> QueueEntry:

@@ -304,11 +304,11 @@ class Rules(Alarm):
         return queue.dead > 0 or (self.spares_messages and queue.depth + self._delayed() > 0)
 
     def _delayed(self) -> i64:
-        """How many messages the queue holds until their date."""
+        """The count of messages that the queue holds until their date."""
         return 0 if self.timetable is None else len(self.timetable)
 
     def _look_ms(self) -> i64:
-        """How often to look whether a queue that is spared has become empty."""
+        """The interval, in ms, of looking whether a queue that is spared has become empty."""
         return self.expires // LOOKS + 1
 
     def ring(self) -> None:

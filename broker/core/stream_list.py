@@ -154,7 +154,7 @@ class StreamEntryList(QueueEntryList):
         return ".".join(str(int(entry.next_offset(n))) for n in range(len(self.partitions)))
 
     def stand_in(self, mark: str) -> QueueEntry:
-        """Where a cursor stands that is to see these offsets next (QueueEntryList). Raises ValueError."""
+        """The place of a cursor that is to see these offsets next (QueueEntryList). Raises ValueError."""
         offsets = [int(offset) for offset in mark.split(".")]
         if len(offsets) != len(self.partitions) or not all(0 <= offset < 1 << 62 for offset in offsets):
             raise ValueError(f"'{mark}' names no offset of each of {len(self.partitions)} partitions")

@@ -39,7 +39,7 @@ TRIM_MS: Final[i64] = 10_000  # so often it is looked whether what is kept has b
 
 @final
 class QueueStream(StreamWatcher):
-    """What `queue` has in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all.
+    """The rows of `queue` in `partitions`: each keeps `bytes_max` of files, for `age_max` ms; 0: all.
 
     `found`: the first offset of each partition when the stream was opened, before retention took anything.
     """
@@ -105,7 +105,7 @@ class QueueStream(StreamWatcher):
 
     @property
     def appended(self) -> i64:
-        """How many rows are kept, with those that are on their way to the disk."""
+        """The count of rows, with those on their way to the disk."""
         rows: i64 = 0
         for stored in self.partitions:
             rows += stored.next - stored.first

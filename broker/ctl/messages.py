@@ -67,7 +67,7 @@ def list_messages(
 
 
 def _columns(messages: list[dict[str, Any]]) -> tuple[str, ...]:
-    """What a table shows: also of what messages have died, if some of them wait to be dead-lettered."""
+    """The columns of a table, with the reason of death if some messages wait to be dead-lettered."""
     died = any("dead_letter" in message for message in messages)
     return (*COLUMNS[:-1], *DEATH, COLUMNS[-1]) if died else COLUMNS
 

@@ -52,7 +52,7 @@ def hold(folder: Path, start: int = 0, bytes_max: int | None = None) -> Held:
 
 
 def look(folder: Path) -> Inventory:
-    """What the folder has, by names. Files are listed before the manifest is read: it may grow meanwhile."""
+    """The files of the folder, listed before the manifest is read: the manifest may grow meanwhile."""
     sealed = [
         str(path.relative_to(folder))
         for path in (folder / PARQUET).rglob(f"*{SEALED}")

@@ -44,11 +44,11 @@ class QueueRecorder(WatchedQueue):
     # ---- the queue itself
 
     def count(self) -> i64:
-        """How many messages are in the queue (WatchedQueue)."""
+        """The count of messages in the queue (WatchedQueue)."""
         return self.queue.messages
 
     def lost(self) -> i64:
-        """How many messages of the queue a restart does not bring back (WatchedQueue)."""
+        """The count of messages that a restart does not bring back (WatchedQueue)."""
         queue = self.queue
         lost: i64 = 0
         for entry in queue.entries:

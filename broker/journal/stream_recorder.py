@@ -1,4 +1,4 @@
-"""What the journal records of one stream. Rows have no lives: they come, are read, and go with retention."""
+"""The journal's records of one stream. Rows have no lives: they come, are read, and go with retention."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class StreamRecorder(WatchedQueue):
     """Records rows by their offsets. A row is told when it is appended, before it is on disk."""
 
     def count(self) -> i64:
-        """How many rows there are (WatchedQueue)."""
+        """The count of rows (WatchedQueue)."""
         stream = self.queue.stream
         return self.queue.ready if stream is None else stream.appended
 
     def lost(self) -> i64:
-        """How many rows a restart does not bring back (WatchedQueue): all are on disk."""
+        """The count of rows that a restart does not bring back (WatchedQueue): none, as all are on disk."""
         return 0
 
     def last_place(self) -> i64:

@@ -1,4 +1,4 @@
-"""What the journal records of any queue: that it is there, how much is in it, and that it goes."""
+"""The journal's records of any queue: its declaration, its count of messages, and its end."""
 
 from __future__ import annotations
 

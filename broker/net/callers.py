@@ -105,8 +105,7 @@ class Callers:
         idle = next((caller for caller in among if caller not in self._busy), newest)
         self._forget(idle)
         self._strangers.gone(idle)
-        if self._seldom.passes():
-            _log.warning(reason, closed=idle.peer, max=most, not_logged=self._seldom.left_out())
+        self._seldom.warning(_log, reason, closed=idle.peer, max=most)
         if idle is newest:
             idle.refuse()
         else:

@@ -43,7 +43,7 @@ def free_bytes(folder: str) -> int:
 
 
 class _MallocInfo(ctypes.Structure):
-    """What glibc's mallinfo2 returns: ten sizes, of which `fordblks` is the bytes in free blocks."""
+    """The result of glibc's mallinfo2: ten sizes, of which `fordblks` is the bytes in free blocks."""
 
     _fields_ = (  # type: ignore[mutable-override]  # ctypes reads it once
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),

@@ -131,8 +131,8 @@ class TlsListener:
     def _tell_failure(self, event: str, peer: str, reason: str) -> None:
         if self._seldom is None:
             _log.warning(event, peer=peer, reason=reason)
-        elif self._seldom.passes():
-            _log.warning(event, peer=peer, reason=reason, not_logged=self._seldom.left_out())
+        else:
+            self._seldom.warning(_log, event, peer=peer, reason=reason)
 
     async def _shake_hands(self, client: socket.socket, peer: str, protocol: object) -> bool:
         """Returns whether the protocol, which the event loop is to talk to, has the connection now."""

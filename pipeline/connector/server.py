@@ -81,7 +81,7 @@ class Password:
 
 @dataclass(frozen=True)
 class Tls:
-    """How the broker and this program prove who they are, by names of files in PEM.
+    """The files, in PEM, by which the broker and this program prove who they are.
 
     `authority`: certificates that are trusted, None: the system's. `certificate`, `key`: this program's own;
     a `certificate` without a `key` has it in the same file.

@@ -22,11 +22,11 @@ from pipeline.connector.urls import has_password
 SOURCE: Final = "amqpd.source"
 SINK: Final = "amqpd.sink"
 _PREFIX: Final = "option."
-"""What Spark puts before the options of a table, which it names without that too."""
+"""The prefix of a table's options; Spark gives each option without the prefix too."""
 _OF_SPARK: Final = frozenset(
     ("provider", "owner", "location", "comment", "collation", "external", "is_managed_location")
 )
-"""What else Spark says of a table."""
+"""The other properties that Spark gives a table."""
 
 
 def is_table(given: Mapping[str, str]) -> bool:

@@ -27,7 +27,7 @@ class Settled(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What has to be looked at again: entries that never came, and entries that were delivered repeatedly."""
+    """Suspicions to look at again: entries that never came, and entries that were delivered repeatedly."""
 
     unknown: int
     repeated: int

@@ -44,7 +44,7 @@ class Listed(NamedTuple):
 
 
 class Inventory:
-    """What a folder has, and what of it is wrong.
+    """The files of a folder, and their faults.
 
     `lines`: all of the manifest, None: there is none; `sealed`: paths of Parquet files in the journal's
     folder, and `raw`: names of raw files, both as they were before the manifest was read.

@@ -15,7 +15,7 @@ OPERATOR: Final = 7  # user, address, request of the HTTP API
 DEPUTY: Final = 8  # consumer that acts for an operator: consumer, user, address, request of the HTTP API
 
 FIELDS: Final = {QUEUE: 3, ROUTE: 2, CONNECTION: 3, CONSUMER: 4, SESSION: 4, LINK: 5, OPERATOR: 3, DEPUTY: 4}
-"""How many fields a name of each kind has. Only files of version 1 have CONNECTION and CONSUMER."""
+"""The count of fields of a name, by kind. Only files of version 1 have CONNECTION and CONSUMER."""
 
 ABSENT: Final = -1
 ACTORS: Final = {

@@ -26,7 +26,7 @@ from tests.frames import BODY, HEAD, PROTOCOL_HEADER, frame_bytes, header_bytes,
 from tests.peer10 import AMQP, SASL, amqp, sasl
 
 ADDRESSES: Final = tuple(f"127.0.0.{number}" for number in range(2, 10))
-"""Where the attacks come from. Well-behaved clients have another address."""
+"""The addresses of the attackers. Well-behaved clients have another address."""
 
 VHOST: Final = "yard"
 PLAIN_USER: Final = "mallory"  # no tags; may do everything in the virtual host

@@ -41,7 +41,7 @@ PORTS: Final = ("amqp", "admin", "amqps", "ws", "wss", "admin-tls")
 
 
 class Process:
-    """What the broker's process takes, watched each second."""
+    """The memory and descriptors of the broker's process, watched each second."""
 
     def __init__(self, pid: int) -> None:
         self._folder = Path(f"/proc/{pid}")
@@ -56,7 +56,7 @@ class Process:
         return int(status.split(f"{line}:")[1].split()[0]) / 1024
 
     def descriptors(self) -> int:
-        """How many descriptors are open."""
+        """The count of open descriptors."""
         return len(list((self._folder / "fd").iterdir()))
 
     def end(self) -> None:

@@ -2,14 +2,16 @@
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pamqp.commands import Basic, Queue
 from websockets.sync.client import ClientConnection
 
+from tests.api import Api
 from tests.bridge import Bridge, Bridger, Visit, open_websocket, websocket_url
 from tests.daemon import PATIENCE_S, Address, Daemon
 from tests.peer import Peer
@@ -171,3 +173,23 @@ def node(channel: PeerChannel, name: str) -> Iterator[str]:
     channel.declare(name)
     yield name
     channel.peer.channel(66).call(Queue.Delete(queue=name), Queue.DeleteOk)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of the journal of `start_daemon`."""
+    return tmp_path / "data" / "journal"
+
+
+@pytest.fixture
+def admin_of() -> Iterator[Callable[[Daemon], Api]]:
+    """Ask daemons that the test starts over HTTP, as guest."""
+    clients: list[Api] = []
+
+    def of(daemon: Daemon) -> Api:
+        clients.append(Api(daemon.admin))
+        return clients[-1]
+
+    yield of
+    for client in clients:
+        client.close()

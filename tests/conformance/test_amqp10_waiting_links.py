@@ -31,7 +31,7 @@ def own(start_daemon: DaemonStarter) -> Daemon:
 
 @pytest.fixture
 def api(own: Daemon) -> Iterator[Api]:
-    """Its HTTP API."""
+    """The HTTP API of the daemon."""
     client = Api(own.admin)
     yield client
     client.close()

@@ -178,7 +178,7 @@ def test_settings_bound_connections_and_times(start_daemon: DaemonStarter, crowd
 
 
 FORM = {"content-type": "text/plain", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-"""What Chromium sends with the form of a page, of which no answer is asked for beforehand."""
+"""The headers of Chromium for the form of a page, which is sent without a preflight request."""
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from broker.journal.sealing import let_go, seal
 from protocol.journal.decoder import Decoder
@@ -17,26 +15,6 @@ from tests.api import Api, amqp
 from tests.daemon import PATIENCE_S, Daemon, DaemonStarter
 
 FULL = ("--journal", "full", "--node-name", "n-1")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the journal of `start_daemon` is."""
-    return tmp_path / "data" / "journal"
-
-
-@pytest.fixture
-def admin_of() -> Iterator[Callable[[Daemon], Api]]:
-    """A client of a daemon's API, as guest."""
-    clients: list[Api] = []
-
-    def of(daemon: Daemon) -> Api:
-        clients.append(Api(daemon.admin))
-        return clients[-1]
-
-    yield of
-    for client in clients:
-        client.close()
 
 
 def publish(daemon: Daemon, count: int, queue: str = "q") -> None:

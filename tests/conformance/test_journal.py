@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from pamqp.commands import Basic, Queue, Tx
 from pamqp.common import FieldTable
 
@@ -20,12 +19,6 @@ from tests.peer_session10 import PeerSession10
 
 FULL = ("--journal", "full")
 PERSISTENT = Basic.Properties(delivery_mode=2)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the journal of `start_daemon` is."""
-    return tmp_path / "data" / "journal"
 
 
 def events(folder: Path, *ops: str) -> list[Row]:

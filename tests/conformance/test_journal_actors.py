@@ -1,13 +1,12 @@
-"""Who did it: user, connection, address and request, over both protocols and HTTP. And what else is told."""
+"""The actors of events: user, connection, address and request, over both protocols and HTTP."""
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pytest
 from pamqp.commands import Basic, Channel, Connection, Exchange, Queue, Tx
 from pamqp.common import FieldTable
 
@@ -29,26 +28,6 @@ PERSISTENT = Basic.Properties(delivery_mode=2, message_id="m")
 Events = list[dict[str, Any]]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the journal of `start_daemon` is."""
-    return tmp_path / "data" / "journal"
-
-
-@pytest.fixture
-def admin_of() -> Iterator[Callable[[Daemon], Api]]:
-    """Ask daemons that the test starts over HTTP."""
-    clients: list[Api] = []
-
-    def of(daemon: Daemon) -> Api:
-        clients.append(Api(daemon.admin))
-        return clients[-1]
-
-    yield of
-    for client in clients:
-        client.close()
-
-
 def of(events: Events, op: str, reason: str | None = None) -> dict[str, Any]:
     """The only event of an operation, and with a reason if one is given."""
     (found,) = (event for event in events if event["op"] == op and reason in (None, event["reason"]))
@@ -56,7 +35,7 @@ def of(events: Events, op: str, reason: str | None = None) -> dict[str, Any]:
 
 
 def client(channel: PeerChannel) -> dict[str, object]:
-    """What the journal must say of what a client of AMQP 0-9-1 does."""
+    """The actor that the journal must name for a client of AMQP 0-9-1."""
     host, port = channel.peer.socket.getsockname()[:2]
     return {"user": "guest", "address": f"{host}:{port}", "channel": channel.number, "request": None}
 

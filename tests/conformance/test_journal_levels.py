@@ -15,12 +15,6 @@ from tests.peer import Connector
 from tests.peer_channel import PeerChannel
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the journal of `start_daemon` is."""
-    return tmp_path / "data" / "journal"
-
-
 def told(folder: Path) -> dict[str | None, list[str]]:
     """What the journal tells of each queue; it must add up."""
     rows = list(Reading(folder).rows())

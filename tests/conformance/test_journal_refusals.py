@@ -28,12 +28,6 @@ FULL_QUEUE: FieldTable = {"x-max-length": 0, "x-overflow": "reject-publish"}
 MIB = 1024 * 1024
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the journal of `start_daemon` is."""
-    return tmp_path / "data" / "journal"
-
-
 def with_queues(daemon: Daemon, connect: Connector) -> PeerChannel:
     """A channel, and the queues 'full' and 'stopped', which take nothing."""
     channel = connect(daemon.address).channel()
@@ -46,7 +40,7 @@ def with_queues(daemon: Daemon, connect: Connector) -> PeerChannel:
 
 
 def refusals(folder: Path) -> list[tuple[Any, ...]]:
-    """What each refusal says: why, which queue was in the way, and where the message was to go."""
+    """The refusals in the journal: reason, which queue was in the way, and where the message was to go."""
     names = ("reason", "queue", "routing_key")
     return [tuple(event[name] for name in names) for event in cat(folder, "refuse")]
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 from shutil import copytree, ignore_patterns, rmtree
 
-import pytest
 from typer.testing import CliRunner
 
 from broker.journal.command import app
@@ -12,12 +11,6 @@ from tests.endings import Ending, both_endings, stop
 from tests.journaled import LIFECYCLE, Reader, begin, cat, publish, words
 from tests.journals import wait_for
 from tests.peer import Connector
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the journal of `start_daemon` is."""
-    return tmp_path / "data" / "journal"
 
 
 @both_endings

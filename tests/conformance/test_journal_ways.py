@@ -2,19 +2,12 @@
 
 from pathlib import Path
 
-import pytest
 from pamqp.commands import Basic, Queue
 
 from tests.daemon import DaemonStarter
 from tests.endings import stop
 from tests.journaled import LIFECYCLE, Reader, begin, cat, operate, publish, words
 from tests.peer import Connector
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Where the journal of `start_daemon` is."""
-    return tmp_path / "data" / "journal"
 
 
 def test_move_and_copy(start_daemon: DaemonStarter, connect: Connector, folder: Path) -> None:

@@ -470,7 +470,7 @@ def test_what_cannot_be_moved_goes_on_waiting(channel: PeerChannel, api: Api, na
 
 
 def test_dead_letters_that_died_again_are_redriven(channel: PeerChannel, api: Api, name: str) -> None:
-    """They wait in the queue of dead letters, as the next one is full, and go back where they died first."""
+    """Dead letters wait in their queue, as the next one is full, and go back where they died first."""
     dead, last = f"{name}.dead", f"{name}.last"
     declare_narrow(channel, last)
     declare_source(channel, dead, last)

@@ -173,7 +173,7 @@ class Opener(PeerParty):
 
 
 def counts(api: Api) -> tuple[int, int]:
-    """How many messages there are in all queues, and how many of them wait to be dead-lettered."""
+    """The counts of messages in all queues, and of those that wait to be dead-lettered."""
     shown = [api.get("queues", "/", queue) for queue in (*SOURCES, *TARGETS)]
     return sum(queue["messages"] for queue in shown), sum(queue["messages_dlx"] for queue in shown)
 

@@ -16,6 +16,7 @@ from broker.core.message import Message
 from broker.core.queue import Queue
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
+from tests.simulation.test_dead_letter_crash import expire, reject, return_once_too_often
 from tests.simulation.test_transaction_crash import Job, Publish
 from tests.storing import content_of
 
@@ -25,25 +26,6 @@ SIZE = 400
 CONTENTS = [content_of(n, SIZE) for n in range(COUNT)]
 SEEDS = range(2)  # of what a power cut leaves
 DLX = "x-dead-letter-exchange"
-
-
-def reject(life: Life) -> None:
-    """Consumers refuse them, in several turns."""
-    _, entries = life.take("work")
-    for entry in entries:
-        life.vhost.queues["work"].discard(entry)
-        life.log.commit()
-
-
-def expire(life: Life) -> None:
-    """Their time is over."""
-    life.clock.advance(TTL)
-
-
-def return_once_too_often(life: Life) -> None:
-    """Messages come back that may not."""
-    consumer, entries = life.take("work")
-    life.vhost.queues["work"].release(entries, consumer)
 
 
 DEATHS = {"rejected": reject, "expired": expire, "delivery_limit": return_once_too_often}

@@ -55,7 +55,7 @@ class Threads:
 
     @property
     def waiting(self) -> int:
-        """How many calls are due."""
+        """The count of calls that are due."""
         return sum(not each.cancelled for each in self.later)
 
     def pass_time(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What a compiled function catches has a name for each kind.
+"""A compiled function has a name for each kind of exception that it catches.
 
 mypyc gives a variable one type. `except A as error` and `except B as error` of one function can share a
 variable: the second that is caught raises TypeError then instead of being handled. Interpreted, all is well.

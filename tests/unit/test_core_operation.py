@@ -3,46 +3,14 @@
 import pytest
 
 from broker.core.altering import stop_queue
-from broker.core.consumer import QueueConsumer
 from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.message import Message, copy_of
-from broker.core.operation import Operation
-from broker.core.ports import DurableWaiter
 from broker.core.queue import Queue
 from broker.core.stopping import ENQUEUE
-from broker.core.vhost import VirtualHost
 from tests.clock import HandClock
-from tests.topology import RecordingStore, Taker, add_queue, consume, content_of, new_vhost, publish, pull
-
-
-class SlowStore(RecordingStore):
-    """Tells nobody that anything is durable before it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[DurableWaiter] = []
-        self.last_words: list[Message] = []
-
-    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
-        self.last_words.append(message)
-
-    def wait(self, waiter: DurableWaiter) -> None:
-        self.waiting.append(waiter)
-
-
-class Told(Operation):
-    """Remembers how it ended."""
-
-    def __init__(self, vhost: VirtualHost, queue: Queue) -> None:
-        super().__init__(vhost, queue, QueueConsumer(Taker(), queue, no_ack=True))
-        self.end = ""
-
-    def committed(self) -> None:
-        self.end = "committed"
-
-    def failed(self, reason: str) -> None:
-        self.end = reason
+from tests.operating import SlowStore, Told
+from tests.topology import add_queue, consume, content_of, new_vhost, publish, pull
 
 
 def entries_of(queue: Queue) -> list[QueueEntry]:

@@ -1,45 +1,13 @@
 """Operations on messages that wait to be dead-lettered: seized, then taken away all at once or not at all."""
 
-from broker.core.consumer import QueueConsumer
 from broker.core.dead_letter_backlog import STALE_MIN, Backlog
 from broker.core.dead_letters import waits_for
-from broker.core.message import Message, copy_of
-from broker.core.operation import Operation
-from broker.core.ports import DurableWaiter
+from broker.core.message import copy_of
 from broker.core.publishing import REFUSED
 from broker.core.queue import Queue
+from tests.operating import SlowStore, Told
 from tests.purging import purge
-from tests.topology import RecordingStore, Taker
 from tests.yard import Yard, numbers
-
-
-class SlowStore(RecordingStore):
-    """Tells nobody that anything is durable before it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[DurableWaiter] = []
-        self.last_words: list[Message] = []
-
-    def append_transacted_settle(self, message: Message, queue: Queue) -> None:
-        self.last_words.append(message)
-
-    def wait(self, waiter: DurableWaiter) -> None:
-        self.waiting.append(waiter)
-
-
-class Told(Operation):
-    """Remembers how it ended."""
-
-    def __init__(self, yard: Yard, queue: Queue) -> None:
-        super().__init__(yard.vhost, queue, QueueConsumer(Taker(), queue, no_ack=True))
-        self.end = ""
-
-    def committed(self) -> None:
-        self.end = "committed"
-
-    def failed(self, reason: str) -> None:
-        self.end = reason
 
 
 def source(yard: Yard, count: int, durable: bool = False, **arguments: object) -> tuple[Queue, Backlog]:
@@ -84,7 +52,7 @@ def test_what_waits_is_found_in_its_order_from_anywhere() -> None:
 def test_numbers_of_what_has_left_are_swept() -> None:
     yard = Yard()
     queue, backlog = source(yard, 3 * STALE_MIN)
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     for death in backlog.after(0, 1000)[1:]:
         operation.remove_dead(death)
     operation.commit()
@@ -95,7 +63,7 @@ def test_numbers_of_what_has_left_are_swept() -> None:
 def test_what_is_seized_is_not_tried_and_is_back_in_its_place_after_an_abort() -> None:
     yard = Yard()
     queue, backlog = source(yard, 4)
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     for death in backlog.after(0, 2):
         operation.remove_dead(death)
     dead = yard.queue("dead")
@@ -109,7 +77,7 @@ def test_what_is_seized_is_not_tried_and_is_back_in_its_place_after_an_abort() -
 def test_what_is_taken_away_is_not_dead_lettered() -> None:
     yard = Yard()
     queue, backlog = source(yard, 4)
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     for death in backlog.after(0, 4)[::2]:
         operation.remove_dead(death)
     operation.commit()
@@ -125,7 +93,7 @@ def test_nothing_is_taken_away_before_that_is_durable() -> None:
     yard = Yard(store)
     queue, backlog = source(yard, 3, durable=True)
     other = yard.queue("other", durable=True)
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
     operation.publish(yard.vhost.route("", "other"), copy_of(first.message, first.message.content or b""))
     operation.remove_dead(first)
@@ -141,7 +109,7 @@ def test_when_the_log_fails_all_waits_as_before() -> None:
     store = SlowStore()
     yard = Yard(store)
     queue, backlog = source(yard, 3, durable=True)
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     for death in backlog.after(0, 3):
         operation.remove_dead(death)
     operation.commit()
@@ -158,7 +126,7 @@ def test_when_the_log_fails_all_waits_as_before() -> None:
 def test_a_purge_leaves_what_is_seized() -> None:
     yard = Yard()
     queue, backlog = source(yard, 4)
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     operation.remove_dead(backlog.after(0, 2)[1])
     assert purge(queue) == 3
     assert waiting(backlog) == [2]
@@ -170,7 +138,7 @@ def test_a_purge_leaves_what_is_seized() -> None:
 def test_a_deleted_queue_ends_what_is_seized() -> None:
     yard = Yard(store := SlowStore())
     queue, backlog = source(yard, 2, durable=True)
-    committed, aborted = Told(yard, queue), Told(yard, queue)
+    committed, aborted = Told(yard.vhost, queue), Told(yard.vhost, queue)
     committed.remove_dead(backlog.after(0, 1)[0])
     aborted.remove_dead(backlog.after(0, 2)[1])
     committed.commit()
@@ -185,7 +153,7 @@ def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
     yard = Yard()
     queue, backlog = source(yard, 2, max_length=2)
     assert yard.publish() == REFUSED
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     first = backlog.after(0, 1)[0]
     operation.publish(yard.vhost.route("", "q"), copy_of(first.message, b"7"))
     operation.remove_dead(first)
@@ -195,7 +163,7 @@ def test_the_room_of_what_is_seized_is_free_as_that_of_what_is_marked() -> None:
 
 
 def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
-    """It may be smaller, and have room where the first one had none."""
+    """A waiting message may be smaller, and have room where the first one had none."""
     yard = Yard()
     dead = yard.queue("dead", max_length_bytes=5, overflow="reject-publish")
     yard.publish("dead", size=3)
@@ -212,7 +180,7 @@ def test_the_next_one_is_tried_when_the_first_one_has_been_taken_away() -> None:
     yard.clock.advance(10)
     assert (queue.dead, dead.ready) == (2, 1)
     assert queue.backlog is not None
-    operation = Told(yard, queue)
+    operation = Told(yard.vhost, queue)
     operation.remove_dead(queue.backlog.after(0, 1)[0])
     operation.commit()
     yard.clock.advance(0)

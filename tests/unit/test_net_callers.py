@@ -1,4 +1,4 @@
-"""How many HTTP connections there are, and which of them give way."""
+"""The bounds of HTTP connections, and which of them give way."""
 
 import pytest
 

@@ -79,19 +79,23 @@ class Waiting(DurableWaiter):
         """It is on disk (DurableWaiter)."""
         session = self.session
         session.peer.server.link_names.end_waiting(self)
-        if session.gone:
-            pass
-        elif self.stolen:
+        if not session.gone:
+            self._go_on()
+        hear_again(session)
+
+    def _go_on(self) -> None:
+        """Attach the link now, or refuse the link."""
+        session = self.session
+        if self.stolen:
             why = PeerError(STOLEN, f"link '{self.name}' was attached again")
             refuse(session, self._answer, why, answered=True)
-        else:
-            try:
-                self.attach()
-            except BrokerError as error:
-                note_refusal(session, self._attach, error)
-                why = PeerError(condition_of(error), error.text)
-                refuse(session, self._answer, why, answered=True)
-        hear_again(session)
+            return
+        try:
+            self.attach()
+        except BrokerError as error:
+            note_refusal(session, self._attach, error)
+            why = PeerError(condition_of(error), error.text)
+            refuse(session, self._answer, why, answered=True)
 
     def on_store_failed(self, reason: str) -> None:
         """It may not be (DurableWaiter)."""
@@ -116,9 +120,8 @@ class WaitingSender(Waiting):
         link = self._link
         session = link.session
         if self._made is not None:
-            session.peer.rights.require(
-                WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE
-            )  # it may have been taken away
+            # the right may have been taken away while the link waited
+            session.peer.rights.require(WRITE, EXCHANGE_ACCESS, DEFAULT_EXCHANGE)
             if self._made.deleted:
                 session.vhost.queue(self._made.name)  # which says so, unless there is another one by now
         take_up_received(link, self._attach, self._answer)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EXCLUSIVE: Final = "exclusive"  # which is no argument, but a bit of basic.consume
 NAMES: Final = (*CONSUMER_RULES, BROWSE, BROWSE_FROM, EXCLUSIVE)
-"""What a link can ask for."""
+"""The arguments of a link, and their checks."""
 
 FILTERS: Final = {name: name for name in NAMES} | {"amqpd:" + name.removeprefix("x-"): name for name in NAMES}
 """The names by the descriptors of filters."""

@@ -165,7 +165,7 @@ def _answer(written: list[str], following: str | None) -> Response:
 async def count_messages(
     visitor: Asker, vhost: Name, name: Name, selector: Selected = "", state: Selected = READY
 ) -> JSONResponse:
-    """How many messages are ready, or for how many of them the selector is true.
+    """The count of ready messages, or of those for which the selector is true.
 
     With `state` = `dead-letter`: of those that wait to be dead-lettered.
     """

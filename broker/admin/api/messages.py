@@ -121,7 +121,7 @@ def search_of(queue: Queue, wanted: str, store: MessageStore) -> Search:
 
 
 def sieve_of_message_id(wanted: str, store: MessageStore) -> SelectorFilter:
-    """What lets messages with this property message_id pass."""
+    """A filter that passes messages with this property message_id."""
     quoted = wanted.replace("'", "''")
     return SelectorFilter(Selector(f"JMSMessageID = '{quoted}'"), store)
 

@@ -121,7 +121,7 @@ async def redrive_messages(
 
 
 class _Selection:
-    """Which messages a request is about: those with one of `ids`, those that `selector` selects, or `all`.
+    """The messages of a request: those with one of `ids`, those that `selector` selects, or `all`.
 
     The latter two are about what is ready, or with `state` = `dead-letter` about what waits to be
     dead-lettered; ids are about both.

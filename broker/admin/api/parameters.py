@@ -11,8 +11,9 @@ from broker.admin.api.durable import durable
 from broker.admin.api.errors import bad_request, not_found
 from broker.admin.api.management import Managed
 from broker.admin.api.paths import Name
-from broker.admin.api.policies import applied, policy_of
+from broker.admin.api.policies import applied
 from broker.admin.api.visitor import Asker, Visitor
+from broker.admin.definitions.items import policy_of
 from broker.admin.fields import required, table
 from broker.admin.shapes import described_policy
 from broker.admin.vhost_limits import (

@@ -14,9 +14,9 @@ from broker.admin.api.lists import Options, answer_list
 from broker.admin.api.management import Managed, Management
 from broker.admin.api.paths import Name
 from broker.admin.api.visitor import Administrator, Asker
-from broker.admin.fields import required
+from broker.admin.definitions.items import policy_of
 from broker.admin.shapes import shown_policy
-from broker.core.policy import ALL, Policy, checked_policy
+from broker.core.policy import Policy
 from broker.core.vhost import VirtualHost
 
 CREATED: Final = 201
@@ -100,21 +100,6 @@ async def delete_operator_policy(
 ) -> Response:
     """Delete an operator policy; it no longer holds for anything when this is answered."""
     return await _delete(management, visitor.vhost(vhost), name, True)
-
-
-def policy_of(vhost: VirtualHost, name: str, fields: Body, operator: bool) -> Policy:
-    """The policy that an object of RabbitMQ's form describes. Raises ApiError, PreconditionFailed."""
-    pattern = required(fields, "pattern")
-    return checked_policy(
-        vhost.name,
-        name,
-        pattern,
-        required(fields, "definition"),
-        fields.get("priority", 0),
-        fields.get("apply-to", ALL),
-        operator,
-        kept=vhost.policies.has_pattern(name, operator, pattern),
-    )
 
 
 async def applied(vhost: VirtualHost) -> None:

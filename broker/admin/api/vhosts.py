@@ -27,7 +27,7 @@ router = APIRouter(tags=["vhosts"])
 
 
 async def totals(vhost: VirtualHost, slices: Slices) -> dict[str, int]:
-    """How many messages of a virtual host there are, ready, unacknowledged, held or dead."""
+    """The counts of a virtual host's messages: ready, unacknowledged, held or dead."""
     ready = unacked = held = dead = 0
     queues = list(vhost.queues.values())
     for start in range(0, len(queues), SUMMED_AT_ONCE):

@@ -20,7 +20,7 @@ from broker.core.errors import NotFound, PreconditionFailed
 from broker.core.field_values import show
 from broker.core.names import DEFAULT_EXCHANGE, RESERVED_PREFIX, one_line
 from broker.core.parameters import INTERNAL
-from broker.core.policy import ALL, OPERATOR_POLICY, checked_policy
+from broker.core.policy import ALL, OPERATOR_POLICY, Policy, checked_policy
 from broker.core.queue_kinds import QUEUE_TYPE
 from broker.core.stopping import OPERATIONS
 from broker.core.vhost import VirtualHost
@@ -208,8 +208,13 @@ def make_global_parameter(target: Target, fields: Fields, vhost: str | None) -> 
 
 
 def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> None:
+    vhost.policies.set(policy_of(vhost, name, fields, operator))
+
+
+def policy_of(vhost: VirtualHost, name: str, fields: Fields, operator: bool) -> Policy:
+    """Return the policy that an object of RabbitMQ's form describes. Raises PreconditionFailed."""
     pattern = required(fields, "pattern")
-    policy = checked_policy(
+    return checked_policy(
         vhost.name,
         name,
         pattern,
@@ -219,7 +224,6 @@ def _make_policy(vhost: VirtualHost, name: str, fields: Fields, operator: bool) 
         operator,
         kept=vhost.policies.has_pattern(name, operator, pattern),
     )
-    vhost.policies.set(policy)
 
 
 def _limit(target: Target, vhost: VirtualHost, limits: Fields) -> None:

@@ -270,7 +270,7 @@ class Book:
     # ---- what waits to be dead-lettered
 
     def line_up(self) -> None:
-        """What has died while others of its queue wait does so behind them, and no letter is written."""
+        """A message that dies while others of its queue wait lines up behind them; no letter is written."""
         for shelf in self.shelves.values():
             behind = [number for name, number in self.dying if name == shelf.name] if shelf.dead else []
             if behind:
@@ -285,14 +285,14 @@ class Book:
         self.journal.die((shelf.name, number))
 
     def seek(self, shelf: Shelf) -> None:
-        """What is dead in a queue waits for room where its letters go."""
+        """Dead messages of a queue wait for room where their letters go."""
         shelf.seeks = True
         target = self.shelves.get(shelf.spec.dead_letter or "")
         if target is not None:
             target.sought.add(shelf.name)
 
     def bury(self, shelf: Shelf, number: int) -> None:
-        """It waits no longer."""
+        """A message waits no longer."""
         del shelf.dead[number], shelf.dead_sizes[number]
         shelf.seized.discard(number)
         if not shelf.dead:
@@ -360,7 +360,7 @@ class Book:
         return Letter(note, to, origin)
 
     def _check_turn(self, shelf: Shelf, number: int, reason: str) -> None:
-        """What waits is tried in the order of dying."""
+        """Waiting messages are tried in the order of dying."""
         first = next(iter(shelf.dead))
         if first != number or number in shelf.seized:
             raise InvariantError("Z1", f"{number} of queue {shelf.name} is tried before {first}")

@@ -56,7 +56,7 @@ class Journal:
             self.counts.setdefault(key, []).append((self._next(), count))
 
     def die(self, key: Key) -> None:
-        """It waits to be dead-lettered from now on."""
+        """A message waits to be dead-lettered from now on."""
         if key in self.added:
             self.dead.setdefault(key, self._next())
 
@@ -139,7 +139,7 @@ class Journal:
         return faults
 
     def restart(self, found: dict[Key, int], queues: Iterable[str], dead: Iterable[Key] = ()) -> None:
-        """What was found, how often it was given out, and what is dead, is what is on disk."""
+        """Messages, delivery counts and dead messages found after a restart are those on disk."""
         self.dead = dict.fromkeys(dead, self.position)
         self.added = dict.fromkeys(found, self.position)
         self.counts = {key: [(self.position, count)] for key, count in found.items()}

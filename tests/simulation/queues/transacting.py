@@ -84,7 +84,7 @@ class Job:
             self.world.turns.give_back([[held for held in returned if held.consumer is consumer]])
 
     def _bury(self) -> None:
-        """What waited to be dead-lettered is taken away."""
+        """A message that waited to be dead-lettered is taken away."""
         for shelf, number in self.dead:
             if number in shelf.dead:
                 self.world.seen("entry: dead to taken away")

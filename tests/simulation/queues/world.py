@@ -233,7 +233,7 @@ class World:
                     target.sought.discard(shelf.name)
 
     def waiting(self, name: str) -> list[tuple[int, str]]:
-        """What waits in a queue to be dead-lettered, and why it died."""
+        """The messages of a queue that wait to be dead-lettered, each with its reason."""
         backlog = self.life.vhost.queues[name].backlog
         deaths = [] if backlog is None else backlog.deaths()
         return [(self.life.number(death.message), REASONS[death.reason]) for death in deaths]
