@@ -19,6 +19,7 @@ from tests.peer import Connector, Dialler, Peer
 from tests.peer_channel import PeerChannel
 
 LEFTOVERS = pytest.StashKey[Leftovers]()
+NIGHTLY_TIMEOUT_S = 5400
 AMQPD_ONLY = "amqpd_only(reason): what other brokers do differently; not run with --against"
 
 
@@ -59,7 +60,10 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what another broker does not promise."""
+    """Give nightly tests their time, and leave out what another broker does not promise."""
+    for item in items:
+        if item.get_closest_marker("nightly") and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_S))
     if config.getoption("--against"):
         for item in items:
             own = {"daemon", "start_daemon"} & set(getattr(item, "fixturenames", ()))

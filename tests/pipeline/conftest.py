@@ -57,7 +57,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pipeline.session import build_session
 
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": warehouse}
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": warehouse,
+        "spark.sql.streaming.stopTimeout": "2min",  # by default Spark waits forever
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         session = build_session("local[2,4]", conf)
