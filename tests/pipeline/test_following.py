@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql import SparkSession
@@ -51,9 +51,17 @@ def wanted(planted: tuple[Path, Planted]) -> dict[str, int]:
     return {kind: len(planted[1].uids.get(kind, ())) for kind in MEANINGS}
 
 
+class Running(NamedTuple):
+    """A process that runs a job, the summary that it prints, and what it tells on standard error."""
+
+    process: subprocess.Popen[bytes]
+    said: Output
+    told: Output
+
+
 @contextmanager
-def continuous(folder: Path, journal: Path, *more: str) -> Iterator[tuple[subprocess.Popen[bytes], Output]]:
-    """An audit that goes on for ever, and what it tells meanwhile."""
+def continuous(folder: Path, journal: Path, *more: str) -> Iterator[Running]:
+    """An audit that goes on for ever."""
     words = ["audit", "--journal", str(journal), "--out", str(folder / "out"), "--mode", "continuous", *more]
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline", "run", *words, "--master", "local[2]"],
@@ -61,24 +69,27 @@ def continuous(folder: Path, journal: Path, *more: str) -> Iterator[tuple[subpro
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    assert process.stdout is not None
     assert process.stderr is not None
     try:
-        yield process, Output(process.stderr, folder / "stderr.txt")
+        yield Running(
+            process,
+            Output(process.stdout, folder / "stdout.txt"),
+            Output(process.stderr, folder / "stderr.txt"),
+        )
     finally:
         process.kill()
         process.wait()
 
 
-def ended(process: subprocess.Popen[bytes], told: Output, number: signal.Signals) -> dict[str, Any]:
+def ended(running: Running, number: signal.Signals) -> dict[str, Any]:
     """What it says at the end, which is told to it and finds that something is amiss."""
-    os.kill(process.pid, number)
-    assert process.wait(PATIENCE_S) == 2, told.text()
-    assert process.stdout is not None
-    with process.stdout as stream:
-        said = stream.read()
-    told.join()
-    assert "Traceback" not in told.text()
-    summary: dict[str, Any] = json.loads(said)
+    os.kill(running.process.pid, number)
+    assert running.process.wait(PATIENCE_S) == 2, running.told.text()
+    running.said.join()
+    running.told.join()
+    assert "Traceback" not in running.told.text()
+    summary: dict[str, Any] = json.loads(running.said.text())
     return summary
 
 
@@ -114,11 +125,11 @@ def test_it_goes_on_over_files_that_come_until_it_is_told_to_end(
     publish(files[:8], planted[0], journal)
     total = sum(wanted(planted).values())
 
-    with continuous(tmp_path, journal) as (process, told):
-        first = int(told.wait_for(r"batch 0: (\d+) findings", 4 * PATIENCE_S)[1])
+    with continuous(tmp_path, journal) as running:
+        first = int(running.told.wait_for(r"batch 0: (\d+) findings", 4 * PATIENCE_S)[1])
         publish(files[8:], planted[0], journal)
-        told.wait_for(rf"batch [1-9]\d*: {total} findings", 4 * PATIENCE_S)
-        summary = ended(process, told, signal.SIGTERM)
+        running.told.wait_for(rf"batch [1-9]\d*: {total} findings", 4 * PATIENCE_S)
+        summary = ended(running, signal.SIGTERM)
 
     assert first < total
     assert counts(summary) == wanted(planted)
@@ -128,12 +139,12 @@ def test_it_goes_on_over_live_events_until_it_is_told_to_end(tmp_path: Path) -> 
     scribe, journal = Scribe(), tmp_path / "journal"
     put(journal, file_of(scribe, 2))
 
-    with continuous(tmp_path, journal, "--live") as (process, told):
-        told.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
+    with continuous(tmp_path, journal, "--live") as running:
+        running.told.wait_for("batch 0: 0 findings; {'ok': 2}", 4 * PATIENCE_S)
         more = file_of(scribe, 3)
         scribe.tell(r.ACK, 7, 7)  # of the third life, which is over
         put(journal, more + scribe.encoder.take())
-        told.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
-        summary = ended(process, told, signal.SIGINT)
+        running.told.wait_for(r"batch [1-9]\d*: 1 findings", 4 * PATIENCE_S)
+        summary = ended(running, signal.SIGINT)
 
     assert summary["verdicts"] == {"ok": 4, "double_settled": 1}

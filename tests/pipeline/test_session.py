@@ -26,7 +26,7 @@ def words_of_jvm(*arguments: str) -> list[str]:
     if reason:
         pytest.skip(f"tests of the pipeline did not run: {reason}")
     words = [sys.executable, "-c", SHOWN, *arguments]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=300).stdout.split()
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_findings_are_an_exit_status(submitter: Submitter, planted: tuple[Path, 
 def test_what_is_printed_can_be_run(planted: tuple[Path, Planted], tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pipeline", "run", "audit", "--master", MASTER]
     words += ["--journal", str(planted[0]), "--conf", "spark.sql.shuffle.partitions=2", "--print-command"]
-    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120).stdout
 
     done = subprocess.run(
         ["/bin/sh", "-c", printed], cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False
