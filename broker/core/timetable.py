@@ -136,7 +136,10 @@ class Timetable(Alarm):
         clock, calendar = self._by_clock, self._by_calendar
         if not clock or clock[0].due > now:
             return calendar if calendar and calendar[0].due <= date else None
-        if calendar and calendar[0].due <= date and calendar[0].date < clock[0].date:
+        if not calendar or calendar[0].due > date:
+            return clock
+        timed, waiting = calendar[0], clock[0]
+        if timed.date < waiting.date or (timed.date == waiting.date and timed.number < waiting.number):
             return calendar
         return clock
 

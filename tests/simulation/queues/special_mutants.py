@@ -82,6 +82,9 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         "clock[0].due > now + 5:",
         profile="delays",
     ),
+    "of one date come those with a delay before those with a time of day": Mutant(
+        "core/timetable.py", "timed.number < waiting.number", "False", profile="delays"
+    ),
     "delayed messages of one date come in any order": Mutant(
         "core/timetable.py",
         "(self.due == other.due and self.number < other.number)",

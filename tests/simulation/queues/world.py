@@ -14,7 +14,7 @@ from broker.core.credit import Credit
 from broker.core.dead_letter import REASONS
 from broker.core.entry import QueueEntry
 from broker.core.letter import DeadLetter, Notice
-from broker.core.message import DELAYED, Message
+from broker.core.message import BY_CLOCK, DELAYED, Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
 from broker.core.route import Route
@@ -26,6 +26,7 @@ from tests.simulation.queues import checks, delaying
 from tests.simulation.queues.book import Book
 from tests.simulation.queues.calling import Calls
 from tests.simulation.queues.clients import Channel, Client, Held, Wire
+from tests.simulation.queues.delays import DELAY
 from tests.simulation.queues.labels import group_headers
 from tests.simulation.queues.letters import Letter
 from tests.simulation.queues.life import Life, Mark, NoteView, content_of, message_of
@@ -131,7 +132,7 @@ class World:
         message = message_of(note, route)
         if note.until is not None:
             message.date = note.until + self.clock.offset
-            message.marks |= DELAYED
+            message.marks |= DELAYED | BY_CLOCK if DELAY in note.headers else DELAYED
         return message
 
     # ---- what the broker tells
