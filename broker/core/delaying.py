@@ -44,7 +44,7 @@ class DelayedMessages(Timetable):
         return False
 
     def release(self, message: Message) -> i64:
-        """It is time for a message: in how many ms to try again, 0: it is gone (Timetable)."""
+        """Send a message, which is due (Timetable)."""
         topology = self.topology
         store = topology.store
         if store.failure and message.persistent:

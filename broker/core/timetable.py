@@ -60,9 +60,9 @@ class Timetable(Alarm):
         return message.marks & BY_CLOCK != 0
 
     def release(self, message: Message) -> i64:
-        """It is time for `message`: 0 when it has gone where it belongs, else try again in so many ms.
+        """Send `message`, which is due, to where it belongs.
 
-        Called for the next message only when this one is gone.
+        Returns in how many ms to try again; 0: the message is gone. Only then the next message is released.
         """
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class Timetable(Alarm):
 
     def __iter__(self) -> Iterator[Message]:
         """All messages, soonest first, for cold use."""
-        for held in merge(sorted(self._by_clock), sorted(self._by_calendar), key=_date):
+        for held in merge(sorted(self._by_clock), sorted(self._by_calendar), key=_order):
             if held.message is not None:
                 yield held.message
 
@@ -138,10 +138,7 @@ class Timetable(Alarm):
             return calendar if calendar and calendar[0].due <= date else None
         if not calendar or calendar[0].due > date:
             return clock
-        timed, waiting = calendar[0], clock[0]
-        if timed.date < waiting.date or (timed.date == waiting.date and timed.number < waiting.number):
-            return calendar
-        return clock
+        return calendar if _order(calendar[0]) < _order(clock[0]) else clock
 
     def _release_first(self, heap: list[Held]) -> i64:
         held = heappop(heap)
@@ -171,8 +168,9 @@ class Timetable(Alarm):
             self.schedule.set(self, now + max(wait, left))
 
 
-def _date(held: Held) -> int:
-    return held.date
+def _order(held: Held) -> tuple[int, int]:
+    """The place of a message among all, whichever heap it is in."""
+    return held.date, held.number
 
 
 def soonest_first(heaps: list[list[Held]]) -> Iterator[Held]:

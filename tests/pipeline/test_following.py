@@ -83,7 +83,7 @@ def continuous(folder: Path, journal: Path, *more: str) -> Iterator[Running]:
 
 
 def ended(running: Running, number: signal.Signals) -> dict[str, Any]:
-    """What it says at the end, which is told to it and finds that something is amiss."""
+    """End a job by a signal. Returns its summary; the job has found that something is amiss (status 2)."""
     os.kill(running.process.pid, number)
     assert running.process.wait(PATIENCE_S) == 2, running.told.text()
     running.said.join()

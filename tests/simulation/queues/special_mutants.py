@@ -83,7 +83,7 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
         profile="delays",
     ),
     "of one date come those with a delay before those with a time of day": Mutant(
-        "core/timetable.py", "timed.number < waiting.number", "False", profile="delays"
+        "core/timetable.py", "held.date, held.number", "held.date, 0", profile="delays"
     ),
     "delayed messages of one date come in any order": Mutant(
         "core/timetable.py",
