@@ -71,8 +71,7 @@ class DelayedMessages(Timetable):
 
     def _postpone(self, message: Message, wait: i64) -> i64:
         """Hold a message for longer: the others must not wait for it."""
-        message.date = self.topology.schedule.date_after(wait)
-        self.add(message)
+        self.hold(message, self.topology.schedule.date_after(wait), self.waits_by_clock(message))
         return 0
 
 
@@ -121,11 +120,8 @@ class QueueDelays(DelayedMessages):
             moved.marks = moved.marks & NOT_BY_CLOCK
             store.append_death(moved, [self.queue], message, self.queue)
             message = moved
-        else:
-            message.date = date
-            message.marks = message.marks & NOT_BY_CLOCK
         self.cancel(held)
-        return self.add(message)
+        return self.hold(message, date, False)
 
 
 def delay(queue: Queue, topology: Topology, message: Message) -> None:

@@ -81,9 +81,11 @@ class Timetable(Alarm):
 
     def add(self, message: Message) -> Held:
         """Hold `message` until its date."""
+        return self.hold(message, message.date, self.waits_by_clock(message))
+
+    def hold(self, message: Message, date: i64, by_clock: bool) -> Held:
+        """Hold `message` until this date. The message, which others may share, keeps its own."""
         self._numbers += 1
-        date = message.date
-        by_clock = self.waits_by_clock(message)
         heap = self._by_clock if by_clock else self._by_calendar
         held = Held(message, date, self.schedule.due_at(date) if by_clock else date, self._numbers)
         heappush(heap, held)

@@ -3,8 +3,8 @@
 import pytest
 
 from broker.adapters.views import view_of
-from broker.core.delaying import delayed_in
-from broker.core.message import DELAYED, TELLS_ARRIVAL, Message
+from broker.core.delaying import delayed_in, delays_of
+from broker.core.message import BY_CLOCK, DELAYED, TELLS_ARRIVAL, Message
 from broker.core.vhost import VirtualHost
 from tests.clock import HandClock
 from tests.topology import RecordingStore, add_exchange, content_of, new_vhost, publish
@@ -104,6 +104,29 @@ def test_what_is_delayed_waits_for_its_date_in_queues_that_are_bound_later(lengt
     ids = [view_of(entry.message, vhost.store).property("message_id") for entry in queue.entries]
     assert ids == (["0"] if full else ["0", "1", "2"])
     assert vhost.counters.unroutable == 3, "to bind is not to publish"
+
+
+def test_a_delayed_message_that_one_queue_moves_keeps_its_date_elsewhere() -> None:
+    vhost = new_vhost(RecordingStore(), clock := HandClock())
+    add_exchange(vhost, "x", "x-recent-history")
+    for name in ("moved", "other"):
+        vhost.declare_queue(name, False, None, False, {})
+        vhost.bind_queue(name, "x", "", {})
+    route = vhost.route("x", "")
+    message = Message(route.address, content_of(headers={"x-delay": 60_000}), 0, False, 0)
+    date = message.date = clock.date() + 60_000
+    message.marks = DELAYED | BY_CLOCK
+    vhost.publish_by_message(route, message, [""], vhost.views(message, vhost.store))
+    delays = delays_of(vhost.queues["moved"], vhost)
+    (place,) = [held for heap in delays.places() for held in heap]
+    moved = delays.move(place, date - 59_000)
+    assert moved is not None
+    assert moved.date == date - 59_000
+    vhost.declare_queue("late", False, None, False, {})
+    vhost.bind_queue("late", "x", "", {})
+    for name in ("other", "late"):
+        (message,) = delays_of(vhost.queues[name], vhost)
+        assert (message.date, message.marks) == (date, DELAYED | BY_CLOCK), name
 
 
 def test_a_number_that_cannot_be_does_not_keep_a_queue_that_asks_from_being_bound() -> None:

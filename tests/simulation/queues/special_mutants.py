@@ -111,8 +111,8 @@ SPECIAL_MUTANTS: dict[str, Mutant] = {
     ),
     "a moved message comes at the old date too": Mutant(
         "core/delaying.py",
-        "        self.cancel(held)\n        return self.add(message)\n",
-        "        return self.add(message)\n",
+        "        self.cancel(held)\n        return self.hold(message, date, False)\n",
+        "        return self.hold(message, date, False)\n",
         profile="delays",
     ),
     "a full queue gets what is delayed": Mutant(
