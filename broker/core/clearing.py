@@ -63,8 +63,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
     queue.browsers = None
     queue.places = None
     queue.filtered.clear()
-    queue.context.behind.clear()
-    queue.context.last = queue.entries.head
+    queue.context.restart()
     queue.ready = queue.ready_bytes = queue.unacked = queue.unacked_bytes = 0
     queue.held = queue.held_bytes = queue.dead = queue.dead_bytes = 0
     remains.ring()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.entry import AVAILABLE, DEQUEUED, QueueEntry
+from broker.core.entry import AVAILABLE, DEQUEUED, RANK_SHIFT, QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
 
@@ -25,17 +25,90 @@ _STALE_MIN: Final = 64  # below this many, stale entries are not worth collectin
 
 
 @final
+class LateArrivals:
+    """Entries of higher priorities that arrived behind a cursor: one stretch of the list for each rank.
+
+    [Qpid: PriorityQueueList, a list for each priority]
+
+    An arrival is the last entry of its rank. So a stretch is known by the entry at which it begins. It ends
+    with its rank, or with the cursor if that comes first. The next arrival of the rank costs nothing.
+    `first`: the entry at which the first stretch begins; None: there is no stretch.
+    """
+
+    def __init__(self) -> None:
+        self.first: QueueEntry | None = None
+        self._begins: dict[int, QueueEntry] = {}  # by rank
+        self._ranks: int = 0  # a bit for each rank that has a stretch, more than an i64 has
+
+    def add(self, entry: QueueEntry) -> bool:
+        """Take in `entry`, which lies at or before the cursor; false if no stretch has or could have it."""
+        rank: int = entry.order >> RANK_SHIFT
+        begin = self._begins.get(rank)
+        if begin is not None:
+            return not entry.precedes(begin)
+        if not _is_last_of_rank(entry):
+            return False
+        self._begins[rank] = entry
+        self._ranks |= 1 << rank
+        if self.first is None or entry.precedes(self.first):
+            self.first = entry
+        return True
+
+    def skip(self, entry: QueueEntry, last: QueueEntry) -> None:
+        """Begin the stretch that begins at `entry` with the entry after it; the cursor stands on `last`."""
+        rank: int = entry.order >> RANK_SHIFT
+        after = None if entry is last or _is_last_of_rank(entry) else entry.next
+        if after is not None:
+            self._begins[rank] = after
+        else:
+            del self._begins[rank]
+            self._ranks ^= 1 << rank
+        if self.first is entry:
+            if after is None and self._ranks != 0:
+                after = self._begins[(self._ranks & -self._ranks).bit_length() - 1]
+            self.first = after
+
+    def forget(self, entry: QueueEntry, last: QueueEntry) -> None:
+        """`entry` is about to be unlinked; the cursor stands on `last`, which may be `entry`."""
+        if self._begins.get(entry.order >> RANK_SHIFT) is entry:
+            self.skip(entry, last)
+
+    def clear(self) -> None:
+        """Forget all stretches."""
+        self.first = None
+        self._begins.clear()
+        self._ranks = 0
+
+    def entries(self, last: QueueEntry) -> list[QueueEntry]:
+        """All entries of the stretches, for cold use; the cursor stands on `last`."""
+        found: list[QueueEntry] = []
+        for begin in self._begins.values():
+            entry: QueueEntry | None = begin
+            while entry is not None:
+                found.append(entry)
+                entry = None if entry is last or _is_last_of_rank(entry) else entry.next
+        return found
+
+
+def _is_last_of_rank(entry: QueueEntry) -> bool:
+    after = entry.next
+    return after is None or after.order >> RANK_SHIFT != entry.order >> RANK_SHIFT
+
+
+@final
 class QueueContext:
     """A cursor, shared by all consumers that see the same entries.
 
     [Qpid: QueueContext, one per consumer there]
 
-    `last` is the last entry seen; it never moves to a later entry's back: released entries and late arrivals
-    of higher priority that lie at or before it go to the heap `behind`. The invariant that everything rests
-    on: every AVAILABLE entry at or before `last` that these consumers may see is in `behind`. So the next
-    entry is the first of `behind`, else the first AVAILABLE one after `last`, in strict order and without
-    rescanning.
+    `last` is the last entry seen. An entry that becomes AVAILABLE at or before it does not move it back, but
+    lies behind the cursor: a released one in the heap `behind`, an arrival of higher priority in a stretch of
+    `late`. The invariant that everything rests on: every AVAILABLE entry at or before `last` that these
+    consumers may see is in `behind` or in a stretch. So the next entry is the first of these, else the first
+    AVAILABLE one after `last`, in strict order and without rescanning.
 
+    `late`: None unless entries have ranks. The cursor of a browser does not use it: when an entry leaves,
+    only browsers whose cursors stand on that entry are told.
     `filter`: which entries these consumers see; None: all of them.
     `users`: how many consumers share it, if it has a filter.
     `more` tells after a look-up that returned None that the budget was used up before the end of the queue.
@@ -51,6 +124,7 @@ class QueueContext:
         self.users: i64 = 0
         self.last: QueueEntry = entries.head
         self.behind: list[QueueEntry] = []
+        self.late: LateArrivals | None = LateArrivals() if entries.ranks > 1 else None
         self.more: bool = False
         self.scan_budget: i64 = SCAN_BUDGET
         self.effort: i64 = 0
@@ -67,22 +141,45 @@ class QueueContext:
         """The entry to deliver next, or None; changes nothing but the cursor."""
         self.more = False
         limit = self.effort + self.scan_budget
-        while self.behind:
-            entry = self.behind[0]
+        entry = self.first_behind()
+        while entry is not None:
             if entry.state == AVAILABLE and (self.filter is None or self.passes(entry)):
                 return entry
-            heappop(self.behind)  # gone, or with somebody: it is offered again if it comes back
-            if self.filter is not None:
-                self.effort += 1
-                if self.effort >= limit:
-                    self.more = True
-                    return None
+            self.skip_first(entry)  # gone, or with somebody: it is offered again if it comes back
+            self.effort += 1
+            if self.effort >= limit:
+                self.more = True
+                return None
+            entry = self.first_behind()
         following = self.entries.next(self.last)
         if following is None:
             return None
         if following.state == AVAILABLE and self.filter is None:
             return following
         return self._scan(following, limit)
+
+    @property
+    def has_behind(self) -> bool:
+        """Whether something may lie behind the cursor for its consumers."""
+        return len(self.behind) > 0 or (self.late is not None and self.late.first is not None)
+
+    def first_behind(self) -> QueueEntry | None:
+        """The first entry that lies behind the cursor, AVAILABLE or not any more."""
+        late = None if self.late is None else self.late.first
+        if self.behind and (late is None or self.behind[0].precedes(late)):
+            return self.behind[0]
+        return late
+
+    def skip_first(self, entry: QueueEntry) -> None:
+        """Pass `entry`, the result of `first_behind`."""
+        if self.behind and self.behind[0] is entry:
+            heappop(self.behind)
+        elif self.late is not None:
+            self.late.skip(entry, self.last)
+
+    def all_behind(self) -> list[QueueEntry]:
+        """All entries that lie behind the cursor, AVAILABLE or not any more, for cold use."""
+        return self.behind if self.late is None else self.behind + self.late.entries(self.last)
 
     def sees(self, entry: QueueEntry) -> bool:
         """Whether these consumers see `entry`, as far as it is up to the filter."""
@@ -101,14 +198,16 @@ class QueueContext:
         """`entry`, the result of the latest look-up, is being delivered."""
         if self.progress is not None:
             self.progress.delivered(entry)
-        if self.behind and self.behind[0] is entry:
-            heappop(self.behind)
+        if self.first_behind() is entry:
+            self.skip_first(entry)
         else:
             self._move_to(entry)
 
     def offer(self, entry: QueueEntry, depth: i64) -> None:
         """`entry` has just become AVAILABLE in a queue of `depth` entries."""
-        if not self.last.precedes(entry):
+        if self.last.precedes(entry):
+            return
+        if self.late is None or self.browsers is not None or not self.late.add(entry):
             heappush(self.behind, entry)
             self.compact(depth)
 
@@ -138,14 +237,22 @@ class QueueContext:
         starting anew in an empty queue, and it spares a priority queue the heap.
         """
         if depth == 0:
-            self.last = self.entries.head
-            if self.behind:
-                self.behind.clear()
+            self.restart()
             return
+        if self.late is not None:
+            self.late.forget(entry, self.last)
         if self.last is entry:
             self.last = self.entries.before(entry)
         if self.behind:
             self.compact(depth)
+
+    def restart(self) -> None:
+        """Begin anew: nothing has been seen, and nothing lies behind the cursor."""
+        self.last = self.entries.head
+        if self.behind:
+            self.behind.clear()
+        if self.late is not None:
+            self.late.clear()
 
     def compact(self, depth: i64) -> None:
         """Drop what has left the queue, once it may outnumber what has not; O(1) amortised."""

@@ -94,7 +94,7 @@ def offer_everywhere(queue: Queue, entry: QueueEntry) -> None:
 
 def concerns_cursors(queue: Queue, entry: QueueEntry) -> bool:
     """Whether it matters to other cursors than the shared one, or to what is behind that, if `entry` goes."""
-    if queue.context.behind or queue.filtered or queue.index is not None or queue.places is not None:
+    if queue.context.has_behind or queue.filtered or queue.index is not None or queue.places is not None:
         return True
     browsers = queue.browsers
     return browsers is not None and (not queue.entries.in_order or entry.stood_on)

@@ -47,7 +47,7 @@ class Discipline:
         return None
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
-        """AVAILABLE entries that the cursor of `context` has passed, and that are not in its `behind`."""
+        """AVAILABLE entries that `context` has passed, and that are not in its `all_behind`."""
         return []
 
     # ---- what is told

@@ -25,28 +25,28 @@ def next_for(groups: Groups, consumer: QueueConsumer) -> QueueEntry | None:
     context.more = False
     own = _first_own(groups, consumer)
     limit = context.effort + context.scan_budget
-    behind = context.behind
-    while behind:
-        entry = behind[0]
+    entry = context.first_behind()
+    while entry is not None:
         if own is not None and own.precedes(entry):
             break
         if entry.state == AVAILABLE and (context.filter is None or context.passes(entry)):
             if _may_have(groups, consumer, entry):
                 return entry
-            heappop(behind)
+            context.skip_first(entry)
             _park(groups, context, entry)
         else:
-            heappop(behind)
+            context.skip_first(entry)
         context.effort += 1
         if context.effort >= limit:
             context.more = True
             return None
+        entry = context.first_behind()
     if own is None:
         return _scan(groups, consumer, context, limit)
     holding = groups.holding_of(consumer)
     assert holding is not None, "who has something parked owns a group"
     holding.take_first()
-    heappush(behind, own)  # it is the first there, where `acquire` looks for it
+    heappush(context.behind, own)  # it is the first there, where `acquire` looks for it
     return own
 
 

@@ -82,7 +82,7 @@ class Victims:
         if queue.entries.ranks == 1 and not passes_by:
             return None
         victims = Victims(queue)
-        for entry in queue.context.behind:
+        for entry in queue.context.all_behind():
             victims.offer(entry)
         if discipline is not None:
             for entry in discipline.parked_in(queue.context):

@@ -243,7 +243,7 @@ class Queue:
     def acquire(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """AVAILABLE → ACQUIRED of the next entry of the consumer's context, for delivery."""
         context = consumer.context
-        if context.behind:
+        if context.behind or context.late is not None:
             context.passed(entry)
         else:
             context.last = entry

@@ -102,7 +102,7 @@ def leave_all(entries: list[QueueEntry], consumer: QueueConsumer, logged: bool =
     told = queue.logged and not logged
     context = queue.context
     discipline = queue.discipline
-    plain = discipline is None and not context.behind and not queue.filtered
+    plain = discipline is None and not context.has_behind and not queue.filtered
     plain = plain and queue.index is None and queue.browsers is None and queue.places is None
     journal = queue.journal
     for entry in settled:

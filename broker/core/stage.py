@@ -119,7 +119,7 @@ class Stage:
             return -1
         self._mark(entry)
         context = self.taker.context
-        if context.behind:
+        if context.behind or context.late is not None:
             context.passed(entry)
         else:
             context.last = entry

@@ -16,9 +16,11 @@ def check_cursors(queue: Queue) -> None:
     for context in (queue.context, *filtered(queue), *browsing):
         assert context.last in live or context.last is context.entries.head, "a dead cursor"
         spare = SWEEP + len(browsing) if context in browsing else 0
+        if context.late is not None:
+            assert live.issuperset(context.late.entries(context.last)), "late arrivals that are gone"
         assert len(context.behind) <= max(64, 2 * len(live)) + spare, "dead entries are kept"
     for context in (queue.context, *filtered(queue)):
-        behind = set(context.behind)
+        behind = set(context.all_behind())
         for entry in live:
             passed = not context.last.precedes(entry)
             if entry.state == AVAILABLE and passed and context.sees(entry):

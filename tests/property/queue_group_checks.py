@@ -5,6 +5,7 @@ free, G4 nothing is kept that is not needed, G5 what is done in turns to come go
 """
 
 from broker.core.consumer import REMOVED, QueueConsumer
+from broker.core.context import QueueContext
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.group import Group
 from broker.core.groups import Groups
@@ -89,10 +90,15 @@ def check_parked(groups: Groups, group: Group) -> None:
             continue
         owner = group.owner
         if owner is None:
-            behind = [entry for entry in context.behind if entry.group is group and entry.state == AVAILABLE]
+            behind = ready_behind(context, group)
             assert behind, "G3: a free group is parked where nobody finds it"
         elif owner.context is context and not waits(groups, group):
             assert owner.holding is not None
             heads = [head.entry for head in owner.holding.heads if head.group is group]
-            behind = [entry for entry in context.behind if entry.group is group and entry.state == AVAILABLE]
+            behind = ready_behind(context, group)
             assert any(not first.precedes(head) for head in heads + behind), "G3: the owner is not told"
+
+
+def ready_behind(context: QueueContext, group: Group) -> list[QueueEntry]:
+    """The ready entries of `group` that lie behind the cursor of `context`."""
+    return [entry for entry in context.all_behind() if entry.group is group and entry.state == AVAILABLE]

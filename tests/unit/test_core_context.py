@@ -1,5 +1,6 @@
 """The cursor and what lies behind it."""
 
+from broker.core.browsers import Browsers
 from broker.core.context import QueueContext
 from broker.core.entry import ACQUIRED, AVAILABLE, DEQUEUED, QueueEntry
 from broker.core.fifo_list import FifoEntryList
@@ -20,6 +21,20 @@ def give_back(context: QueueContext, *entries: QueueEntry) -> None:
     for entry in entries:
         entry.state = AVAILABLE
         context.offer(entry, 100)
+
+
+def arrive(context: QueueContext, entries: PriorityEntryList, priority: int) -> QueueEntry:
+    """What a publisher does."""
+    entry = entries.append(message(0, priority=priority))
+    context.offer(entry, 100)
+    return entry
+
+
+def leave(context: QueueContext, entries: PriorityEntryList, entry: QueueEntry) -> None:
+    """What expiry does."""
+    entry.state = DEQUEUED
+    context.forget(entry, 100)
+    entries.unlink(entry)
 
 
 def test_looking_changes_nothing() -> None:
@@ -59,6 +74,65 @@ def test_a_late_arrival_of_higher_priority_is_next() -> None:
     high = entries.append(message(9, priority=1))
     context.offer(high, 4)
     assert [take(context) for _ in range(4)] == [high, low[1], low[2], None]
+
+
+def test_late_arrivals_come_by_priority_and_within_one_in_their_order() -> None:
+    entries = PriorityEntryList(256)
+    context = QueueContext(entries)
+    low = [entries.append(message(n, priority=0)) for n in range(2)]
+    assert take(context) is low[0]
+    late = [arrive(context, entries, priority) for priority in (9, 70, 9, 255, 70, 9, 1)]
+    assert context.behind == [], "late arrivals need no heap"
+    wanted = [late[3], late[1], late[4], late[0], late[2], late[5], late[6], low[1], None]
+    assert [take(context) for _ in wanted] == wanted
+
+
+def test_what_comes_back_is_delivered_before_late_arrivals_of_its_priority() -> None:
+    entries = PriorityEntryList(3)
+    context = QueueContext(entries)
+    entries.append(message(0, priority=0))
+    take(context)
+    late = [arrive(context, entries, 1) for _ in range(3)]
+    assert [take(context), take(context)] == late[:2]
+    give_back(context, late[1], late[0])
+    assert [take(context) for _ in range(4)] == [*late, None]
+
+
+def test_late_arrivals_that_leave_are_not_delivered() -> None:
+    entries = PriorityEntryList(3)
+    context = QueueContext(entries)
+    low = [entries.append(message(n, priority=0)) for n in range(2)]
+    take(context)
+    late = [arrive(context, entries, priority) for priority in (2, 1, 1, 2, 1)]
+    for entry in (late[0], late[1], late[3]):
+        leave(context, entries, entry)
+    assert [take(context) for _ in range(4)] == [late[2], late[4], low[1], None]
+
+
+def test_late_arrivals_end_where_the_cursor_stands() -> None:
+    entries = PriorityEntryList(3)
+    context = QueueContext(entries)
+    low = entries.append(message(0, priority=0))
+    take(context)
+    high = arrive(context, entries, 1)
+    leave(context, entries, low)
+    assert context.last is high, "the cursor has stepped back to an entry that nobody has had"
+    following = [arrive(context, entries, 1) for _ in range(3)]
+    assert [take(context) for _ in range(3)] == [high, *following[:2]]
+    give_back(context, following[0])
+    assert [take(context) for _ in range(3)] == [following[0], following[2], None]
+
+
+def test_the_cursor_of_a_browser_keeps_late_arrivals_in_its_heap() -> None:
+    entries = PriorityEntryList(2)
+    low = [entries.append(message(n, priority=0)) for n in range(2)]
+    context = QueueContext(entries)
+    take(context)
+    context.browsers = Browsers()
+    high = [arrive(context, entries, 1) for _ in range(2)]
+    assert context.behind == high
+    context.browsers = None
+    assert [take(context) for _ in range(4)] == [*high, low[1], None]
 
 
 def test_many_returned_at_once_are_sorted() -> None:

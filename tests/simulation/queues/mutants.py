@@ -68,8 +68,26 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "cursor follows backwards": Mutant(
         "core/context.py",
-        "            heappop(self.behind)\n        else:\n            self._move_to(entry)\n",
-        "            heappop(self.behind)\n        self._move_to(entry)\n",
+        "            self.skip_first(entry)\n        else:\n            self._move_to(entry)\n",
+        "            self.skip_first(entry)\n        self._move_to(entry)\n",
+    ),
+    "late arrivals begin with an entry that is gone": Mutant(
+        "core/context.py",
+        "            self.late.forget(entry, self.last)\n",
+        "            pass\n",
+        profile="priority",
+    ),
+    "what comes back before late arrivals is taken for one of them": Mutant(
+        "core/context.py",
+        "            return not entry.precedes(begin)\n",
+        "            return True\n",
+        profile="priority",
+    ),
+    "late arrivals go on behind the cursor": Mutant(
+        "core/context.py",
+        "        after = None if entry is last or _is_last_of_rank(entry) else entry.next\n",
+        "        after = None if _is_last_of_rank(entry) else entry.next\n",
+        profile="priority",
     ),
     "any notified consumer will do": Mutant(
         "core/notifying.py",

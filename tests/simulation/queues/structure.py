@@ -154,10 +154,12 @@ def check_cursors(seen: Seen, queue: Queue, live: dict[QueueEntry, int]) -> None
     for context in (queue.context, *queue.filtered, *browsing):
         standing = context.last in live or context.last is queue.entries.head
         check(seen, "I8", standing, "a cursor stands on an entry that is gone")
+        late = [] if context.late is None else context.late.entries(context.last)
+        check(seen, "I8", all(entry in live for entry in late), "late arrivals are gone")
         bound = max(64, 2 * len(live)) + (SWEEP + len(browsing) if context in browsing else 0)
         check(seen, "I8", len(context.behind) <= bound, "a cursor keeps entries that are gone")
     for context in (queue.context, *queue.filtered):
-        behind = set(context.behind)
+        behind = set(context.all_behind())
         if queue.discipline is not None:
             behind.update(queue.discipline.parked_in(context))
         for entry, number in live.items():
