@@ -42,6 +42,8 @@ expressions = st.lists(branches, min_size=1, max_size=3).map("|".join)
 def test_patterns_match_what_re_matches(expression: str, name: str, ignore_case: bool) -> None:
     pattern = NamePattern(expression, ignore_case)
     assume(not pattern.objection)
+    # \B is matched in an empty text by Python's re since 3.14, and by RE2 between the bytes of a letter
+    assume(r"\B" not in expression or (name != "" and name.isascii()))
     flags = re.ASCII | (re.IGNORECASE if ignore_case else re.NOFLAG)
     assert pattern.matches(name) == (re.search(expression, name, flags) is not None)
 

@@ -81,7 +81,7 @@ class Book:
         if taker.attached:
             taker.attached = 0
             taker.queue.takers.remove(taker)
-            taker.queue.service.detached(taker)
+            taker.queue.service.detached(taker, self.time())
             taker.queue.groups.detached(taker)
 
     # ---- what comes

@@ -21,7 +21,7 @@ def get(world: World) -> None:
     keeps = shelf.spec.keeps
     no_ack = not keeps and world.rng.random() < 0.3
     taker = Taker(shelf, client.channel.talk, client.windows, browses=keeps, no_ack=no_ack, gets=True)
-    refused = shelf.service.get_refused()
+    refused = shelf.service.get_refused(world.clock.now)
     consumer = QueueConsumer(client, queue, not keeps, no_ack=no_ack)
     client.takers[consumer] = taker
     world.clients.append(client)

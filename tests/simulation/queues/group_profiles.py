@@ -94,7 +94,8 @@ PROFILES: dict[str, Profile] = {
         GROUPED,
         queues={
             "work": Spec(groups=STICKY, single_active=True),
-            "more": Spec(groups=STICKY, drain=True),
+            "more": Spec(groups=STICKY, takeover="drain"),
+            "last": Spec(groups=STICKY),
             "all": Spec(groups=SHARED, all_exclusive=True),
             "open": Spec(groups=Grouping("sticky", rebalances=True), gate=(2, 20)),
         },

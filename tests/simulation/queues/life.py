@@ -23,6 +23,7 @@ from tests.simulation.queues.journal import Journal
 from tests.simulation.queues.ledger import Ledger
 from tests.simulation.queues.model import Note
 from tests.simulation.queues.recall import MESSAGE_ID
+from tests.simulation.queues.service import DRAIN
 from tests.simulation.sim_disk import SimDisk
 from tests.storing import Deferred
 
@@ -108,6 +109,7 @@ class Life:
         self.broker = Broker(
             self.log, Counters(), lambda: str(next(names)), clock.schedule, views, write_letter
         )
+        self.broker.exclusive_drain = DRAIN
         self.ledger = Ledger(self.broker, clock, views)
         self.clean = self.log.recover(Recovered(self.broker)).clean
         self.vhost = self.broker.declare_vhost("/")

@@ -45,7 +45,7 @@ class Spec:
     limit: int | None = None
     single_active: bool = False
     all_exclusive: bool = False
-    drain: bool = False
+    takeover: str = ""  # drain or immediate
     strict_dispatch: bool = False
     strict_order: bool = False
     sort: bool = False

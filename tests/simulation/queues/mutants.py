@@ -260,6 +260,24 @@ MUTANTS: dict[str, Mutant] = {
         "return False",
         profile="exclusive consumers",
     ),
+    "the next exclusive consumer does not wait for one that is cancelled": Mutant(
+        "core/exclusive.py",
+        "            self._leavers.append(left)\n",
+        "            pass\n",
+        profile="cancelled exclusive consumers",
+    ),
+    "who takes over waits for one that was cancelled before": Mutant(
+        "core/exclusive.py", "        self._leavers.clear()\n", "", profile="cancelled exclusive consumers"
+    ),
+    "the next exclusive consumer waits without limit": Mutant(
+        "core/exclusive.py",
+        "            self._limit.begin()\n",
+        "            pass\n",
+        profile="cancelled exclusive consumers",
+    ),
+    "the limit of an earlier wait ends a later one": Mutant(
+        "core/exclusive.py", "        self._limit.end()\n", "", profile="cancelled exclusive consumers"
+    ),
     "a queue that is stopped gives on": Mutant(
         "core/stopping.py",
         "            suspend(queue, consumer, BLOCKED_BY_STOP)  # nobody takes over\n",

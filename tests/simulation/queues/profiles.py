@@ -54,7 +54,7 @@ class Profile:
             "x-max-priority": spec.levels - 1 or None,
             "x-single-active-consumer": spec.single_active or None,
             "x-all-consumers-exclusive": spec.all_exclusive or None,
-            "x-exclusive-takeover": "drain" if spec.drain else None,
+            "x-exclusive-takeover": spec.takeover or None,
             "x-dispatch": "strict" if spec.strict_dispatch else None,
             "x-strict-order": spec.strict_order or None,
             "x-sort-key": "kind" if spec.sort else None,
@@ -114,7 +114,12 @@ PROFILES: dict[str, Profile] = {
     ),
     "exclusive consumers": replace(
         PLAIN,
-        queues={"work": Spec(), "more": Spec(drain=True), "all": Spec(all_exclusive=True, levels=2)},
+        queues={
+            "work": Spec(),
+            "more": Spec(takeover="drain"),
+            "now": Spec(takeover="immediate"),
+            "all": Spec(all_exclusive=True, levels=2),
+        },
         priorities=(0, 0, 1, 127),
         candidates=0.4,
         browsers=0.1,
@@ -122,6 +127,13 @@ PROFILES: dict[str, Profile] = {
         several=0.2,
         leases=0.1,
         weights={"stop": 1},
+    ),
+    "cancelled exclusive consumers": replace(
+        PLAIN,
+        queues={"work": Spec(), "more": Spec(takeover="drain")},
+        priorities=(0, 0, 1, 127),
+        candidates=0.7,
+        weights={"attach": 12, "cancel": 8, "settle": 3, "pass time": 12, "rest": 2},
     ),
     "strict dispatch": replace(
         PLAIN,
@@ -257,7 +269,7 @@ PROFILES: dict[str, Profile] = {
         queues={
             "work": Spec(durable=True, sort=True, retry=(5, 20), dead_letter=DEAD),
             DEAD: Spec(durable=True, strict_order=True),
-            "other": Spec(durable=True, drain=True, gate=(2, 30)),
+            "other": Spec(durable=True, takeover="drain", gate=(2, 30)),
         },
         candidates=0.3,
         leases=0.1,

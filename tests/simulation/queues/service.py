@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.simulation.queues.model import Shelf, Taker
 
 PREEMPTS_EQUALS = 127
+DRAIN = 9  # milliseconds that an exclusive consumer waits for what one has that was cancelled
 
 
 class Service:
@@ -20,7 +21,9 @@ class Service:
         self.shelf = shelf
         self.spec = shelf.spec
         self.active: Taker | None = None
-        self.ending = False  # the last candidate has gone, and what others have keeps everybody waiting
+        self.draining = False  # nobody is served, for what others have
+        self.leavers: list[Taker] = []  # were served when they were cancelled, and are waited for
+        self.drained_at: int | None = None  # nobody waits any longer than that
         self.is_open = shelf.spec.gate is None
         self.first_came = 0
         self.stopped: list[str] = []
@@ -41,17 +44,23 @@ class Service:
             self.first_came = now
         if gate is not None and not self.opened(now):
             self.is_open = 0 < gate[0] <= count
+        self.look(now)
         if self.is_candidate(taker) and (self.active is None or self.takes_over(taker, self.active)):
             self.active = taker
-            self.ending = False
+            self.draining = self.others_hold()
 
-    def detached(self, taker: Taker) -> None:
+    def detached(self, taker: Taker, now: int) -> None:
         if self.spec.gate is not None and not self.takers():
             self.is_open = False
         if taker is self.active:
             candidates = [other for other in self.takers() if self.is_candidate(other)]
             self.active = max(candidates, key=lambda other: other.priority, default=None)
-            self.ending = self.active is None and self.drains()
+            if not self.spec.takeover:
+                self.leavers.append(taker)
+            self.draining = self.others_hold()
+            if self.draining and not self.spec.single_active:
+                self.drained_at = now + DRAIN
+            self.look(now)
 
     def is_candidate(self, taker: Taker) -> bool:
         return self.spec.single_active or self.spec.all_exclusive or taker.candidate
@@ -60,9 +69,6 @@ class Service:
         if newcomer.priority == active.priority == PREEMPTS_EQUALS:
             return not self.spec.single_active
         return newcomer.priority > active.priority
-
-    def drains(self) -> bool:
-        return self.spec.single_active or self.spec.drain
 
     # ---- what follows
 
@@ -73,11 +79,25 @@ class Service:
             self.is_open = now >= self.first_came + gate[1]
         return self.is_open
 
-    def has_begun(self) -> bool:
+    def others_hold(self) -> bool:
+        """Whether those have something who are waited for."""
+        holders = [item.holder for item in self.shelf.items if item.holder is not None]
+        if self.spec.single_active or self.spec.takeover == "drain":
+            return any(holder is not self.active for holder in holders)
+        return any(holder in self.leavers for holder in holders)
+
+    def look(self, now: int) -> None:
+        """End the drain if its time is over, or if nobody has anything any more."""
+        if not self.others_hold() or (self.drained_at is not None and now >= self.drained_at):
+            self.draining = False
+        if not self.draining:
+            self.leavers.clear()
+            self.drained_at = None
+
+    def has_begun(self, now: int) -> bool:
         """Whether all but one stand by."""
-        if self.ending and not any(item.holder for item in self.shelf.items):
-            self.ending = False
-        return self.active is not None or self.ending
+        self.look(now)
+        return self.active is not None or self.draining
 
     def is_served(self, taker: Taker, now: int) -> bool:
         """Whether `taker`, attached, would be given something; a basic.get asks for itself."""
@@ -90,13 +110,12 @@ class Service:
             or not (taker.waits or self.opened(now))
         ):
             return False
-        if not self.has_begun():
+        if not self.has_begun(now):
             return True
-        others = any(item.holder not in (None, taker) for item in self.shelf.items)
-        return taker is self.active and not (self.drains() and others)
+        return taker is self.active and not self.draining
 
-    def get_refused(self) -> str:
+    def get_refused(self, now: int) -> str:
         """Why a basic.get is refused: "stopped", "locked", or "" if it is not."""
         if "dequeue" in self.stopped:
             return "stopped"
-        return "locked" if self.spec.single_active or self.has_begun() else ""
+        return "locked" if self.spec.single_active or self.has_begun(now) else ""
