@@ -113,8 +113,10 @@ class HttpConnection(ZeroCopyProtocol):
         watcher: Watcher | None = None,
         bounds: Bounds = Bounds(),  # noqa: B008  immutable
         clock: Callable[[], float] = time.monotonic,
+        is_open: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(config, state, {})
+        self._is_open = is_open
         self.conn: h11.Connection = _StrictConnection(h11.SERVER, DEFAULT_MAX_INCOMPLETE_EVENT_SIZE)
         self.front = Front(self)
         self._watcher = watcher
@@ -130,7 +132,11 @@ class HttpConnection(ZeroCopyProtocol):
     # -- called by the event loop
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """A client has connected."""
+        """A client has connected, perhaps when the server had begun to stop."""
+        if not self._is_open():
+            self._let_memory_go()
+            transport.abort()
+            return
         super().connection_made(transport)
         self._waiting_since = self._heard_at = self._clock()
         if self._watcher is not None:

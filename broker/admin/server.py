@@ -58,6 +58,7 @@ class AdminServer:
         self._time = clock
         self._listening: list[asyncio.Server] = []
         self._clock: asyncio.TimerHandle | None = None
+        self._stopping = False
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen on every address of `host` and serve. Returns the first address. Raises AdminError."""
@@ -76,10 +77,13 @@ class AdminServer:
         """Make a connection, whose `front` the event loop talks to."""
         if self._clock is None:
             self._tick()
-        return HttpConnection(self._config, self._state, self._watcher, self._bounds, self._time)
+        return HttpConnection(
+            self._config, self._state, self._watcher, self._bounds, self._time, lambda: not self._stopping
+        )
 
     async def stop(self) -> None:
         """Stop listening, give requests in flight a moment, then close. Harmless if nothing was served."""
+        self._stopping = True  # connections that the loop has accepted may still come
         for listening in self._listening:
             listening.close()
         self._listening.clear()

@@ -1,6 +1,7 @@
 """The HTTP server inside a running loop: ports, signals, stopping."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
@@ -12,6 +13,7 @@ import pytest
 import uvloop
 
 from broker.admin.server import ACCEPTED_AT_ONCE, AdminError, AdminServer
+from tests.daemon import PATIENCE_S
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -48,6 +50,28 @@ async def test_serves_on_a_port_that_the_system_chose_and_stops() -> None:
     with pytest.raises(httpx.ConnectError):
         await get("127.0.0.1", port)
     await server.stop()  # once more does no harm
+
+
+async def test_a_connection_that_comes_while_the_server_stops_is_closed() -> None:
+    """The loop may have accepted it before the server stopped to listen."""
+    asked: list[Message] = []
+
+    async def note(scope: Message, receive: Receive, send: Send) -> None:
+        asked.append(scope)
+
+    server = AdminServer(note)
+    await server.listen("127.0.0.1", 0)
+    connection = server.connection()
+    await server.stop()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.send(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        theirs.setblocking(False)
+        await asyncio.get_running_loop().create_connection(lambda: connection.front, sock=ours)
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionError):  # what was sent has not been read
+                assert await asyncio.get_running_loop().sock_recv(theirs, 1) == b""
+    assert asked == []
 
 
 async def test_stop_without_start() -> None:
