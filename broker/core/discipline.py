@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
+    from broker.core.session import Session
+
+ABLE: Final[tuple[int, ...]] = (INTERESTED, NOTIFIED)  # states of an acquiring consumer that wants work
 
 
 class Discipline:
@@ -45,6 +49,14 @@ class Discipline:
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
         """The only one who may have `entry`, None: whoever sees it."""
         return None
+
+    def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
+        """Those who may have `entry` now if it is not for whoever sees it, the first one first.
+
+        There are several where a transaction has what precedes `entry`: consumers of its session.
+        """
+        owner = self.owner(entry)
+        return [] if owner is None else [owner]
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
         """AVAILABLE entries that `context` has passed, and that are not in its `all_behind`."""
@@ -87,6 +99,22 @@ class Discipline:
 
     def served_alone(self, consumer: QueueConsumer) -> None:
         """From now on the queue serves `consumer` alone."""
+
+
+def able_in(session: Session, queue: Queue, entry: QueueEntry) -> Iterator[QueueConsumer]:
+    """The consumers of `session` that want work from `queue` and see `entry`."""
+    for target in session.targets:
+        for consumer in target.consumers:
+            if consumer.queue is queue and consumer.state in ABLE and consumer.context.sees(entry):
+                yield consumer
+
+
+def first_idle(consumers: Iterable[QueueConsumer]) -> QueueConsumer | None:
+    """The first of `consumers` that is INTERESTED."""
+    for consumer in consumers:
+        if consumer.state == INTERESTED:
+            return consumer
+    return None
 
 
 def next_entry(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:

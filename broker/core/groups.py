@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from broker.core.consumer import INTERESTED, REMOVED, QueueConsumer
+from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.context import QueueContext
-from broker.core.discipline import Discipline
+from broker.core.discipline import Discipline, able_in, first_idle
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.freeing import SLICE, FreedLater, let_go, lets_go, takes_time
 from broker.core.group import Group, Holding
@@ -101,14 +101,23 @@ class Groups(Discipline):
     def owner(self, entry: QueueEntry) -> QueueConsumer | None:
         """The owner of its group (Discipline)."""
         group = entry.group
-        owner = None if group is None else group.owner
-        if group is None or owner is None or group.batch is None or not _is_getting(owner):
-            return owner
-        for target in owner.target.session.targets:  # its next basic.get may wait for this
-            for consumer in target.consumers:
-                if consumer.getting and consumer.queue is self.queue and consumer.state == INTERESTED:
-                    return consumer
-        return owner
+        if group is None or group.owner is None:
+            return None
+        return first_idle(self._gets_for(entry, group)) or group.owner
+
+    def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
+        """The owner of its group, or basic.gets that wait for more of its transaction (Discipline)."""
+        group = entry.group
+        if group is None or group.owner is None:
+            return []
+        return self._gets_for(entry, group) or [group.owner]
+
+    def _gets_for(self, entry: QueueEntry, group: Group) -> list[QueueConsumer]:
+        """The basic.gets that wait, and may have `entry` as the owner of `group` takes more of it."""
+        owner = group.owner
+        if owner is None or group.batch is None or not _is_getting(owner):
+            return []
+        return [each for each in able_in(owner.target.session, self.queue, entry) if each.getting]
 
     def owns(self, consumer: QueueConsumer, group: Group) -> bool:
         """Whether `consumer` is the owner of `group`, or gets more of it for the transaction of the owner."""

@@ -69,12 +69,12 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
     priority that wants work is asked, if the entry is not somebody's own.
     """
     discipline = queue.discipline
-    owner: QueueConsumer | None = None
-    if discipline is not None:
-        if not discipline.is_open(entry):
-            return False
-        owner = discipline.owner(entry)
-    taker = _taker(queue, entry) if owner is None else _first_ready(queue, [owner], entry)
+    if discipline is not None and not discipline.is_open(entry):
+        return False
+    if discipline is None or discipline.owner(entry) is None:
+        taker = _taker(queue, entry)
+    else:
+        taker = _first_ready(queue, discipline.contenders(entry), entry)
     if taker is None:
         return False
     _hand_over(queue, taker, entry)

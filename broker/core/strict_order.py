@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, final
 
-from broker.core.consumer import INTERESTED, QueueConsumer
-from broker.core.discipline import Discipline
+from broker.core.consumer import QueueConsumer
+from broker.core.discipline import Discipline, able_in, first_idle
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.notifying import notify, notify_if_nobody_comes, notify_one
 
@@ -49,7 +50,13 @@ class StrictOrder(Discipline):
         """A consumer of the session whose transaction has all that is out; None: nothing is (Discipline)."""
         if self.queue.unacked == 0:
             return None
-        return self._idle_one() or self._holder
+        return first_idle(self._able(entry)) or self._holder
+
+    def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
+        """The consumers of the highest priority in that session (Discipline)."""
+        able = [] if self.queue.unacked == 0 else list(self._able(entry))
+        top = max([consumer.rank for consumer in able], default=0)
+        return [consumer for consumer in able if consumer.rank == top]
 
     def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
         """What is first now may be given out, if `entry` was first, or out (Discipline)."""
@@ -117,20 +124,13 @@ class StrictOrder(Discipline):
             return None
         return first
 
-    def _idle_one(self) -> QueueConsumer | None:
-        """A consumer of the session whose transaction has all that is out, if one waits for work."""
-        holder = self._holder
-        if holder is None:
-            return None
-        for target in holder.target.session.targets:
-            for consumer in target.consumers:
-                if consumer.queue is self.queue and consumer.state == INTERESTED:
-                    return consumer
-        return None
+    def _able(self, entry: QueueEntry) -> Iterable[QueueConsumer]:
+        """The consumers that may have `entry` of the session whose transaction has all that is out."""
+        return () if self._holder is None else able_in(self._holder.target.session, self.queue, entry)
 
     def _wake_holder(self, first: QueueEntry) -> None:
-        consumer = self._idle_one()
-        if consumer is not None and consumer.context.sees(first):
+        consumer = first_idle(self._able(first))
+        if consumer is not None:
             notify(self.queue, consumer)
 
     def _leave_batch(self, entry: QueueEntry) -> None:

@@ -218,3 +218,34 @@ def test_a_transaction_that_is_rolled_back_or_lost_loses_no_order() -> None:
         assert other.numbers[-1] == number
         other.ack()
         bench.run()
+
+
+def test_more_for_a_transaction_goes_to_a_consumer_of_its_session_that_sees_it() -> None:
+    bench = strict()
+    holder = bench.client(1)
+    blind = bench.client(10, session=holder.session, entry_filter=Multiples(7))
+    seeing = bench.client(10, session=holder.session, entry_filter=Multiples(2))
+    bench.publish(1)
+    bench.run()
+    promise(bench, holder, 1)
+    bench.publish(1)
+    bench.run()
+    assert (holder.numbers, blind.numbers, seeing.numbers) == ([1], [], [2])
+
+
+@pytest.mark.parametrize("ranks", [(0, 0), (1, 0), (0, 1)])
+def test_an_immediate_message_goes_to_the_session_of_a_transaction(ranks: tuple[int, int]) -> None:
+    """Also if its consumers have been notified of something that has gone since."""
+    bench = strict()
+    holder = bench.client(1, priority=max(ranks))
+    bench.publish(1)
+    bench.run()
+    first, second = (bench.client(10, session=holder.session, priority=rank) for rank in ranks)
+    bench.client(10)  # of another session
+    promise(bench, holder, 1)
+    bench.publish(1)
+    assert bench.queue.manager.notified == 1
+    assert purge(bench.queue) == 1
+    (number,) = bench.messages()
+    assert enqueue_immediate(bench.queue, number)
+    assert (first.numbers, second.numbers) == (([], [3]) if ranks[1] > ranks[0] else ([3], []))
