@@ -40,6 +40,7 @@ RARE = (  # what few seeds exercise: a profile, or the one that the seed chooses
     ("redriven", 0),
     ("redriven, in the log", 2),
     ("groups, one consumer", 50670),
+    ("renamed, in the log", 2),
 )
 NIGHTLY = 10_000
 CHUNK = 1_000
