@@ -72,7 +72,7 @@ def dispose(queue: Queue, schedule: Schedule) -> None:
 
 
 def burden(queue: Queue) -> i64:
-    """How many entries, or what is as much work, `dispose` lets go of at once."""
+    """The number of entries, or of what is as much work, `dispose` lets go of at once."""
     held = queue.messages
     if queue.rules is not None and queue.rules.timetable is not None:
         held += len(queue.rules.timetable)
@@ -83,7 +83,7 @@ def burden(queue: Queue) -> i64:
 
 @final
 class Remains(Alarm):
-    """What a deleted queue holds, of which it lets go in slices: there may be a million entries.
+    """The entries of a deleted queue, which lets go of them in slices: there may be a million entries.
 
     To clients it is gone with the queue, and to recovery too: from then on nothing comes of settling what it
     has not come to yet, or of giving that back. Iterative: entries are not collected in cycles, nor groups.

@@ -1,4 +1,4 @@
-"""How far consumers have got in a queue."""
+"""The cursors of a queue: how far consumers have got."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LateArrivals:
         self._ranks = 0
 
     def entries(self, last: QueueEntry) -> list[QueueEntry]:
-        """All entries of the stretches, for cold use; the cursor stands on `last`."""
+        """The entries of all stretches, for cold use; the cursor stands on `last`."""
         found: list[QueueEntry] = []
         for begin in self._begins.values():
             entry: QueueEntry | None = begin
@@ -178,7 +178,7 @@ class QueueContext:
             self.late.skip(entry, self.last)
 
     def all_behind(self) -> list[QueueEntry]:
-        """All entries that lie behind the cursor, AVAILABLE or not any more, for cold use."""
+        """The entries that lie behind the cursor, AVAILABLE or not any more, for cold use."""
         return self.behind if self.late is None else self.behind + self.late.entries(self.last)
 
     def sees(self, entry: QueueEntry) -> bool:
@@ -212,7 +212,7 @@ class QueueContext:
             self.compact(depth)
 
     def offer_many(self, entries: list[QueueEntry], depth: i64) -> None:
-        """All of `entries` have just become AVAILABLE: one O(n) heapify instead of n pushes.
+        """`entries` have just become AVAILABLE: one O(n) heapify instead of n pushes.
 
         Not even that if they come in order, after what is behind already: so comes back what a consumer had.
         If much more is behind, they are pushed after all: what goes on in slices is not to be O(n) in each.

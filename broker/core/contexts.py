@@ -1,4 +1,4 @@
-"""Which consumers of a queue share a cursor: those that see the same entries; and all the cursors it has."""
+"""The cursors of a queue, of which consumers that see the same entries share one."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class DelayedMessages(Timetable):
 
 @final
 class QueueDelays(DelayedMessages):
-    """Those that were published to `queue` itself with a delay: they are put in when they are due."""
+    """Messages that were published to `queue` itself with a delay, and are put into it when they are due."""
 
     def is_refused(self, message: Message) -> bool:
         """The queue is full and refuses it (DelayedMessages)."""
@@ -136,7 +136,7 @@ def delay(queue: Queue, topology: Topology, message: Message) -> None:
 
 
 def delays_of(queue: Queue, topology: Topology) -> QueueDelays:
-    """Where `queue` holds such messages; made when it is needed."""
+    """The messages that `queue` holds until their date; made when it is needed."""
     if queue.rules is None:
         queue.rules = Rules(queue, topology)
     delays = queue.rules.timetable
@@ -148,7 +148,7 @@ def delays_of(queue: Queue, topology: Topology) -> QueueDelays:
 
 
 def delayed_in(queue: Queue) -> int:
-    """How many messages `queue` holds until their date."""
+    """The number of messages that `queue` holds until their date."""
     timetable = None if queue.rules is None else queue.rules.timetable
     return 0 if timetable is None else len(timetable)
 

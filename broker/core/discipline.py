@@ -1,4 +1,4 @@
-"""Who may have which entry of a queue, where that is not up to filters and priorities alone."""
+"""Rules for who may have which entry of a queue, besides filters and priorities."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Discipline:
         return None
 
     def contenders(self, entry: QueueEntry) -> list[QueueConsumer]:
-        """Those who may have `entry` now if it is not for whoever sees it, the first one first.
+        """The consumers that may have `entry` now if it is not for whoever sees it, the first one first.
 
         There are several where a transaction has what precedes `entry`: consumers of its session.
         """
@@ -77,7 +77,7 @@ class Discipline:
         """`entries`, all of one call, have been given back: not a word to consumers before `wake`."""
 
     def wake(self) -> None:
-        """What was returned is where it stood, and cursors know: notify whoever can have more than that."""
+        """Notify whoever can have more than what was returned: cursors know of that."""
 
     def promised(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
         """A transaction of `consumer`, which has `entry`, takes it out of the queue when it is committed."""
@@ -118,7 +118,7 @@ def first_idle(consumers: Iterable[QueueConsumer]) -> QueueConsumer | None:
 
 
 def next_entry(queue: Queue, consumer: QueueConsumer) -> QueueEntry | None:
-    """What is next for `consumer`; None with `consumer.context.more`: not all was looked at yet."""
+    """The next entry for `consumer`; None with `consumer.context.more`: not all was looked at yet."""
     discipline = queue.discipline
     if discipline is None or not consumer.acquires:
         return consumer.context.get_next_available_entry()

@@ -1,4 +1,4 @@
-"""What is next for a consumer of a queue with message groups."""
+"""The search for the next entry for a consumer of a queue with message groups."""
 
 from __future__ import annotations
 

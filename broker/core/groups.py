@@ -135,7 +135,7 @@ class Groups(Discipline):
         return consumer.holding
 
     def parked_in(self, context: QueueContext) -> list[QueueEntry]:
-        """What the cursor of `context` has passed (Discipline)."""
+        """The entries that the cursor of `context` has passed (Discipline)."""
         return [entry for group in self.by_key.values() for entry in group.parked.get(context, ())]
 
     # ---- what is told
@@ -160,7 +160,7 @@ class Groups(Discipline):
         entry.group = group
 
     def acquired(self, entry: QueueEntry, consumer: QueueConsumer) -> None:
-        """Its group is the consumer's, and shut if this entry closes it (Discipline)."""
+        """Make its group the consumer's, and shut the group if this entry closes it (Discipline)."""
         group = entry.group
         if group is None:
             return
@@ -177,7 +177,7 @@ class Groups(Discipline):
             self._look_again([group])
 
     def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
-        """Its group may be free now, or what follows be given out (Discipline)."""
+        """Free its group, or give out what follows, if `entry` held that up (Discipline)."""
         group = entry.group
         if group is None:
             return
@@ -197,7 +197,7 @@ class Groups(Discipline):
             self.wake()
 
     def returned(self, entries: list[QueueEntry]) -> None:
-        """Nothing of their groups may be in flight any more (Discipline)."""
+        """Free their groups of which nothing is in flight any more, if they are to be free (Discipline)."""
         calm: list[Group] = []
         batching: dict[Group, None] = {}
         for entry in entries:
@@ -252,7 +252,7 @@ class Groups(Discipline):
             self.wake()
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Nothing more of their groups may be given out before these are settled or back (Discipline)."""
+        """Give out no more of their groups before these are settled or back (Discipline)."""
         closed: dict[Group, None] = {}
         for entry in entries:
             group = entry.group
@@ -330,7 +330,7 @@ class Groups(Discipline):
         self.wake()
 
     def _look_again(self, groups: list[Group]) -> None:
-        """Who waits on an entry of these, which may not be for it any more, may have something else next."""
+        """Wake consumers that wait for an entry of these: it may not be for them any more."""
         awaited = self.queue.awaited
         if awaited:
             changed = set(groups)
@@ -338,7 +338,7 @@ class Groups(Discipline):
                 wake_waiters(self.queue, entry)
 
     def _rest(self, group: Group) -> None:
-        """Nothing of `group` is in flight, and something was, or one of its entries has left."""
+        """Go on with `group`, of which nothing is in flight any more, or an entry has left."""
         owner = group.owner
         if owner is None:
             self._open(group)
@@ -352,7 +352,7 @@ class Groups(Discipline):
             self._open_to(group, owner)
 
     def _free(self, group: Group) -> None:
-        """Nobody owns `group` any more, of which nothing is in flight."""
+        """Take `group`, of which nothing is in flight, from its owner."""
         owner = group.owner
         assert owner is not None, "only a group with an owner is freed"
         assert owner.holding is not None, "it knows its groups"

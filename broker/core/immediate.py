@@ -57,7 +57,7 @@ def enqueue_immediate(queue: Queue, message: Message) -> bool:
 
 
 def _wake_for(queue: Queue, entry: QueueEntry) -> None:
-    """Who waits for room for something else may have room for `entry`, if that comes before it."""
+    """Wake consumers that wait for room for an entry after `entry`: they may have room for this one."""
     if queue.waiting and not queue.entries.in_order:
         wake_for_earlier(queue, entry)
 
@@ -82,7 +82,7 @@ def _deliver_now(queue: Queue, entry: QueueEntry) -> bool:
 
 
 def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
-    """Who can take `entry`, which is nobody's own."""
+    """The consumer that can take `entry`, which is nobody's own."""
     wanted: ConsumerLevel | None = None
     taker: QueueConsumer | None = None
     for level in levels_for(queue, entry):
@@ -102,7 +102,7 @@ def _taker(queue: Queue, entry: QueueEntry) -> QueueConsumer | None:
 
 
 def _speakers(queue: Queue, level: ConsumerLevel) -> list[QueueConsumer]:
-    """Those of `level` who want work, one alone where all of them have the same entry next."""
+    """The consumers of `level` that want work, one alone where all of them have the same entry next."""
     waiting = level.interested.head or level.notified.head
     if waiting is None:
         return []

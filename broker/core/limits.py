@@ -1,4 +1,4 @@
-"""How many ready entries a queue may have, and what becomes of what is too much.
+"""The limit of ready entries in a queue, and what becomes of what is too much.
 
 [RabbitMQ queue length limit]
 """
@@ -76,7 +76,7 @@ class Victims:
 
     @staticmethod
     def of(queue: Queue) -> Victims | None:
-        """What is needed for a queue: nothing if the cursor that consumers share finds the oldest."""
+        """The victims of a queue; None if the cursor that consumers share finds the oldest."""
         discipline = queue.discipline
         passes_by = discipline is not None and discipline.personal
         if queue.entries.ranks == 1 and not passes_by:

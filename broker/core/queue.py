@@ -132,12 +132,12 @@ class Queue:
 
     @property
     def consumer_count(self) -> int:
-        """How many consumers are attached, browsers included."""
+        """The number of consumers that are attached, browsers included."""
         return len(self.manager.all)
 
     @property
     def depth(self) -> i64:
-        """How many entries are linked."""
+        """The number of linked entries."""
         return self.ready + self.unacked + self.held
 
     @property

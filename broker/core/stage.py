@@ -83,12 +83,12 @@ class Stage:
 
     @property
     def rows(self) -> i64:
-        """How many messages are not acknowledged, and can be read now or when they are on disk."""
+        """The number of messages that are not acknowledged, and can be read now or when they are on disk."""
         return self.next - self.first
 
     @property
     def coming_runs(self) -> i64:
-        """How many runs of numbers the next step has to name."""
+        """The number of runs of numbers that the next step has to name."""
         return len(self._coming_runs) // 2
 
     @property
@@ -128,13 +128,13 @@ class Stage:
         return entry.message.size
 
     def put_back(self) -> None:
-        """What is marked is where it was, as if it had never been."""
+        """Unmark what is marked: it is where it was."""
         coming, self._coming = self._coming, []
         self._coming_runs = []
         self._unmark(coming)
 
     def step(self, first: i64, now: i64) -> Change:
-        """What is marked is staged, and what is before `first` acknowledged; returns what the log is to say.
+        """Stage what is marked, acknowledge what is before `first`, and return what the log is to say.
 
         When that is on disk call `durable`, then `leave` while it says so; if it fails, `undo`.
         """
@@ -155,7 +155,7 @@ class Stage:
         return change
 
     def _acknowledge(self, first: i64) -> None:
-        """What is before `first` is done with, and what is of earlier acknowledgements than are retained."""
+        """Leave what is before `first`, and what is of earlier acknowledgements than are retained."""
         if first > self.first:
             self._marks.append(int(self.first))
             self.first = first
@@ -224,7 +224,7 @@ class Stage:
         return popped
 
     def describe(self) -> Change:
-        """All of it, for the log."""
+        """The whole stage, for the log."""
         change = self._change(STAGE)
         change["next"] = int(self.next)
         change["runs"] = self._all_runs()
@@ -246,7 +246,7 @@ class Stage:
         return change
 
     def _all_runs(self) -> list[int]:
-        """Those of all messages from `kept` on."""
+        """The runs of all messages from `kept` on."""
         found: list[int] = []
         for _, runs in self._runs:
             found += runs

@@ -1,4 +1,4 @@
-"""One entry at a time: nothing overtakes what has been given out and may come back. [x-strict-order]"""
+"""Strict order: nothing overtakes what has been given out and may come back. [x-strict-order]"""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class StrictOrder(Discipline):
         return [consumer for consumer in able if consumer.rank == top]
 
     def left(self, entry: QueueEntry, owner: QueueConsumer | None) -> None:
-        """What is first now may be given out, if `entry` was first, or out (Discipline)."""
+        """Give out the entry that is first now, if `entry` was first, or out (Discipline)."""
         if self._batch:
             self._leave_batch(entry)
         first = self._first(self._holder)
@@ -88,7 +88,7 @@ class StrictOrder(Discipline):
             self._wake_holder(first)
 
     def withdrawn(self, entries: list[QueueEntry]) -> None:
-        """Nothing more may be given out before these are settled or back (Discipline)."""
+        """Give out no more entries before these are settled or back (Discipline)."""
         for entry in entries:
             self._leave_batch(entry)
 
@@ -98,7 +98,7 @@ class StrictOrder(Discipline):
             self.withdrawn(entries)
 
     def wake(self) -> None:
-        """One that has come meanwhile may precede what is back (Discipline)."""
+        """Tell of the first entry, which may have come meanwhile, before those that are back (Discipline)."""
         first = self._first(self._holder)
         if first is None:
             return

@@ -74,7 +74,7 @@ class Timetable(Alarm):
         return [list(self._by_clock), list(self._by_calendar)]
 
     def __iter__(self) -> Iterator[Message]:
-        """All messages, soonest first, for cold use."""
+        """The messages, soonest first, for cold use."""
         for held in merge(sorted(self._by_clock), sorted(self._by_calendar), key=_order):
             if held.message is not None:
                 yield held.message

@@ -9,7 +9,7 @@ from tests.dispatch import message
 
 
 def take(context: QueueContext) -> QueueEntry | None:
-    """What an acquiring consumer does."""
+    """Take the next entry, as an acquiring consumer does."""
     entry = context.get_next_available_entry()
     if entry is not None:
         context.passed(entry)
@@ -24,14 +24,14 @@ def give_back(context: QueueContext, *entries: QueueEntry) -> None:
 
 
 def arrive(context: QueueContext, entries: PriorityEntryList, priority: int) -> QueueEntry:
-    """What a publisher does."""
+    """Append and offer an entry, as a publisher does."""
     entry = entries.append(message(0, priority=priority))
     context.offer(entry, 100)
     return entry
 
 
 def leave(context: QueueContext, entries: PriorityEntryList, entry: QueueEntry) -> None:
-    """What expiry does."""
+    """Unlink an entry, as expiry does."""
     entry.state = DEQUEUED
     context.forget(entry, 100)
     entries.unlink(entry)

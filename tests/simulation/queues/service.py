@@ -15,7 +15,7 @@ DRAIN = 9  # milliseconds that an exclusive consumer waits for what one has that
 
 
 class Service:
-    """Who is served by one queue. `stopped`: what of it is switched off, `enqueue` or `dequeue`."""
+    """The rule for whom one queue serves. `stopped`: what of it is switched off, `enqueue` or `dequeue`."""
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
@@ -80,7 +80,7 @@ class Service:
         return self.is_open
 
     def others_hold(self) -> bool:
-        """Whether those have something who are waited for."""
+        """Whether takers that are waited for have something."""
         holders = [item.holder for item in self.shelf.items if item.holder is not None]
         if self.spec.single_active or self.spec.takeover == "drain":
             return any(holder is not self.active for holder in holders)
