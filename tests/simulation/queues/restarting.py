@@ -42,6 +42,7 @@ def restart(world: World) -> None:
                 channel.session.close_targets()
     world.life.close()
     world.turns.catch_up()  # what comes back with a clean stop may be too much
+    world.book.line_up()  # or late, and waits then behind what has died before
     world.turns.check_settled()
     world.seen("restart: clean")
     told = world.life.ledger.end(list(world.life.vhost.queues.values()))
