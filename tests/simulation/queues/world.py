@@ -208,6 +208,7 @@ class World:
         """A message has died."""
         number = self.life.number(message)
         self.turns.catch_up(number)
+        self.follow_seized()
         note = self.book.notes[number].again(self.next_number())
         letter = self.book.letter(notice.queue, number, notice.reason, note)
         if number in self.redriven:
