@@ -312,4 +312,4 @@ def test_random_operations(shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_many_random_operations(shape: str) -> None:
     delivered = sum(run(shape, seed, 200) for seed in range(1000, 1400))
-    assert delivered > 10_000
+    assert delivered > (4_000 if SHAPES[shape].get("requests") else 10_000)

@@ -12,7 +12,7 @@ from tests.simulation.queues.short_slices import run, shorten
 
 HASTE = "0.6"
 ORDINARY = 140  # fewer do not exercise everything
-RESTARTED = 30
+RESTARTED = 90
 NIGHTLY = 10_000
 CHUNK = 1_000
 
