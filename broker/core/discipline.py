@@ -85,6 +85,9 @@ class Discipline:
     def withdrawn(self, entries: list[QueueEntry]) -> None:
         """The transaction that would have taken `entries` out has been rolled back."""
 
+    def passed_on(self) -> None:
+        """Notify one of those who alone may have an entry: one that was relied upon has dropped out."""
+
     def attached(self, consumer: QueueConsumer) -> None:
         """`consumer`, which acquires, is new."""
 

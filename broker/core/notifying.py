@@ -103,6 +103,8 @@ def pass_baton(queue: Queue, left: QueueConsumer | None = None) -> None:
             wake_contexts(queue)
         elif level.notified.head is None:  # else that one sees the same
             _look(queue, level, level.interested.head)
+        if queue.discipline is not None:
+            queue.discipline.passed_on()
         return
     levels = queue.manager.levels
     if levels and levels[0].notified.head is None:

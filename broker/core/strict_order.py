@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, final
 
-from broker.core.consumer import QueueConsumer
+from broker.core.consumer import NOTIFIED, QueueConsumer
 from broker.core.discipline import Discipline, able_in, first_idle
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.notifying import notify, notify_if_nobody_comes, notify_one
@@ -106,6 +106,12 @@ class StrictOrder(Discipline):
             self._wake_holder(first)
         else:
             notify_if_nobody_comes(self.queue, first)
+
+    def passed_on(self) -> None:
+        """Notify another consumer of the session whose transaction has all that is out (Discipline)."""
+        first = self._first(self._holder) if self._batch else None
+        if first is not None and all(consumer.state != NOTIFIED for consumer in self._able(first)):
+            self._wake_holder(first)
 
     def _first(self, consumer: QueueConsumer | None) -> QueueEntry | None:
         """The entry that may be given out now: to `consumer`, or if nothing is out to anybody."""

@@ -249,3 +249,16 @@ def test_an_immediate_message_goes_to_the_session_of_a_transaction(ranks: tuple[
     (number,) = bench.messages()
     assert enqueue_immediate(bench.queue, number)
     assert (first.numbers, second.numbers) == (([], [3]) if ranks[1] > ranks[0] else ([3], []))
+
+
+def test_more_for_a_transaction_goes_to_another_consumer_if_one_has_no_room() -> None:
+    bench = strict()
+    holder = bench.client(prefetch_bytes=4, priority=1)
+    stranger = bench.client()  # is idle for longest
+    other = bench.client(session=holder.session)
+    bench.publish(1)
+    bench.run()
+    promise(bench, holder, 1)
+    bench.publish(1, size=7)
+    bench.run()
+    assert (holder.numbers, stranger.numbers, other.numbers) == ([1], [], [2])
