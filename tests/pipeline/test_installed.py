@@ -76,7 +76,7 @@ def test_the_format_is_known_without_being_registered(
     told = run(environment | where, tmp_path, "python", str(program))
 
     assert "rows 10" in told
-    assert "declared 1" in told
+    assert "declared 2" in told, "the queue and the stream"
 
 
 def test_the_example_in_the_readme_publishes_reads_and_audits(
