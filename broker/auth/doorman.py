@@ -31,6 +31,10 @@ class Timer(Protocol):
 
 Later = Callable[[float, Callable[[], None]], Timer | None]
 
+Place = tuple[str, str | None]
+"""A network, and which of its lines: "" for users who exist, a name for which no password is right, or None
+for all such names as long as no check has been timed."""
+
 
 @final
 class Check:
@@ -42,7 +46,7 @@ class Check:
         self.user = user
         self.password = password
         self.address = address
-        self.where = ("", "")  # the line that the check waits in
+        self.where: Place = ("", "")  # the line that the check waits in
         self.loopback = loopback
         self.answer: Answer | None = answer
         self.timer: Timer | None = None
@@ -95,10 +99,12 @@ class _Line:
         """The count of guesses."""
         return sum(map(len, self.ready.values())) + sum(map(len, self.parked.values()))
 
-    def drop_one(self) -> list[Check]:
-        """Remove the newest guess of the user with the most guesses."""
+    def drop_one(self, spare: bool) -> list[Check]:
+        """Remove the newest guess of the user with the most guesses; `spare`: not if that is the only one."""
         among = [*self.ready.items(), *self.parked.items()]
         user, guesses = max(among, key=lambda each: len(each[1]))
+        if spare and len(guesses) == 1:
+            return []
         _, checks = guesses.popitem()
         self.drop_empty(user)
         return checks
@@ -119,8 +125,12 @@ class Doorman:
 
     A network has one line for the users who exist. A name for which no password is right has a line of its
     own, in which a check takes as long as another one took and computes nothing: with any number of invented
-    names nobody delays a user who exists, nor learns who does. After many wrong names from a network refusals
-    are held back, and right passwords are not.
+    names nobody delays a user who exists, nor learns who does. Until the first check has been timed, all such
+    names share one line, in which hashes are computed. After many wrong names from a network refusals are
+    held back, and right passwords are not.
+
+    Of too many guesses that wait, the newest of the user with the most guesses is refused: never the only
+    guess of a user who exists.
     """
 
     def __init__(
@@ -136,7 +146,7 @@ class Doorman:
         self._clock = clock
         self._later = later
         self._off_loop = off_loop
-        self._lines: dict[tuple[str, str], _Line] = {}
+        self._lines: dict[Place, _Line] = {}
         self._spans: deque[float] = deque(maxlen=SPANS)
 
     def check(self, user: str, password: str, address: str, loopback: bool, answer: Answer) -> Check:
@@ -147,8 +157,10 @@ class Doorman:
         return check
 
     def _queue(self, check: Check) -> None:
-        nobody = bool(self._spans) and self._authenticator.kept(check.user) == NO_PASSWORD
-        check.where = (network(check.address), check.user if nobody else "")
+        name: str | None = ""
+        if self._authenticator.kept(check.user) == NO_PASSWORD:
+            name = check.user if self._spans else None
+        check.where = (network(check.address), name)
         line = self._lines.setdefault(check.where, _Line())
         running = line.running
         if running is not None and (running[0].user, running[0].password) == (check.user, check.password):
@@ -157,7 +169,7 @@ class Doorman:
         line.guesses(check.user).setdefault(check.password, []).append(check)
         check.wait_with(self._leave)
         if line.count() > GUESSES_MAX:
-            for dropped in line.drop_one():
+            for dropped in line.drop_one(spare=name is not None):
                 dropped.end(False)
         self._next(check.where)
 
@@ -178,7 +190,7 @@ class Doorman:
         check.end(True)
         return True
 
-    def _next(self, where: tuple[str, str]) -> None:
+    def _next(self, where: Place) -> None:
         """Begin the next check of a network, unless one is under way."""
         line = self._lines.get(where)
         if line is None:
@@ -214,13 +226,13 @@ class Doorman:
         if not line.ready and not line.parked and line.running is None:
             self._lines.pop(where, None)
 
-    def _unpark(self, where: tuple[str, str], user: str) -> None:
+    def _unpark(self, where: Place, user: str) -> None:
         line = self._lines.get(where)
         if line is not None and user in line.parked:
             line.ready[user] = line.parked.pop(user)
             self._next(where)
 
-    def _checked(self, where: tuple[str, str], line: _Line, kept: Password, right: bool) -> None:
+    def _checked(self, where: Place, line: _Line, kept: Password, right: bool) -> None:
         """Take the outcome of a check, unless it says nothing of the password that the user has now."""
         checks, line.running = line.running, None
         assert checks is not None

@@ -288,6 +288,37 @@ def test_many_wrong_names_hold_refusals_back_and_no_right_password(
     assert wrong == [False]
 
 
+def test_invented_names_keep_nobody_out_before_any_check_has_been_timed(
+    doorman: Doorman, threads: Threads
+) -> None:
+    answers: list[bool] = []
+    doorman.check("ann", "wrong", HERE, True, lambda right: None)
+    for number in range(GUESSES_MAX):
+        doorman.check(f"nobody {number}", "x", HERE, True, lambda right: None)
+    doorman.check("ann", "ann", HERE, True, answers.append)
+    for number in range(3 * GUESSES_MAX):
+        doorman.check(f"somebody {number}", "x", HERE, True, lambda right: None)
+    assert answers == []
+    work, answer = threads.running.pop(0)
+    answer(work())
+    work, answer = threads.running.pop()
+    answer(work())
+    assert answers == [True], "after one other hash of the user's own"
+
+
+def test_very_many_users_may_come_back_from_one_network(
+    doorman: Doorman, users: Users, threads: Threads
+) -> None:
+    names = [f"user {number}" for number in range(3 * GUESSES_MAX)]
+    for name in names:
+        users.add(name, quick(name))
+    answers: list[bool] = []
+    for name in names:
+        doorman.check(name, name, HERE, True, answers.append)
+    threads.finish()
+    assert answers == [True] * len(names)
+
+
 def test_as_many_guesses_wait_as_may(doorman: Doorman, threads: Threads) -> None:
     answers: list[bool] = []
     for number in range(10 * GUESSES_MAX):
