@@ -50,9 +50,19 @@ def shares(scale: float) -> list[Figure]:
 
 
 def share(
-    daemon: Daemon, count: int, prefetch: int, flood: bool, mixed: bool = False, consumers: int = SHARED
+    daemon: Daemon,
+    count: int,
+    prefetch: int,
+    flood: bool,
+    mixed: bool = False,
+    consumers: int = SHARED,
+    pause: float = PAUSE_S,
 ) -> list[int]:
-    """The messages that each consumer gets of `count` messages, the consumers of shared connections first."""
+    """Return the messages that each consumer gets of `count` messages, consumers of shared connections first.
+
+    `pause`: seconds between two looks for messages. A broker that takes longer to answer all consumers serves
+    the consumers that it answers first more often.
+    """
     queue = f"q-{prefetch}-{flood}-{mixed}"
     peer = Peer(daemon.address).open()
     channel = peer.channel(1)
@@ -67,7 +77,7 @@ def share(
     # last, since dispatch begins with the last consumer, and a link has its credit only after it is attached
     ends += [End091(daemon.address, queue, prefetch, [{}]) for _ in range(consumers)]
     crowd = Crowd(ends)
-    crowd.consume(count, feeder=Feeder(daemon.address, one * count) if flood else None, pause=PAUSE_S)
+    crowd.consume(count, feeder=Feeder(daemon.address, one * count) if flood else None, pause=pause)
     got = crowd.shares
     crowd.close()
     channel.call(Queue.Delete(queue=queue), Queue.DeleteOk)
