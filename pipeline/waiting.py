@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S: Final = 1
+BATCH_S: Final = 30  # how long the end of a batch is waited for
+BATCH_LOOK_S: Final = 0.01
 
 
 def until_told(query: StreamingQuery) -> None:
     """Wait for the end of a query, and end it on SIGINT and SIGTERM: between two batches.
+
+    A batch that takes longer than 30 seconds is broken off. The next start does it again.
 
     Raises what the query has failed with.
     """
@@ -26,8 +31,16 @@ def until_told(query: StreamingQuery) -> None:
     try:
         while not query.awaitTermination(LOOK_S):
             if told.is_set():
+                _await_end_of_batch(query)
                 query.stop()
                 return
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _await_end_of_batch(query: StreamingQuery) -> None:
+    """Return when no batch is under way, or after BATCH_S."""
+    end = time.monotonic() + BATCH_S
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+        time.sleep(BATCH_LOOK_S)

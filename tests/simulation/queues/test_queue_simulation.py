@@ -41,6 +41,7 @@ RARE = (  # what few seeds exercise: a profile, or the one that the seed chooses
     ("redriven, in the log", 2),
     ("groups, one consumer", 50670),
     ("renamed, in the log", 2),
+    ("renamed, in the log", 4),
 )
 NIGHTLY = 10_000
 CHUNK = 1_000
