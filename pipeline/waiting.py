@@ -11,14 +11,15 @@ from typing import Final
 from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S: Final = 1
-BATCH_S: Final = 30  # how long the end of a batch is waited for
+BATCH_S: Final = 30  # the longest wait for a pause between two batches
 BATCH_LOOK_S: Final = 0.01
 
 
 def until_told(query: StreamingQuery) -> None:
     """Wait for the end of a query, and end it on SIGINT and SIGTERM: between two batches.
 
-    A batch that takes longer than 30 seconds is broken off. The next start does it again.
+    If no pause between two batches is seen for 30 seconds, the batch under way is broken off. The next start
+    does that batch again.
 
     Raises what the query has failed with.
     """
@@ -40,7 +41,7 @@ def until_told(query: StreamingQuery) -> None:
 
 
 def _await_end_of_batch(query: StreamingQuery) -> None:
-    """Return when no batch is under way, or after BATCH_S."""
+    """Return when no batch is under way, after BATCH_S at the latest."""
     end = time.monotonic() + BATCH_S
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
         time.sleep(BATCH_LOOK_S)

@@ -5,10 +5,10 @@ from pamqp.commands import Basic, Queue
 
 from broker.adapters import picked091
 from broker.auth.terms import READ
-from broker.flavour import FLAVOUR
+from broker.core.purging import SLICE
 from tests.wired import House, Wired
 
-changeable = pytest.mark.skipif(FLAVOUR == "compiled", reason="compiled modules keep their lengths of slices")
+FAR = int(picked091.LOOK) + 1  # a place that is not found in one turn
 
 
 def fill(client: Wired, count: int, durable: bool = False) -> None:
@@ -34,16 +34,15 @@ def consume(client: Wired, **arguments: object) -> None:
     client.send(Basic.Consume(queue="q", consumer_tag="c", arguments=asked), 1)  # type: ignore[arg-type]
 
 
-@changeable
 @pytest.mark.parametrize("prefetch", [0, 1])
 def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
-    house: House, monkeypatch: pytest.MonkeyPatch, prefetch: int
+    house: House, prefetch: int
 ) -> None:
-    monkeypatch.setattr("broker.core.purging.purge.__defaults__", (3,))
     client, operator = house.open(), house.open()
     client.send(Basic.Qos(prefetch_count=prefetch), 1)
-    fill(client, 10)
-    consume(client, get_count=9)
+    count = int(SLICE) + 10
+    fill(client, count)
+    consume(client, get_count=count - 1)
     if prefetch:
         assert names(client) == ["Basic.ConsumeOk", "Basic.Deliver"]
     operator.send(Queue.Purge(queue="q"), 1)
@@ -56,34 +55,24 @@ def test_a_counted_consumer_ends_when_a_purge_in_slices_leaves_nothing_for_it(
     assert house.broker.vhosts["/"].queues["q"].ready == 1
 
 
-@pytest.fixture
-def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only few messages are looked at in one turn."""
-    monkeypatch.setattr(picked091, "LOOK", 2)
-
-
-@changeable
-@pytest.mark.usefixtures("slowly")
 def test_a_message_that_the_disk_does_not_give_back_ends_the_connection_and_stays(house: House) -> None:
     client = house.open()
-    fill(client, 6, durable=True)
+    fill(client, FAR + 1, durable=True)
     house.store.drop_contents()
     house.store.unreadable = True
-    consume(client, get_position=5)
+    consume(client, get_position=FAR)
     assert names(client, 1)[-1] == "Connection.Close"
     queue = house.broker.vhosts["/"].queues["q"]
-    assert (queue.ready, queue.unacked) == (6, 0)
+    assert (queue.ready, queue.unacked) == (FAR + 1, 0)
 
 
-@changeable
-@pytest.mark.usefixtures("slowly")
 @pytest.mark.parametrize("browse", [False, True])
 def test_rights_that_are_taken_away_meanwhile_are_missed(
     house: House, monkeypatch: pytest.MonkeyPatch, browse: bool
 ) -> None:
     client = house.open()
-    fill(client, 6)
-    consume(client, get_position=5, browse=browse)
+    fill(client, FAR + 1)
+    consume(client, get_position=FAR, browse=browse)
     assert client.frames() == []
     monkeypatch.setattr(house.door, "allowed", lambda user, vhost, what, name: what != READ)
     client.connection.rights_changed()

@@ -72,7 +72,7 @@ def recognize(world: World, shelf: Shelf, queue: Queue, found: set[tuple[str, in
         key = (shelf.name, last.note)
         if world.book.journal.status(key) == MAY and key not in world.book.journal.removed:
             seen("restart: known in doubt")
-            # before a crash it may have been delayed still, under another key, and known by then
+            # a crash can bring the message back as it was while it was delayed, under another key
             is_there = key in found or world.book.journal.moved.get(key) in found
             check(seen, "U2", is_there == (value == last.value), f"{what} is known, {key} is not there")
     recall.adopt(ids, producers)
