@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from broker.core.attaching import attach, detach
 from broker.core.connection import Connection, Scheduler
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
@@ -15,6 +16,7 @@ from broker.core.message import Address, Message
 from broker.core.outcome import NACK
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.returning import release_entries
 from broker.core.session import Session
 
 ADDRESS = Address("", "q")
@@ -122,7 +124,7 @@ class Client(ConsumerTarget):
         self.consumer = QueueConsumer(self, queue, acquires, priority, exclusive, "tag", no_ack, entry_filter)
         self.consumer.candidate = candidate
         self.consumer.getting = getting
-        queue.add_consumer(self.consumer)
+        attach(queue, self.consumer)
 
     @property
     def numbers(self) -> list[int]:
@@ -163,7 +165,7 @@ class Client(ConsumerTarget):
         """Give these back, or everything, in this way."""
         entries = self._take(numbers)
         sizes = [entry.message.size for entry in entries]
-        self.queue.release(entries, self.consumer, outcome)
+        release_entries(self.queue, entries, self.consumer, outcome)
         for size in sizes:
             self.restore_credit(size)
 
@@ -176,12 +178,12 @@ class Client(ConsumerTarget):
     def cancel(self) -> None:
         """Stop consuming; what is held stays held. [AMQP 0-9-1 basic.cancel]"""
         self.close()
-        self.queue.remove_consumer(self.consumer, [])
+        detach(self.queue, self.consumer, [])
 
     def vanish(self) -> None:
         """The connection is lost."""
         self.session.connection.close_targets()
-        self.queue.remove_consumer(self.consumer, self._take(()))
+        detach(self.queue, self.consumer, self._take(()))
 
     def _take(self, numbers: tuple[int, ...]) -> list[QueueEntry]:
         taken = [entry for entry in self.held if not numbers or number_of(entry) in numbers]

@@ -1,5 +1,6 @@
 """Clients that give very much back, and the turns in which it is back."""
 
+from broker.core.attaching import detach
 from broker.core.outcome import NACK
 from broker.core.queue import Queue
 from broker.core.returning import give_back
@@ -17,7 +18,7 @@ def lose(queue: Queue, client: Client) -> None:
     """As `Client.vanish`, which takes long with many."""
     entries, client.held = client.held, []
     client.close()
-    queue.remove_consumer(client.consumer, entries)
+    detach(queue, client.consumer, entries)
 
 
 def nack(client: Client) -> None:

@@ -1,5 +1,6 @@
 """A virtual host with a stream, on a disk that is a list."""
 
+from broker.core.attaching import attach
 from broker.core.connection import Connection
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
@@ -118,7 +119,7 @@ class Reader(ConsumerTarget):
         self.ended = False
         self.consumer = QueueConsumer(self, queue, acquires=False)
         self.consumer.extent = extent
-        queue.add_consumer(self.consumer)
+        attach(queue, self.consumer)
 
     @property
     def offsets(self) -> list[int]:

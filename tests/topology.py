@@ -10,6 +10,7 @@ from pamqp.commands import Basic
 from broker.adapters.letters import write_letter
 from broker.adapters.view091 import View091
 from broker.adapters.views import view_of as view_of_message
+from broker.core.attaching import attach
 from broker.core.broker import Broker
 from broker.core.connection import Connection, Scheduler
 from broker.core.consumer import QueueConsumer
@@ -175,7 +176,7 @@ def consume(queue: Queue, no_ack: bool = False) -> tuple[Taker, QueueConsumer]:
     """Attach a consumer to a queue."""
     taker = Taker()
     consumer = QueueConsumer(taker, queue, no_ack=no_ack)
-    queue.add_consumer(consumer)
+    attach(queue, consumer)
     return taker, consumer
 
 

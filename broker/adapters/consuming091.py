@@ -18,6 +18,7 @@ from broker.adapters.topology091 import queue_named, serve_first
 from broker.auth.terms import READ
 from broker.core.argument_rule import invalid
 from broker.core.arguments import CONSUMER_TIMEOUT
+from broker.core.attaching import attach, detach
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import (
     ALSO_CONSUME,
@@ -87,11 +88,11 @@ def consume(channel: Channel, frame: commands.Basic.Consume) -> None:
     try:
         for each in queues:
             check_together(arguments, frame.exclusive, each)
-            each.add_consumer(_consumer(channel, target, each, frame, arguments, selector))
+            attach(each, _consumer(channel, target, each, frame, arguments, selector))
     except Exception:
         target.close()
         for consumer in list(target.consumers):
-            consumer.queue.remove_consumer(consumer, [])
+            detach(consumer.queue, consumer, [])
         raise
     channel.targets[tag] = target
     if not frame.nowait:
@@ -178,7 +179,7 @@ def cancel(channel: Channel, frame: commands.Basic.Cancel) -> None:
         channel.forget_target(target)
         target.close()
         for consumer in list(target.consumers):
-            consumer.queue.remove_consumer(consumer, [])
+            detach(consumer.queue, consumer, [])
             channel.virtual_host.consumer_gone(consumer.queue)
     elif channel.replies is not None and tag == channel.replies.tag:
         channel.replies.close()
@@ -205,7 +206,7 @@ def cancel_forbidden(channel: Channel) -> None:
     for target in list(channel.targets.values()):
         for consumer in list(target.consumers):
             if not channel.connection.rights.allow(READ, consumer.queue.name):
-                consumer.queue.remove_consumer(consumer, [])
+                detach(consumer.queue, consumer, [])
                 target.consumer_cancelled(consumer)
                 channel.virtual_host.consumer_gone(consumer.queue)
 

@@ -14,6 +14,7 @@ from broker.adapters.redelivery import with_counts
 from broker.adapters.target091 import OUTPUT_BYTES_MAX, write_message
 from broker.adapters.topology091 import serve_first
 from broker.core.arguments import GET_WAIT
+from broker.core.attaching import attach, detach
 from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
@@ -23,6 +24,7 @@ from broker.core.getting import get_one
 from broker.core.outcome import RELEASED
 from broker.core.queue import Queue
 from broker.core.queue_kinds import is_non_destructive
+from broker.core.returning import release_entries
 from broker.core.schedule import Alarm
 from broker.core.stream_list import refuse_stream
 from protocol.amqp091 import constants as c
@@ -57,13 +59,13 @@ def get(channel: Channel, frame: commands.Basic.Get) -> None:
         try:
             content = channel.server.store.load(entry.message)
         except Exception:
-            queue.release([entry], consumer, RELEASED)
+            release_entries(queue, [entry], consumer, RELEASED)
             raise
     connection = channel.connection
     content, given = _given(channel, queue, entry, content)
     fitting = _fitting(channel, queue, entry, given)
     if fitting is None:
-        queue.release([entry], consumer, RELEASED)
+        release_entries(queue, [entry], consumer, RELEASED)
         raise PreconditionFailed(too_long(queue, given, connection.frame_max))
     _write(channel, consumer, entry, content, fitting, frame.no_ack)
     if frame.no_ack:
@@ -145,7 +147,7 @@ class WaitingGet(ConsumerTarget):
         channel = self.channel
         channel.waiting_get = self
         channel.hold()
-        self.consumer.queue.add_consumer(self.consumer)
+        attach(self.consumer.queue, self.consumer)
         schedule = channel.virtual_host.schedule
         schedule.set(self._end, schedule.now() + milliseconds)
 
@@ -205,7 +207,7 @@ class WaitingGet(ConsumerTarget):
         self.close()
         self.channel.waiting_get = None
         if self.consumer.state != REMOVED:
-            self.consumer.queue.remove_consumer(self.consumer, [])
+            detach(self.consumer.queue, self.consumer, [])
 
     def wants_work(self) -> bool:
         """As of every get, channel.flow is none of its business."""

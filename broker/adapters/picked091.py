@@ -14,6 +14,7 @@ from broker.adapters.access import QUEUE
 from broker.adapters.selecting import SelectorFilter
 from broker.adapters.target091 import Target091
 from broker.auth.terms import READ
+from broker.core.attaching import attach, detach
 from broker.core.consumer import INTERESTED, QueueConsumer
 from broker.core.consumer_arguments import GET_COUNT, GET_MESSAGE_ID, GET_POSITION
 from broker.core.credit import Credit
@@ -100,7 +101,7 @@ class Ending(Alarm):
         for consumer in list(target.consumers):
             if target.closed or consumer.state == INTERESTED:
                 queue = consumer.queue
-                queue.remove_consumer(consumer, [])
+                detach(queue, consumer, [])
                 target.consumer_cancelled(consumer)
                 target.channel.virtual_host.consumer_gone(queue)
         if target.consumers and target.desired:
@@ -200,7 +201,7 @@ class PickedConsume(Alarm):
             )
         if isinstance(target, CountedTarget):
             channel.targets[target.tag] = target
-            queue.add_consumer(consumer)
+            attach(queue, consumer)
             self._say_ok()
             target.update()
             return

@@ -12,12 +12,14 @@ from mypy_extensions import i64
 from broker.adapters.target091 import Target091
 from broker.adapters.unacked import Unacked
 from broker.core import returning as core
+from broker.core.attaching import detach
 from broker.core.consumer import REMOVED, QueueConsumer
 from broker.core.discarding import discard_all
 from broker.core.entry import QueueEntry
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.outcome import CRASH, NACK, RECOVER, REJECT
 from broker.core.release import deliver_again
+from broker.core.returning import release_entries
 from broker.core.settling import restore, settle_runs
 from protocol.amqp091.constants import BASIC_ACK, BASIC_NACK
 from protocol.errors import PRECONDITION_FAILED
@@ -165,8 +167,8 @@ def give_everything_back(channel: Channel) -> None:
     for target in targets.values():
         for consumer in list(target.consumers):
             entries = held.pop(consumer, [])
-            consumer.queue.remove_consumer(consumer, entries if consumer.acquires else [])
+            detach(consumer.queue, consumer, entries if consumer.acquires else [])
             channel.virtual_host.consumer_gone(consumer.queue)
     for consumer, entries in held.items():  # cancelled before, or basic.get
         if consumer.acquires:
-            consumer.queue.release(entries, consumer, CRASH)
+            release_entries(consumer.queue, entries, consumer, CRASH)

@@ -13,6 +13,7 @@ from broker.adapters.fitting import Misfit, fitted, too_long
 from broker.adapters.large_bodies import send_body
 from broker.adapters.large_sections import send_sections
 from broker.adapters.redelivery import with_counts
+from broker.core.attaching import detach
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import NOTIFY_ACTIVE
 from broker.core.consumer_target import ConsumerTarget
@@ -139,7 +140,7 @@ class Target091(ConsumerTarget):
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends: the client is told as if the queue had been deleted."""
         queue = consumer.queue
-        queue.remove_consumer(consumer, [])
+        detach(queue, consumer, [])
         self.consumer_cancelled(consumer)
         self.channel.virtual_host.consumer_gone(queue)
 

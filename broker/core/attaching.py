@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from broker.core import browsers
 from broker.core.awaited import forget_waiting
+from broker.core.browsers import begin_browsing, end_browsing
 from broker.core.consumer import (
     ATTACHED,
     BLOCKED_BY_GATE,
@@ -31,7 +31,10 @@ from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.errors import InUse, PreconditionFailed
 from broker.core.exclusive import Election
+from broker.core.extent import browser_context
 from broker.core.notifying import notify_consumer, pass_baton
+from broker.core.outcome import CRASH
+from broker.core.returning import release_entries
 from broker.core.stream_extent import stream_context
 
 if TYPE_CHECKING:
@@ -52,8 +55,8 @@ def attach(queue: Queue, consumer: QueueConsumer) -> None:
         elif consumer.extent is None:
             consumer.context = browsing(queue, consumer.filter)
         else:
-            consumer.context = consumer.extent.context(queue, consumer.filter)
-        browsers.begin(queue, consumer.context)
+            consumer.context = browser_context(queue, consumer.extent, consumer.filter)
+        begin_browsing(queue, consumer.context)
     else:
         consumer.context = join(queue, consumer.filter)
     consumer.blockers = 0 if consumer.target.desired else BLOCKED_BY_TARGET
@@ -128,8 +131,13 @@ def _see(queue: Queue, consumer: QueueConsumer, context: QueueContext) -> None:
     pass_baton(queue)
 
 
-def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64) -> None:
-    """Let `consumer` go, then release `held`, which is lost with it, then have somebody be relied upon."""
+def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64 = CRASH) -> None:
+    """Detach `consumer` and release `held`, the entries that `consumer` had acquired and loses.
+
+    With basic.cancel `held` is empty: the channel keeps the deliveries. When a session or a connection ends,
+    its `close_targets` comes first, or one of its consumers gets what another one returns. If `consumer` is
+    detached already, only `held` is released.
+    """
     if consumer.state != REMOVED:
         forget(queue, consumer)
         if consumer.acquires:
@@ -139,11 +147,11 @@ def detach(queue: Queue, consumer: QueueConsumer, held: list[QueueEntry], outcom
         else:
             if consumer.context.progress is not None:
                 consumer.context.progress.end()
-            browsers.end(queue, consumer.context)
+            end_browsing(queue, consumer.context)
         if queue.rules is not None:
             queue.rules.touch()
     if held:
-        queue.release(held, consumer, outcome)
+        release_entries(queue, held, consumer, outcome)
     if queue.discipline is not None:
         queue.discipline.detached(consumer)
     if queue.manager.undeliverable is not None:

@@ -96,14 +96,14 @@ class Browsers:
         return max(delivered // SHARE, 1) if delivered > 0 else LEAST
 
 
-def begin(queue: Queue, cursor: QueueContext) -> None:
+def begin_browsing(queue: Queue, cursor: QueueContext) -> None:
     """Somebody looks at `queue` with this cursor."""
     if queue.browsers is None:
         queue.browsers = Browsers()
     queue.browsers.add(queue, cursor)
 
 
-def end(queue: Queue, cursor: QueueContext) -> None:
+def end_browsing(queue: Queue, cursor: QueueContext) -> None:
     """And looks no longer. Nothing happens if the queue has been deleted, which let go of all cursors."""
     browsers = queue.browsers
     if browsers is not None:

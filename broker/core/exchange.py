@@ -11,13 +11,13 @@ from broker.core.arguments import ALTERNATE_EXCHANGE
 from broker.core.binding import Binding, BindingKey, Destinations, Parallel
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.headers import HeaderPattern, check_headers_binding
-from broker.core.history import History
 from broker.core.queue import Queue
 from broker.core.route import Resolution
 from broker.core.topic import TopicTrie
 from broker.core.view import MessageView
 
 if TYPE_CHECKING:
+    from broker.core.history import History
     from broker.core.topology import Topology
 
 DIRECT: Final = "direct"

@@ -48,20 +48,21 @@ class Extent:
         self.since = since
         self.snapshot = snapshot
 
-    def context(self, queue: Queue, entry_filter: EntryFilter | None) -> QueueContext:
-        """A cursor for a browser with this extent that is being attached to `queue`."""
-        entries = queue.entries
-        if self.snapshot or self.skip > 0 or self.since != NO_TIME:
-            views = bare_view if queue.topology is None else queue.topology.views
-            entry_filter = PartFilter(self, entries, entry_filter, views, queue.store)
-        elif self.beginning == FIRST:
-            return browsing(queue, entry_filter)
-        context = QueueContext(entries, entry_filter)
-        if self.beginning == NEXT:
-            context.last = entries.tail
-        elif self.beginning == LAST:
-            context.last = _before_last_ready(entries)
-        return context
+
+def browser_context(queue: Queue, extent: Extent, entry_filter: EntryFilter | None) -> QueueContext:
+    """Return the cursor of a browser that is being attached to `queue` and sees this extent of it."""
+    entries = queue.entries
+    if extent.snapshot or extent.skip > 0 or extent.since != NO_TIME:
+        views = bare_view if queue.topology is None else queue.topology.views
+        entry_filter = PartFilter(extent, entries, entry_filter, views, queue.store)
+    elif extent.beginning == FIRST:
+        return browsing(queue, entry_filter)
+    context = QueueContext(entries, entry_filter)
+    if extent.beginning == NEXT:
+        context.last = entries.tail
+    elif extent.beginning == LAST:
+        context.last = _before_last_ready(entries)
+    return context
 
 
 def _before_last_ready(entries: QueueEntryList) -> QueueEntry:

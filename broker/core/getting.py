@@ -13,7 +13,7 @@ from broker.core.consumer import QueueConsumer
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
-from broker.core.index import all_levels
+from broker.core.notifying import all_levels
 from broker.core.returning import finish_returns
 from broker.core.stopping import check_dequeue
 

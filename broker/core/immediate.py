@@ -14,10 +14,9 @@ from broker.core.consumer_manager import ConsumerLevel, QueueConsumerList
 from broker.core.dead_letter import EXPIRED, dead_letter
 from broker.core.entry import AVAILABLE, QueueEntry
 from broker.core.expiry import next_in_time, stop_timer
-from broker.core.index import all_levels, levels_for
 from broker.core.leaving import drop
 from broker.core.message import Message
-from broker.core.notifying import notify_consumer
+from broker.core.notifying import all_levels, levels_for, notify_consumer
 from broker.core.waiting import wake_for_earlier
 
 if TYPE_CHECKING:

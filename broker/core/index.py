@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64, mypyc_attr
 
 from broker.core.argument_rule import Arguments
-from broker.core.consumer_manager import ConsumerLevel
 from broker.core.context import QueueContext
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -17,6 +16,7 @@ from broker.core.fifo_list import INDEX
 from broker.core.view import Views, bare_view
 
 if TYPE_CHECKING:
+    from broker.core.consumer_manager import ConsumerLevel
     from broker.core.queue import Queue
 
 
@@ -181,28 +181,14 @@ class Index:
         row.users -= 1
         self._let_go(row)
 
-    def levels_for(self, entry: QueueEntry) -> list[ConsumerLevel]:
-        """The consumers that may see `entry`, the highest rank first, and then who has waited longest."""
-        everyone = self._queue.manager.levels
+    def served_rows(self, entry: QueueEntry) -> list[Row]:
+        """Return the rows of `entry` if consumers look at any rows, else none."""
+        rows: list[Row] = []
         place = self._places.get(entry) if self.served else None
-        found: list[ConsumerLevel] = []
         while place is not None:
-            found += place.row.levels
+            rows.append(place.row)
             place = place.other
-        if not found:
-            return everyone
-        for level in everyone:
-            found.append(level)
-        found.sort(key=_turn)
-        return found
-
-    def levels(self) -> list[ConsumerLevel]:
-        """All consumers for which there may be something."""
-        found = list(self._queue.manager.levels)
-        for row in self.served:
-            if row.first is not None:
-                found += row.levels
-        return found
+        return rows
 
     def _row(self, header: i64, value: object) -> Row:
         row = self.rows[header].get(value)
@@ -213,10 +199,6 @@ class Index:
     def _let_go(self, row: Row) -> None:
         if row.users == 0 and row.first is None:
             del self.rows[row.header][row.value]
-
-
-def _turn(level: ConsumerLevel) -> tuple[int, int]:
-    return -level.rank, level.turn
 
 
 def is_value(value: object) -> bool:
@@ -232,13 +214,3 @@ def new_index(queue: Queue, arguments: Arguments, views: Views = bare_view) -> I
     if not isinstance(names, str):
         return None
     return Index([name.strip() for name in names.split(",")], queue, views)
-
-
-def levels_for(queue: Queue, entry: QueueEntry) -> list[ConsumerLevel]:
-    """The consumers of `queue` that may see `entry`, the highest rank first."""
-    return queue.manager.levels if queue.index is None else queue.index.levels_for(entry)
-
-
-def all_levels(queue: Queue) -> list[ConsumerLevel]:
-    """All consumers of `queue` for which there may be something."""
-    return list(queue.manager.levels) if queue.index is None else queue.index.levels()

@@ -20,7 +20,6 @@ from broker.core.consumer import INTERESTED, NON_ACQUIRING, NOTIFIED, QueueConsu
 from broker.core.context import SCAN_BUDGET, QueueContext
 from broker.core.discipline import next_entry
 from broker.core.entry import QueueEntry
-from broker.core.index import all_levels, levels_for
 
 if TYPE_CHECKING:
     from broker.core.consumer_manager import ConsumerLevel
@@ -238,3 +237,33 @@ def wake_contexts(queue: Queue) -> None:
             before = context.effort
             _look(queue, level, consumer)
             effort += context.effort - before
+
+
+def levels_for(queue: Queue, entry: QueueEntry) -> list[ConsumerLevel]:
+    """Return the consumers of `queue` that may see `entry`: by rank, then the longest waiting first."""
+    everyone = queue.manager.levels
+    if queue.index is None:
+        return everyone
+    found: list[ConsumerLevel] = []
+    for row in queue.index.served_rows(entry):
+        found += row.levels
+    if not found:
+        return everyone
+    for level in everyone:
+        found.append(level)
+    found.sort(key=_rank_and_turn)
+    return found
+
+
+def all_levels(queue: Queue) -> list[ConsumerLevel]:
+    """Return all consumers of `queue` for which there may be an entry."""
+    found = list(queue.manager.levels)
+    if queue.index is not None:
+        for row in queue.index.served:
+            if row.first is not None:
+                found += row.levels
+    return found
+
+
+def _rank_and_turn(level: ConsumerLevel) -> tuple[int, int]:
+    return -level.rank, level.turn

@@ -166,7 +166,7 @@ class Passage:
     # ---- at last
 
     def put(self, topology: Topology, way: i64) -> None:
-        """Put the message, which has been appended, where it goes; `way`: that of `broker.core.journal`."""
+        """Put the message, which has been appended, where it goes; `way`: in the journal, as PUBLISHED."""
         journal = topology.journal
         before = journal.way
         journal.way = way

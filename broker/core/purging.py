@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core import browsers
 from broker.core.allowance import ENTRIES
+from broker.core.browsers import begin_browsing, end_browsing
 from broker.core.consumer import BLOCKED_BY_PURGE
 from broker.core.context import QueueContext
 from broker.core.entry import AVAILABLE, HELD, QueueEntry
@@ -153,7 +153,7 @@ class Purge(Alarm):
         cursor = self._cursor
         if cursor is None:
             cursor = self._cursor = QueueContext(self.queue.entries)
-            browsers.begin(self.queue, cursor)
+            begin_browsing(self.queue, cursor)
         if cursor.last is not last:
             cursor.passed(last)
         self._schedule.set(self, self._schedule.now())
@@ -162,7 +162,7 @@ class Purge(Alarm):
         self.over = True
         queue = self.queue
         if self._cursor is not None:
-            browsers.end(queue, self._cursor)
+            end_browsing(queue, self._cursor)
         purges = queue.manager.purges
         purges.remove(self)
         if purges:

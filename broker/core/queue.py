@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from broker.core.attaching import attach, change_filter, detach
 from broker.core.consumer import BLOCKED_BY_TARGET, INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.consumer_manager import QueueConsumerManager
 from broker.core.context import QueueContext
@@ -17,17 +16,14 @@ from broker.core.delivery_limit import note_delivery
 from broker.core.discipline import Discipline, next_entry
 from broker.core.effect import NO_EFFECT, Effect
 from broker.core.entry import ACQUIRED, DEQUEUED, QueueEntry
-from broker.core.entry_filter import EntryFilter
 from broker.core.entry_list import QueueEntryList
 from broker.core.exclusive import Election
 from broker.core.expiry import is_late_for
 from broker.core.message import Message
 from broker.core.notifying import found_nothing, is_outranked, notify_browsers, notify_one, share_work
-from broker.core.outcome import CRASH, NACK
 from broker.core.places import note_change
 from broker.core.ports import MessageStore
 from broker.core.replacing import placed
-from broker.core.returning import give_back
 from broker.core.waiting import set_blocker, wait_for_size, wake_for_earlier, wake_waiters
 
 if TYPE_CHECKING:
@@ -167,28 +163,6 @@ class Queue:
         if self.manager.interested != 0:
             notify_one(self, entry)
 
-    def add_consumer(self, consumer: QueueConsumer) -> None:
-        """Attach `consumer`, made for this queue.
-
-        Raises AccessRefused if it wants to be alone and is not, or if one that is attached wants to be alone.
-        """
-        attach(self, consumer)
-
-    def remove_consumer(self, consumer: QueueConsumer, held: list[QueueEntry], outcome: i64 = CRASH) -> None:
-        """Detach `consumer` and release `held`, which it had acquired: [] for basic.cancel, which keeps them.
-
-        When a session or connection goes, call its `close_targets` first, or one of its consumers catches
-        what another one returns. Detaching a detached consumer only releases.
-        """
-        detach(self, consumer, held, outcome)
-
-    def change_filter(self, consumer: QueueConsumer, entry_filter: EntryFilter) -> None:
-        """Have `consumer`, which acquires and is attached, see only the entries that `entry_filter` passes.
-
-        Raises PreconditionFailed if the consumers of the queue have too many different filters.
-        """
-        change_filter(self, consumer, entry_filter)
-
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer's target wants work, or wants none. Called by targets only."""
         set_blocker(self, consumer, BLOCKED_BY_TARGET, not desired)
@@ -306,10 +280,6 @@ class Queue:
         """ACQUIRED → DEQUEUED: refused for good, so dead-lettered. Ignored where `settle` is."""
         if entry.state == ACQUIRED and not self.deleted:
             dead_letter(self, entry, REJECTED)
-
-    def release(self, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64 = NACK) -> None:
-        """ACQUIRED → AVAILABLE or HELD, in place, of those of `entries` that `consumer` has: `give_back`."""
-        give_back([(consumer, entries)], outcome, None, self.topology)
 
     def link(self, message: Message) -> QueueEntry:
         """Put `message` at its place, without notifying."""

@@ -1,25 +1,22 @@
 """The kinds of queues. [Qpid queue types]
 
-A kind is a list class and a line of the table.
+A kind is a line of the table here and a list class in `stream_list.LISTS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, final
 
 from broker.core import fifo_list, last_value_list, priority_list, sorted_list
 from broker.core.argument_rule import ArgumentRule, Arguments, invalid
-from broker.core.entry_list import QueueEntryList
-from broker.core.fifo_list import FifoEntryList
-from broker.core.header_value import Headers
-from broker.core.last_value_list import LAST_VALUE_KEY, LastValueEntryList
-from broker.core.priority_list import PriorityEntryList
-from broker.core.sorted_list import SORT_KEY, SortedEntryList
-from broker.core.stream_list import StreamEntryList
+from broker.core.last_value_list import LAST_VALUE_KEY
+from broker.core.sorted_list import SORT_KEY
 
 QUEUE_KIND: Final = "x-queue-kind"
 STANDARD: Final = "standard"
+PRIORITY_KIND: Final = "priority"
+SORTED_KIND: Final = "sorted"
+LAST_VALUE_KIND: Final = "last-value"
 
 NON_DESTRUCTIVE: Final = "x-non-destructive"
 QUEUE_TYPE: Final = "x-queue-type"
@@ -30,12 +27,13 @@ Rules = dict[str, ArgumentRule]
 
 @final
 class Kind:
-    """A kind of queues: how to make its list, which arguments only it may have, and which it `needs`."""
+    """A kind of queues.
 
-    def __init__(
-        self, make: Callable[[Arguments, Headers], QueueEntryList], rules: Rules, needs: str = ""
-    ) -> None:
-        self.make = make
+    `rules`: the arguments that only this kind may have. `needs`: the argument that it must have, "" for none.
+    The class of its list is in `LISTS`.
+    """
+
+    def __init__(self, rules: Rules, needs: str = "") -> None:
         self.rules = rules
         self.needs = needs
 
@@ -43,10 +41,10 @@ class Kind:
 _KEEPING: Final[Rules] = {NON_DESTRUCTIVE: ArgumentRule("bool")}
 
 KINDS: Final[dict[str, Kind]] = {
-    STANDARD: Kind(FifoEntryList.of, fifo_list.ARGUMENTS | _KEEPING),
-    "priority": Kind(PriorityEntryList.of, priority_list.ARGUMENTS),
-    "sorted": Kind(SortedEntryList.of, sorted_list.ARGUMENTS, SORT_KEY),
-    "last-value": Kind(LastValueEntryList.of, last_value_list.ARGUMENTS | _KEEPING, LAST_VALUE_KEY),
+    STANDARD: Kind(fifo_list.ARGUMENTS | _KEEPING),
+    PRIORITY_KIND: Kind(priority_list.ARGUMENTS),
+    SORTED_KIND: Kind(sorted_list.ARGUMENTS, SORT_KEY),
+    LAST_VALUE_KIND: Kind(last_value_list.ARGUMENTS | _KEEPING, LAST_VALUE_KEY),
 }
 
 
@@ -92,13 +90,6 @@ def _telling(arguments: Arguments) -> str:
         return f"{QUEUE_KIND} '{arguments[QUEUE_KIND]}'"
     kind = KINDS[kind_of(arguments)]
     return next(name for name in kind.rules if name in arguments and name not in KINDS[STANDARD].rules)
-
-
-def new_entry_list(arguments: Arguments, headers: Headers) -> QueueEntryList:
-    """The list for the entries of a queue with these arguments."""
-    if is_stream(arguments):
-        return StreamEntryList()
-    return KINDS[kind_of(arguments)].make(arguments, headers)
 
 
 def is_non_destructive(arguments: Arguments) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from broker.core import browsers
+from broker.core.browsers import begin_browsing, end_browsing
 from broker.core.context import QueueContext
 from broker.core.contexts import browsing
 from broker.core.entry import AVAILABLE, QueueEntry
@@ -173,7 +173,7 @@ class FirstSearch(Search):
         super().__init__(queue)
         self._cursor: QueueContext = browsing(queue, entry_filter)
         self._ended = False
-        browsers.begin(queue, self._cursor)
+        begin_browsing(queue, self._cursor)
 
     def step(self, most: i64) -> bool:
         """Look on from where the cursor stands (Search)."""
@@ -193,7 +193,7 @@ class FirstSearch(Search):
         """Take the cursor away (Search)."""
         if not self._ended:
             self._ended = True
-            browsers.end(self.queue, self._cursor)
+            end_browsing(self.queue, self._cursor)
 
 
 def may_take(queue: Queue, entry: QueueEntry) -> bool:

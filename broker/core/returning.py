@@ -10,6 +10,7 @@ from broker.core.annotating import Addition
 from broker.core.consumer import BLOCKED_BY_RETURNS, QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.later import DEAR, Later, Run, are_few
+from broker.core.outcome import NACK
 from broker.core.overflow import DROP_HEAD
 from broker.core.release import release
 from broker.core.settling import restore
@@ -44,6 +45,13 @@ def give_back(
                 restore(entries, consumer)
     else:
         ReturnedLater(runs, outcome, session, topology, addition).begin()
+
+
+def release_entries(
+    queue: Queue, entries: list[QueueEntry], consumer: QueueConsumer, outcome: i64 = NACK
+) -> None:
+    """ACQUIRED → AVAILABLE or HELD, in place, for the entries that `consumer` still owns (`give_back`)."""
+    give_back([(consumer, entries)], outcome, None, queue.topology)
 
 
 def finish_returns(queue: Queue) -> None:

@@ -5,16 +5,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from broker.core.argument_rule import Arguments
 from broker.core.context import LOAD_COST, LOAD_SHIFT
 from broker.core.entry import ACQUIRED, QueueEntry
 from broker.core.entry_list import QueueEntryList
 from broker.core.errors import Unsupported
+from broker.core.fifo_list import FifoEntryList
+from broker.core.header_value import Headers
+from broker.core.last_value_list import LastValueEntryList
 from broker.core.message import NOWHERE, Message
 from broker.core.ports import StoredStream, StreamPage
+from broker.core.priority_list import PriorityEntryList
+from broker.core.queue_kinds import LAST_VALUE_KIND, PRIORITY_KIND, SORTED_KIND, STANDARD, is_stream, kind_of
+from broker.core.sorted_list import SortedEntryList
 
 if TYPE_CHECKING:
     from broker.core.queue import Queue
@@ -172,3 +180,19 @@ def refuse_stream(queue: Queue, what: str) -> None:
     """
     if isinstance(queue.entries, StreamEntryList):
         raise Unsupported(f"queue '{queue.name}' in vhost '{queue.vhost}' is a stream and cannot be {what}")
+
+
+LISTS: Final[dict[str, Callable[[Arguments, Headers], QueueEntryList]]] = {
+    STANDARD: FifoEntryList.of,
+    PRIORITY_KIND: PriorityEntryList.of,
+    SORTED_KIND: SortedEntryList.of,
+    LAST_VALUE_KIND: LastValueEntryList.of,
+}
+"""The list classes of the kinds of queues."""
+
+
+def new_entry_list(arguments: Arguments, headers: Headers) -> QueueEntryList:
+    """Return the list for the entries of a queue with these arguments."""
+    if is_stream(arguments):
+        return StreamEntryList()
+    return LISTS[kind_of(arguments)](arguments, headers)

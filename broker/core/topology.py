@@ -32,11 +32,12 @@ from broker.core.no_local import NoLocal
 from broker.core.policies import Policies
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
-from broker.core.queue_kinds import is_stream, new_entry_list
+from broker.core.queue_kinds import is_stream
 from broker.core.queue_numbers import QueueNumbers
 from broker.core.receipts import Receipts, ReceiptWriter, bare_receipt
 from broker.core.route import Resolution, Route
 from broker.core.schedule import Schedule
+from broker.core.stream_list import new_entry_list
 from broker.core.vacating import Vacating
 from broker.core.view import MessageView, Views
 from broker.core.volatile import Volatile

@@ -149,7 +149,7 @@ class Transaction(DurableWaiter):
         returned: i64 = NACK,
         addition: Addition | None = None,
     ) -> None:
-        """Have a delivery be settled by the commit, in one of the ways of `broker.core.held_settlement`."""
+        """Have the commit settle a delivery; `outcome`: SETTLE, DISCARD, RELEASE or REMOVE."""
         held = self.held(consumer, outcome, returned, addition)
         held.tags.append(tag)
         held.entries.append(entry)

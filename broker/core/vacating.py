@@ -15,7 +15,7 @@ from broker.core.schedule import Alarm
 if TYPE_CHECKING:
     from broker.core.topology import Topology
 
-SLICE: Final[i64] = 5000  # what is let go of in one turn, counted in entries: one or two milliseconds
+SLICE: Final[i64] = 5000  # entries that leave in one turn: one or two milliseconds
 QUEUE: Final[i64] = 25  # as many entries as a queue or an exchange, and each consumer
 
 

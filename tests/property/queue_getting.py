@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.attaching import attach
 from broker.core.consumer import QueueConsumer
 from broker.core.credit import Credit
 from broker.core.errors import QueueStopped, ResourceLocked
@@ -28,4 +29,4 @@ def get(world: World, wire: int, queue: int, waits: bool = False) -> None:
     if entry is not None:
         world.delivered(probe, getter, entry)
     elif getter.getting:
-        model.queue.add_consumer(getter)
+        attach(model.queue, getter)

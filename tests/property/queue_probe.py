@@ -11,6 +11,7 @@ from broker.core.consumer_target import ConsumerTarget
 from broker.core.credit import Credit
 from broker.core.entry import QueueEntry
 from broker.core.lease import Lease, LeaseHolder
+from broker.core.returning import release_entries
 from broker.core.session import Session
 from tests.property import queue_checks as checks
 
@@ -101,7 +102,7 @@ class Terms(LeaseHolder):
             assert end == probe.world.clock.now, "L1: to the millisecond"
             probe.held = [held for held in probe.held if held[1] is not entry]
             probe.world.items_back([entry])
-            consumer.queue.release([entry], consumer)
+            release_entries(consumer.queue, [entry], consumer)
             probe.restore_credit(entry.message.size)
 
     def outstanding(self) -> list[int]:

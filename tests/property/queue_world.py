@@ -4,6 +4,7 @@
 something are any number: it is taken modulo what there is to choose from, so that shrinking stays meaningful.
 """
 
+from broker.core.attaching import attach, detach
 from broker.core.clearing import dispose
 from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
@@ -14,6 +15,7 @@ from broker.core.immediate import enqueue_immediate
 from broker.core.message import NEVER, Message
 from broker.core.queue import Queue
 from broker.core.retry import Retry
+from broker.core.returning import release_entries
 from broker.core.rules import Rules
 from broker.core.session import Session
 from tests.clock import HandClock
@@ -125,7 +127,7 @@ class World:
             consumer.candidate = kind == 4 and self.serving.startswith(SOME)
             refused = model.refuses(consumer)
             try:
-                model.queue.add_consumer(consumer)
+                attach(model.queue, consumer)
                 assert not refused
                 model.attached(consumer)
             except AccessRefused:
@@ -138,16 +140,16 @@ class World:
         if probe is not None:
             probe.close()
             for consumer in list(probe.consumers):
-                consumer.queue.remove_consumer(consumer, [])
+                detach(consumer.queue, consumer, [])
 
     def lose_connection(self, wire: int) -> None:
         lost = self.wires[wire % len(self.wires)]
         lost.connection.close_targets()
         for probe in [probe for probe in self.probes if probe.session.connection is lost.connection]:
             for consumer in list(probe.consumers):
-                consumer.queue.remove_consumer(consumer, self._give_back(probe, consumer))
+                detach(consumer.queue, consumer, self._give_back(probe, consumer))
             for consumer in {consumer for consumer, _ in probe.held}:  # cancelled before, or basic.get
-                consumer.queue.release(self._give_back(probe, consumer), consumer)
+                release_entries(consumer.queue, self._give_back(probe, consumer), consumer)
             self.probes.remove(probe)
             probe.limit(0)
         self.wires[self.wires.index(lost)] = new_wire(self.scheduler)
@@ -181,7 +183,7 @@ class World:
             entries = [entry for _, owner, entry in picked if owner is consumer]
             if consumer.acquires:
                 self.items_back(entries)
-                consumer.queue.release(entries, consumer)
+                release_entries(consumer.queue, entries, consumer)
         for probe, _, entry in picked:
             probe.restore_credit(entry.message.size)
 

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 from broker.adapters.sinking import rows_of
+from broker.core.attaching import attach
 from broker.core.broker import Broker
 from broker.core.consumer import QueueConsumer
 from broker.core.counters import Counters
@@ -71,7 +72,7 @@ class Life:
         taker = Taker()
         queue = self.vhost.queues[name]
         consumer = QueueConsumer(taker, queue)
-        queue.add_consumer(consumer)
+        attach(queue, consumer)
         while queue.deliver_single_message(consumer):
             pass
         return consumer, taker.taken

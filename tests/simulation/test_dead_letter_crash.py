@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.core.returning import release_entries
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import PowerLoss, SimDisk
 from tests.storing import content_of
@@ -42,7 +43,7 @@ def crowd_out(life: Life) -> None:
 def return_once_too_often(life: Life) -> None:
     """They come back, and may not."""
     consumer, entries = life.take("work")
-    life.vhost.queues["work"].release(entries, consumer)
+    release_entries(life.vhost.queues["work"], entries, consumer)
 
 
 DEATHS = [reject, expire, crowd_out, return_once_too_often]

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.errors import StoreFailed
 from broker.core.message import KNOWN, Message
 from broker.core.ports import DurableWaiter
@@ -87,7 +88,7 @@ class World:
             if self.rng.random() < 0.7:
                 self.consumed.add(said_by(self.life, entry.message))
                 consumer.queue.settle(entry)
-        consumer.queue.remove_consumer(consumer, [entry for entry in entries if entry.owner is consumer])
+        detach(consumer.queue, consumer, [entry for entry in entries if entry.owner is consumer])
 
     def fill_disk(self) -> None:
         full = self.disk.capacity < 1 << 30

@@ -8,12 +8,14 @@ import random
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.errors import StoreFailed
 from broker.core.message import Message
 from broker.core.outcome import NACK
 from broker.core.ports import DurableWaiter
+from broker.core.returning import release_entries
 from broker.store.segmented_commit import INLINE_WRITE_MAX
 from tests.keyed import KEY, view
 from tests.simulation.broker_life import Life
@@ -103,7 +105,7 @@ class World:
         consumer, entries = self.life.take(name)
         for entry in entries:
             self.taken.append((consumer, entry, (name, int(entry.message.priority)), self.number_of(entry)))
-        consumer.queue.remove_consumer(consumer, [])
+        detach(consumer.queue, consumer, [])
 
     def settle(self) -> None:
         """Something that was taken is acknowledged, or comes back."""
@@ -112,7 +114,7 @@ class World:
         consumer, entry, slot, number = self.taken.pop(self.rng.randrange(len(self.taken)))
         queue = consumer.queue
         if self.rng.random() < 0.5:
-            queue.release([entry], consumer, NACK)
+            release_entries(queue, [entry], consumer, NACK)
         else:
             self.consumed[slot] = max(self.consumed.get(slot, 0), number)
             queue.settle(entry)

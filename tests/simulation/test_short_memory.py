@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.message import Message
 from broker.core.queue import Queue
+from broker.core.returning import release_entries
 from broker.core.transaction import HeldPublish, Transaction
 from tests.simulation.broker_life import Life
 from tests.simulation.sim_disk import SimDisk
@@ -91,7 +93,7 @@ def let_go(life: Life, queue: Queue) -> None:
     consumer, entries = life.take(queue.name)
     for entry in entries:
         queue.settle(entry)
-    queue.remove_consumer(consumer, [])
+    detach(queue, consumer, [])
     segments = {segment.number for segment in life.log.segments.all()}
     life.declare("filler")
     for _ in range(20):
@@ -99,7 +101,7 @@ def let_go(life: Life, queue: Queue) -> None:
         filler, more = life.take("filler")
         for entry in more:
             life.vhost.queues["filler"].settle(entry)
-        life.vhost.queues["filler"].remove_consumer(filler, [])
+        detach(life.vhost.queues["filler"], filler, [])
         life.tidy()
         if not segments & {segment.number for segment in life.log.segments.all()}:
             return
@@ -136,10 +138,10 @@ def test_what_an_immediate_message_was_given_to(immediate: bool) -> None:
         pass
     life.commit()
     life.tidy()
-    kept.release(others, other)
-    kept.remove_consumer(other, [])
+    release_entries(kept, others, other)
+    detach(kept, other, [])
     let_go(life, kept)
-    fleeting.release(taken, consumer)
+    release_entries(fleeting, taken, consumer)
     assert life.held()["fleeting"] == [CONTENT]
 
 

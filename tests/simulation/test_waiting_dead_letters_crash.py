@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.dead_letter import REASONS
 from broker.core.dead_letter_backlog import RETRY_MS, SOON_MS
 from broker.core.held_settlement import DISCARD, SETTLE
@@ -74,7 +75,7 @@ def consume_narrow(life: Life, came: list[bytes] | None = None) -> list[bytes]:
         came += [entry.message.content or life.log.load(entry.message) for entry in entries]
         for entry in entries:
             narrow.settle(entry)
-        narrow.remove_consumer(consumer, [])
+        detach(narrow, consumer, [])
         life.clock.advance(0)
         life.commit()
     return came
@@ -165,7 +166,7 @@ def test_what_waits_is_copied_forward_and_waits_still() -> None:
         consumer, entries = life.take("busy")
         for entry in entries:
             life.vhost.queues["busy"].settle(entry)
-        life.vhost.queues["busy"].remove_consumer(consumer, [])
+        detach(life.vhost.queues["busy"], consumer, [])
         settle(life)
     life.tidy()
     disk.kill()

@@ -6,6 +6,7 @@ import pytest
 
 from broker.adapters.amqp10.view import View10
 from broker.adapters.letters import write_letter
+from broker.core.attaching import detach
 from broker.core.letter import DeadLetter, Notice, Past
 from broker.core.message import Address, Message
 from broker.core.ports import MessageStore
@@ -245,7 +246,7 @@ def test_a_message_that_is_refused_again_and_again_is_counted_and_stays_the_same
     for count in (1, 2, 3):
         taker, consumer = consume(ward.vhost.queues["a"])
         assert pull(consumer) == 1
-        consumer.queue.remove_consumer(consumer, [])
+        detach(consumer.queue, consumer, [])
         consumer.queue.discard(taker.taken[0])
         ward.clock.advance(50)
         [content] = ward.contents("a")

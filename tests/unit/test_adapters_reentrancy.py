@@ -13,6 +13,7 @@ from pamqp.common import FieldTable
 
 from broker.adapters.getting091 import WaitingGet
 from broker.adapters.target091 import Target091
+from broker.core.attaching import detach
 from broker.core.consumer_target import ConsumerTarget
 from tests.frames import publish_bytes
 from tests.reentrancy import WAYS_IN, codes
@@ -138,5 +139,5 @@ def test_who_calls_back_is_caught(house: House) -> None:
     assert isinstance(target, Target091)
     with watch.on():
         watch._now.append("Target091.deliver")
-        queue.remove_consumer(target.consumers[0], [])
+        detach(queue, target.consumers[0], [])
     assert watch.caught == {("Target091.deliver", "detach")}

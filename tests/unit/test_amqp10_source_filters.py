@@ -16,6 +16,7 @@ from broker.adapters.amqp10.filters import (
     filters_of,
 )
 from broker.adapters.selecting import SelectorFilter
+from broker.core.attaching import attach
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
 from broker.core.message import NOWHERE, Address, Message
@@ -276,7 +277,7 @@ def test_consumers_with_equal_filters_share_a_cursor_over_the_row_that_they_dema
         filters = read(sql=Described(SQL, "level > 1"), app=Described(APPLICATION, {"kind": "a"}))
         entry_filter = filters.entry_filter(vhost.store)
         consumers.append(QueueConsumer(taker, queue, entry_filter=entry_filter))
-        queue.add_consumer(consumers[-1])
+        attach(queue, consumers[-1])
     context = consumers[0].context
     assert consumers[1].context is context
     assert context.row is not None

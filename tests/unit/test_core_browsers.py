@@ -1,5 +1,6 @@
 """Browsers see every entry in order and take none. Cases of Broker-J's BrowserTest."""
 
+from broker.core.attaching import attach
 from broker.core.browsers import LEAST, SHARE
 from broker.core.consumer import NON_ACQUIRING, QueueConsumer
 from broker.core.fifo_list import FifoEntryList
@@ -221,7 +222,7 @@ def test_a_browser_of_several_queues_lets_consumers_of_one_of_them_have_their_tu
     bench.publish(100)
     other = Queue("other", bench.store, FifoEntryList(), bench.counters)
     browser = bench.client(acquires=False)
-    other.add_consumer(QueueConsumer(browser, other, acquires=False))
+    attach(other, QueueConsumer(browser, other, acquires=False))
     bench.scheduler.step(10)
     assert len(browser.deliveries) == 10, "nobody else is there"
     bench.client(1)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.attaching import change_filter
 from broker.core.contexts import FILTERS_MAX
 from broker.core.errors import PreconditionFailed
 from broker.core.exclusive import Election
@@ -14,7 +15,7 @@ def test_it_gets_only_what_the_filter_passes_and_others_get_the_rest() -> None:
     first = bench.client(1)
     bench.publish(4)
     bench.run()
-    bench.queue.change_filter(first.consumer, Numbers(lambda number: number % 2 == 0))
+    change_filter(bench.queue, first.consumer, Numbers(lambda number: number % 2 == 0))
     first.nack()
     bench.run()
     assert first.numbers == [1, 2]
@@ -32,7 +33,7 @@ def test_one_that_waits_for_its_byte_window_looks_again() -> None:
     bench.publish(1, size=4)
     bench.run()
     assert client.numbers == [1]
-    bench.queue.change_filter(client.consumer, Numbers(lambda number: number != 2))
+    change_filter(bench.queue, client.consumer, Numbers(lambda number: number != 2))
     bench.run()
     assert client.numbers == [1, 3]
     assert not bench.queue.waiting
@@ -49,7 +50,7 @@ def test_the_active_one_stays_so_whatever_it_holds(others: int) -> None:
     bench.publish(2)
     bench.run()
     told = list(first.activities)
-    bench.queue.change_filter(first.consumer, Numbers(lambda number: number != 1))
+    change_filter(bench.queue, first.consumer, Numbers(lambda number: number != 1))
     first.nack(1)
     bench.publish(1)
     bench.run()
@@ -63,10 +64,10 @@ def test_one_filter_too_many_changes_nothing() -> None:
     clients = [bench.client(1) for _ in range(FILTERS_MAX + 1)]
     filters = [Numbers(lambda number: number != 1) for _ in clients]
     for client, entry_filter in zip(clients[:-1], filters, strict=False):
-        bench.queue.change_filter(client.consumer, entry_filter)
+        change_filter(bench.queue, client.consumer, entry_filter)
     with pytest.raises(PreconditionFailed, match="different selectors"):
-        bench.queue.change_filter(clients[-1].consumer, filters[-1])
-    bench.queue.change_filter(clients[0].consumer, filters[-1])  # its own makes room
+        change_filter(bench.queue, clients[-1].consumer, filters[-1])
+    change_filter(bench.queue, clients[0].consumer, filters[-1])  # its own makes room
     assert len(bench.queue.filtered) == FILTERS_MAX
     bench.publish(1)
     bench.run()
@@ -81,7 +82,7 @@ def test_its_groups_stay_its_own_but_for_the_one_that_is_sent_away() -> None:
     first.ack(2, 3)
     second = yard.client()
     entries = [entry for entry in first.held if entry.message.content == b"1"]
-    yard.queue.change_filter(first.consumer, Numbers(lambda number: number != 1))
+    change_filter(yard.queue, first.consumer, Numbers(lambda number: number != 1))
     yard.groups.sent_away(first.consumer, entries)
     first.nack(1)
     yard.send("b", "c", "b", "c")

@@ -4,6 +4,7 @@ from broker.adapters.view091 import View091
 from broker.core.delaying import UNREADABLE_WAIT_MS, UNSYNCED_MAX
 from broker.core.getting import get_one
 from broker.core.message import Address, Message
+from broker.core.returning import release_entries
 from broker.core.timetable import RETRY_MS
 from broker.store.restore import Recovered
 from protocol.amqp091.properties import Properties
@@ -209,6 +210,6 @@ def test_the_broker_counts_dead_letters_of_what_came_back_too_often() -> None:
     consumer = consume(queue)[1]
     entry = get_one(queue, consumer)
     assert entry is not None
-    queue.release([entry], consumer)
+    release_entries(queue, [entry], consumer)
     [letter] = entries(dead)
     assert headers_of(letter.message)["x-first-death-reason"] == "delivery_limit"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.binding import Binding
 from broker.core.bindings import SLICE
 from broker.core.queue import Queue
@@ -243,7 +244,7 @@ def test_queues_that_go_by_themselves() -> None:
             vhost.bind_queue(name, "x", str(number), ANY, owner)
     vhost.delete_exclusive_queues(owner)
     assert linked(vhost) == 3 * MANY - SLICE
-    automatic.remove_consumer(consumer, [])
+    detach(automatic, consumer, [])
     vhost.consumer_gone(automatic)
     assert linked(vhost) == 3 * MANY - SLICE
     assert {binding.destination_name for binding in listed(vhost)} == {"unused"}

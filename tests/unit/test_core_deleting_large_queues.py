@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.clearing import SLICE, dispose
 from broker.core.foretelling import Foretelling
 from broker.core.group import Group
 from broker.core.held_settlement import SETTLE, HeldSettlement
 from broker.core.outcome import NACK
+from broker.core.returning import release_entries
 from tests.clock import HandClock
 from tests.delays import Site
 from tests.grouping import GroupBench
@@ -34,7 +36,7 @@ def test_what_it_held_goes_in_slices(limits: dict[str, Any]) -> None:
     client.close()
     last = entry_of(queue, MANY)
     others = client.held[:-1]
-    queue.release(others, client.consumer)
+    release_entries(queue, others, client.consumer)
     yard.clock.advance(0)
     assert (queue.ready, queue.unacked) == (MANY - 1, 1)
     client.held = [last]
@@ -70,9 +72,9 @@ def test_what_clients_had_is_taken_back_in_slices(way: str) -> None:
     for entry in held if way in ("settled", "discarded") else ():
         (queue.settle if way == "settled" else queue.discard)(entry)
     if way == "released":
-        queue.release(list(held), client.consumer)
+        release_entries(queue, list(held), client.consumer)
     elif way == "lost":
-        queue.remove_consumer(client.consumer, list(held))
+        detach(queue, client.consumer, list(held))
     assert (len(store.settled), dead.ready, yard.died()) == (0, 0, {})
     assert (queue.ready, queue.unacked, queue.acked) == (0, 0, 0)
     left = []

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.clearing import dispose
 from broker.core.connection import Connection
 from broker.core.consumer import NOT_INTERESTED, SINGLE_ACTIVE, UP, WAITING
@@ -92,7 +93,7 @@ def test_consumers_of_one_connection_that_is_lost_do_not_start_one_after_the_oth
     bench.run()
     session.connection.close_targets()
     for client in (first, second):
-        bench.queue.remove_consumer(client.consumer, client.held)
+        detach(bench.queue, client.consumer, client.held)
     bench.run()
     assert second.numbers == []
     assert other.numbers == [1, 2, 3]

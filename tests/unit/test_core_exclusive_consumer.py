@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.consumer import (
     ATTACHED,
     DETACHED,
@@ -17,6 +18,7 @@ from broker.core.consumer import (
 from broker.core.errors import AccessRefused, PreconditionFailed, ResourceLocked
 from broker.core.exclusive import declared_election
 from broker.core.getting import get_one
+from broker.core.returning import release_entries
 from tests.dispatch import Bench, Client
 from tests.topology import RecordingStore, new_broker, new_vhost, rebuilt
 
@@ -266,19 +268,19 @@ def test_the_successor_of_a_cancelled_one_waits_for_its_deliveries_alone(bench: 
     bench.run()
     first, second = bench.client(2, candidate=True), bench.client(candidate=True)
     bench.run()
-    bench.queue.remove_consumer(first.consumer, [])
+    detach(bench.queue, first.consumer, [])
     bench.run()
     assert activities(first, second) == [DRAINING, WAITING]
     if end == "settled":
         first.ack(3)
         first.ack(4)
     elif end == "returned":
-        bench.queue.release(first.held, first.consumer)
+        release_entries(bench.queue, first.held, first.consumer)
     else:
         first.ack(3)
         bench.run()
         assert second.numbers == []
-        bench.queue.release(first.held[1:] if len(first.held) > 1 else first.held, first.consumer)
+        release_entries(bench.queue, first.held[1:] if len(first.held) > 1 else first.held, first.consumer)
     bench.run()
     assert second.numbers == {"settled": [5, 6], "returned": [3, 4, 5, 6], "halves": [4, 5, 6]}[end]
     assert ordinary.numbers == [1, 2], "who was there before is not waited for"
@@ -288,8 +290,8 @@ def test_two_that_are_cancelled_are_both_waited_for(bench: Bench) -> None:
     first, second, third = (bench.client(1, candidate=True) for _ in range(3))
     bench.publish(3)
     bench.run()
-    bench.queue.remove_consumer(first.consumer, [])
-    bench.queue.remove_consumer(second.consumer, [])
+    detach(bench.queue, first.consumer, [])
+    detach(bench.queue, second.consumer, [])
     higher = bench.client(1, candidate=True, priority=1)
     bench.run()
     assert (higher.numbers, third.numbers) == ([], [])
@@ -303,7 +305,7 @@ def test_a_value_holds_for_cancelling_too(bench: Bench) -> None:
     first, second = bench.client(1, candidate=True), bench.client(candidate=True)
     bench.publish(2)
     bench.run()
-    bench.queue.remove_consumer(first.consumer, [])
+    detach(bench.queue, first.consumer, [])
     bench.run()
     assert second.numbers == [2]
 
@@ -312,7 +314,7 @@ def test_when_the_last_one_is_cancelled_the_others_wait_too(bench: Bench) -> Non
     ordinary, exclusive = bench.client(), bench.client(1, candidate=True)
     bench.publish(2)
     bench.run()
-    bench.queue.remove_consumer(exclusive.consumer, [])
+    detach(bench.queue, exclusive.consumer, [])
     bench.run()
     assert ordinary.numbers == []
     exclusive.ack(1)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from broker.core.attaching import attach, detach
 from broker.core.consumer import QueueConsumer
 from broker.core.entry_filter import EntryFilter
 from broker.core.extent import LAST, NEXT, Extent
@@ -27,11 +28,11 @@ class Viewer(Client):
         prefetch_bytes: int = 0,
     ) -> None:
         super().__init__(bench.queue, bench.scheduler, prefetch, prefetch_bytes, acquires=False)
-        bench.queue.remove_consumer(self.consumer, [])
+        detach(bench.queue, self.consumer, [])
         self.ended = 0
         self.consumer = QueueConsumer(self, bench.queue, acquires=False, entry_filter=sieve)
         self.consumer.extent = extent
-        bench.queue.add_consumer(self.consumer)
+        attach(bench.queue, self.consumer)
 
     def shown_all(self, consumer: QueueConsumer) -> None:
         self.ended += 1

@@ -1,11 +1,13 @@
 """What selectors cost: each entry is asked about once for all consumers with one, and so many in a turn."""
 
+from broker.core.attaching import attach, detach
 from broker.core.consumer import QueueConsumer
 from broker.core.context import FILTER_COST, LOAD_COST, SCAN_BUDGET
 from broker.core.entry import QueueEntry
 from broker.core.entry_filter import EntryFilter
 from broker.core.message import Address, Message
 from broker.core.offering import TOLD_MAX
+from broker.core.returning import release_entries
 from tests.dispatch import Bench, Client
 
 
@@ -25,9 +27,9 @@ class Nth(EntryFilter):
 def consumer(bench: Bench, sieve: EntryFilter, prefetch: int = 0) -> Client:
     """A client with a filter."""
     client = bench.client(prefetch)
-    bench.queue.remove_consumer(client.consumer, [])
+    detach(bench.queue, client.consumer, [])
     client.consumer = QueueConsumer(client, bench.queue, entry_filter=sieve)
-    bench.queue.add_consumer(client.consumer)
+    attach(bench.queue, client.consumer)
     return client
 
 
@@ -108,7 +110,7 @@ def test_filters_are_not_asked_at_once_about_all_that_comes_back() -> None:
     hopeless, late = consumer(bench, none), consumer(bench, few, prefetch=1)
     bench.run()
     asked = none.asked, few.asked
-    bench.queue.release(holder.held, holder.consumer)
+    release_entries(bench.queue, holder.held, holder.consumer)
     at_once = TOLD_MAX + SCAN_BUDGET // FILTER_COST
     assert none.asked - asked[0] <= at_once
     assert few.asked - asked[1] <= at_once

@@ -3,6 +3,7 @@
 import pytest
 
 from broker.adapters.selecting import SelectorFilter
+from broker.core.attaching import attach, detach
 from broker.core.consumer import QueueConsumer
 from broker.core.contexts import FILTERS_MAX
 from broker.core.entry import QueueEntry
@@ -53,10 +54,10 @@ class Site:
 
     def client(self, text: str, prefetch: int = 0, acquires: bool = True, priority: int = 0) -> Client:
         client = Client(self.queue, self.scheduler, prefetch, acquires=acquires, priority=priority)
-        self.queue.remove_consumer(client.consumer, [])
+        detach(self.queue, client.consumer, [])
         sieve = Counting(self.queue, text) if text else None
         client.consumer = QueueConsumer(client, self.queue, acquires, priority, entry_filter=sieve)
-        self.queue.add_consumer(client.consumer)
+        attach(self.queue, client.consumer)
         return client
 
     def got(self, client: Client) -> list[int]:

@@ -11,6 +11,7 @@ from broker.core.message import NEVER, Message
 from broker.core.outcome import CRASH, NACK
 from broker.core.policy import Policy
 from broker.core.queue import Queue
+from broker.core.returning import release_entries
 from broker.core.vhost import VirtualHost
 from protocol.amqp091.properties import Properties
 from tests.clock import HandClock
@@ -62,7 +63,7 @@ def test_a_letter_tells_how_often_the_message_was_tried() -> None:
     ward.publish(**{"x-delivery-count": 77})
     for outcome in (NACK, CRASH, CRASH, NACK, CRASH):
         ward.scheduler.run()
-        client.queue.release([client.held.pop()], client.consumer, outcome)
+        release_entries(client.queue, [client.held.pop()], client.consumer, outcome)
     assert ward.told() == [counts(3, 5)]
 
 
@@ -101,7 +102,7 @@ def test_a_letter_tells_that_it_expired_while_it_waited_to_be_tried_again() -> N
     client = ward.client()
     ward.publish()
     ward.scheduler.run()
-    client.queue.release(list(client.held), client.consumer)
+    release_entries(client.queue, list(client.held), client.consumer)
     ward.clock.advance(30)
     expired = {"x-expired-by": "queue", "x-expired-while": "held"}
     assert ward.told() == [counts(1, 1, "expired") | expired]
@@ -137,7 +138,7 @@ def die(ward: Ward) -> None:
     client.queue.discard(client.held.pop())
     ward.publish()
     ward.scheduler.run()
-    client.queue.release([client.held.pop()], client.consumer)
+    release_entries(client.queue, [client.held.pop()], client.consumer)
     client.cancel()
     ward.publish(5)
     ward.clock.advance(5)

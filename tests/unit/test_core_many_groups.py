@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.clearing import dispose
 from broker.core.getting import get_one
+from broker.core.returning import release_entries
 from broker.core.stopping import DEQUEUE, set_stopped
 from tests.dispatch import Client, number_of
 from tests.grouping import GroupBench
@@ -29,7 +31,7 @@ def lose(client: Client) -> None:
     """As `Client.vanish`, which takes long with many."""
     entries, client.held = client.held, []
     client.close()
-    client.queue.remove_consumer(client.consumer, entries)
+    detach(client.queue, client.consumer, entries)
 
 
 def settle(client: Client) -> None:
@@ -90,7 +92,7 @@ def test_what_it_owned_is_free_in_slices(ending: Callable[..., None], strict: bo
 def test_what_it_gives_back_of_groups_that_nobody_keeps() -> None:
     bench, client = owning(MANY, sticky=False)
     entries, client.held = client.held, []
-    bench.queue.release(entries, client.consumer)
+    release_entries(bench.queue, entries, client.consumer)
     client.credit.resize(0, 0)
     assert (bench.queue.unacked, owned(bench)) == (0, MANY)
     bench.run()
@@ -240,7 +242,7 @@ def test_a_get_finds_what_is_free_by_then_and_keeps_its_group() -> None:
     bench.clock.advance(0)
     bench.run()
     assert other.numbers == [1, 2, 3, 4, 6, 7, 8, 9, 10, 12], "11 is in the group of 5"
-    bench.queue.release([entry], getter)
+    release_entries(bench.queue, [entry], getter)
     bench.run()
     assert other.numbers[-2:] == [5, 11]
 
@@ -250,7 +252,7 @@ def test_what_is_settled_and_what_comes_meanwhile() -> None:
     client.cancel()
     other = bench.client()
     held = client.held
-    bench.queue.release(held[:4], client.consumer)
+    release_entries(bench.queue, held[:4], client.consumer)
     assert bench.groups.pauses
     for entry in held[4:]:
         bench.queue.settle(entry)

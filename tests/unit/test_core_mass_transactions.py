@@ -9,6 +9,7 @@ from pamqp import base
 from pamqp.commands import Basic, Tx
 from pamqp.commands import Queue as Method
 
+from broker.core.attaching import attach
 from broker.core.consumer import QueueConsumer
 from broker.core.held_settlement import DISCARD, RELEASE, SETTLE
 from broker.core.later import DEAR, FEW, SLICE
@@ -209,7 +210,7 @@ def test_its_virtual_host_is_deleted_in_between_and_the_broker_dies() -> None:
     life.commit()
     taker = Taker()
     consumer = QueueConsumer(taker, queue)
-    queue.add_consumer(consumer)
+    attach(queue, consumer)
     while queue.deliver_single_message(consumer):
         pass
     job = job_of(consumer, {})

@@ -1,5 +1,6 @@
 """Consumer priority, and message priority. Cases of Broker-J's ConsumerPriorityTest and PriorityQueueTest."""
 
+from broker.core.attaching import detach
 from broker.core.consumer import INTERESTED, NOTIFIED
 from broker.core.priority_list import PriorityEntryList
 from broker.core.session import Session
@@ -104,7 +105,7 @@ def test_the_baton_is_passed_by_a_consumer_that_is_removed_without_further_ado()
     second = bench.client()
     bench.publish()
     assert (first.consumer.state, second.consumer.state) == (NOTIFIED, INTERESTED)
-    bench.queue.remove_consumer(first.consumer, [])
+    detach(bench.queue, first.consumer, [])
     bench.run()
     assert second.numbers == [1]
 

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from broker.core.altering import stop_queue
+from broker.core.attaching import detach
 from broker.core.consumer import BLOCKED_BY_PURGE
 from broker.core.getting import get_one
 from broker.core.operation import mark, unmark
 from broker.core.purging import SLICE, Purge, PurgeWaiter, purge
 from broker.core.queue import Queue
+from broker.core.returning import release_entries
 from tests.dispatch import Client
 from tests.topology import RecordingStore
 from tests.yard import Yard, entry_of, numbers
@@ -167,12 +169,12 @@ def test_its_queue_is_deleted_meanwhile() -> None:
 def test_a_get_comes_before_it_and_may_give_back_what_it_got() -> None:
     yard, queue, asked = begun(6, 2)
     taker = Yard().client(queue, 0).consumer
-    queue.remove_consumer(taker, [])
+    detach(queue, taker, [])
     entry = get_one(queue, taker)
     assert entry is not None
     assert entry is entry_of(queue, 3)
     turn(yard)
-    queue.release([entry], taker)
+    release_entries(queue, [entry], taker)
     yard.clock.advance(0)
     assert (asked.over, asked.dropped, numbers(queue)) == (True, 5, [3])
 

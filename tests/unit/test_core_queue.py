@@ -6,6 +6,7 @@ from broker.core.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED
 from broker.core.entry import ACQUIRED
 from broker.core.errors import AccessRefused
 from broker.core.getting import get_one
+from broker.core.returning import release_entries
 from tests.dispatch import Bench
 
 
@@ -153,7 +154,7 @@ def test_only_the_owner_can_release() -> None:
     bench.run()
     (holder, stranger) = (owner, other) if owner.held else (other, owner)
     entry = holder.held[0]
-    bench.queue.release([entry], stranger.consumer)
+    release_entries(bench.queue, [entry], stranger.consumer)
     assert entry.state == ACQUIRED
     assert entry.owner is holder.consumer
 
@@ -189,7 +190,7 @@ def test_get_takes_the_next_entry_and_needs_no_consumer() -> None:
     bench.run()
     assert client.numbers == [2]
     assert get_one(bench.queue, bench.getter()) is None
-    bench.queue.release([entry], getter)
+    release_entries(bench.queue, [entry], getter)
     bench.run()
     assert client.numbers == [2, 1]
     assert getter.inflight == 0

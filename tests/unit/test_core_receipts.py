@@ -7,6 +7,7 @@ from broker.core.held_settlement import SETTLE
 from broker.core.message import TELLS_ARRIVAL, TELLS_CONSUMED, Message
 from broker.core.queue import Queue
 from broker.core.receipts import SLICE, receipt_marks
+from broker.core.returning import release_entries
 from broker.core.transaction import HeldPublish, Transaction
 from tests.office import BOTH, Office, said
 
@@ -171,7 +172,7 @@ def test_what_a_transaction_does_not_do_is_not_told() -> None:
     job = job_of(office, 1, immediate=True)
     job.commit()
     lost = job.settlements[0]
-    office.q.release(lost.entries, lost.consumer)
+    release_entries(office.q, lost.entries, lost.consumer)
     office.slow.sync()
     assert office.told() == []
     assert [names for _, names in office.slow.settled] == ["q", "back", "back"]

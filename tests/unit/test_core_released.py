@@ -2,7 +2,9 @@
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.outcome import CRASH, NACK, RELEASED
+from broker.core.returning import release_entries
 from tests.dispatch import MemoryStore, message
 from tests.yard import Yard, delivered, entry_of, numbers
 
@@ -57,7 +59,7 @@ def test_tries_between_releases_count() -> None:
 def test_a_consumer_that_goes_says_how_what_it_had_comes_back(outcome: int, counted: int) -> None:
     yard, queue, client = delivered(3, prefetch=3)
     client.session.connection.close_targets()
-    queue.remove_consumer(client.consumer, client.held, outcome)
+    detach(queue, client.consumer, client.held, outcome)
 
     assert [entry.counted for entry in queue.entries] == [counted] * 3
     other = yard.client(queue, prefetch=3)
@@ -72,9 +74,9 @@ def test_of_several_only_what_the_consumer_has_is_taken_back() -> None:
     [first, second] = client.held
     client.ack(1)
     other = yard.client(queue)
-    queue.release([first, second], other.consumer, RELEASED)
+    release_entries(queue, [first, second], other.consumer, RELEASED)
     assert (second.uncounted, queue.unacked) == (0, 1)
-    queue.release([first, second], client.consumer, RELEASED)
+    release_entries(queue, [first, second], client.consumer, RELEASED)
 
     assert (second.uncounted, queue.unacked, queue.ready) == (1, 0, 1)
 

@@ -7,6 +7,7 @@ from broker.core.consumer import REMOVED
 from broker.core.entry import AVAILABLE, DEQUEUED
 from broker.core.priority_list import PriorityEntryList
 from broker.core.restoring import restore
+from broker.core.returning import release_entries
 from tests.clock import HandClock
 from tests.dispatch import Bench, message
 from tests.purging import purge
@@ -21,7 +22,7 @@ def test_an_entry_is_settled_once() -> None:
     for _ in range(2):
         bench.queue.settle(entry)
         bench.queue.discard(entry)
-        bench.queue.release([entry], client.consumer)
+        release_entries(bench.queue, [entry], client.consumer)
     assert entry.state == DEQUEUED
     assert entry.owner is None
     assert (bench.queue.acked, bench.queue.unacked, client.consumer.inflight) == (1, 0, 0)

@@ -10,6 +10,7 @@ from broker.core.clearing import dispose
 from broker.core.exclusive import Election
 from broker.core.fifo_list import FifoEntryList
 from broker.core.priority_list import PriorityEntryList
+from broker.core.returning import release_entries
 from broker.core.settling import settle_all
 from tests.bench.loop import Site
 from tests.clock import HandClock
@@ -89,7 +90,7 @@ def test_only_what_the_consumer_has_is_settled() -> None:
     bench.publish(5)
     bench.run()
     mine, others = list(client.held), list(other.held)
-    bench.queue.release([mine[0]], client.consumer)
+    release_entries(bench.queue, [mine[0]], client.consumer)
     settle_all([*mine, *others, mine[1]], client.consumer)
     assert (bench.queue.acked, bench.queue.unacked, client.consumer.inflight) == (1, 2, 0)
     dispose(bench.queue, HandClock().schedule)

@@ -3,11 +3,13 @@
 import pytest
 
 from broker.core.altering import stop_queue
+from broker.core.attaching import attach
 from broker.core.consumer import INTERESTED, NOT_INTERESTED, NOTIFIED, QueueConsumer
 from broker.core.errors import PreconditionFailed, QueueStopped, StoreFailed
 from broker.core.getting import get_one
 from broker.core.message import Message
 from broker.core.queue import Queue
+from broker.core.returning import release_entries
 from broker.core.stopping import DEQUEUE, ENQUEUE, stopped
 from broker.core.transaction import HeldPublish, Transaction
 from broker.core.vhost import VirtualHost
@@ -93,7 +95,7 @@ def test_dead_letters_and_what_comes_back_are_not_refused() -> None:
     assert first is not None
     assert second is not None
     queue.discard(first)
-    queue.release([second], consumer)
+    release_entries(queue, [second], consumer)
     assert (queue.ready, dead.ready) == (1, 1)
 
 
@@ -134,7 +136,7 @@ def test_a_stop_takes_nothing_from_clients_and_what_they_return_waits() -> None:
     assert pull(consumer) == 2
     stop_queue(vhost, queue, [DEQUEUE])
     queue.settle(taker.taken[0])
-    queue.release([taker.taken[1]], consumer)
+    release_entries(queue, [taker.taken[1]], consumer)
     assert (queue.ready, queue.unacked) == (1, 0)
     assert pull(consumer) == 0
     stop_queue(vhost, queue, [])
@@ -146,7 +148,7 @@ def test_browsers_go_on_looking() -> None:
     queue = add_queue(vhost, "q")
     stop_queue(vhost, queue, [DEQUEUE])
     browser = QueueConsumer(Taker(), queue, acquires=False)
-    queue.add_consumer(browser)
+    attach(queue, browser)
     publish(vhost, "", "q")
     assert pull(browser) == 1
 
@@ -156,7 +158,7 @@ def test_a_get_that_waits_where_nothing_is_consumed_is_a_browser() -> None:
     queue = vhost.declare_queue("q", False, None, False, {"x-non-destructive": True})
     waiting = QueueConsumer(Taker(), queue, acquires=False)
     waiting.getting = True
-    queue.add_consumer(waiting)
+    attach(queue, waiting)
     for names in ([DEQUEUE], []):
         stop_queue(vhost, queue, names)
         publish(vhost, "", "q")
@@ -180,7 +182,7 @@ def test_a_start_serves_the_higher_priority_first() -> None:
     low = QueueConsumer(Taker(), queue, priority=1)
     high = QueueConsumer(Taker(), queue, priority=2)
     for consumer in (low, high):
-        queue.add_consumer(consumer)
+        attach(queue, consumer)
     publish(vhost, "", "q")
     stop_queue(vhost, queue, [])
     assert (low.state, high.state) == (INTERESTED, NOTIFIED)

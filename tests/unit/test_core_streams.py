@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.context import LOAD_COST, LOAD_SHIFT, SCAN_BUDGET
 from broker.core.errors import PreconditionFailed, StoreFailed, Unsupported
 from broker.core.extent import LAST, Extent
@@ -138,7 +139,7 @@ def test_how_far_consumers_are_is_told_the_log_once_a_second() -> None:
     yard.clock.advance(5_000)
     assert len(yard.lists.changes) == before + 1
     reader.settle(4)
-    yard.q.remove_consumer(reader.consumer, [])
+    detach(yard.q, reader.consumer, [])
     assert yard.lists.changes[-1]["offsets"] == {"mine": [5]}
 
 
@@ -150,8 +151,8 @@ def test_of_two_consumers_with_one_name_the_later_one_counts() -> None:
     yard.run()
     first.settle(*range(10))
     second.settle(0)
-    yard.q.remove_consumer(first.consumer, [])
-    yard.q.remove_consumer(second.consumer, [])
+    detach(yard.q, first.consumer, [])
+    detach(yard.q, second.consumer, [])
     assert yard.stream.offsets.kept == {"mine": [1]}
 
 
@@ -162,7 +163,7 @@ def test_a_consumer_that_comes_before_it_was_seen_to_go_gets_nothing_twice() -> 
     yard.run()
     lost.settle(0, 1, 2)
     back = Reader(yard, yard.q, StreamExtent(offset=0, name="mine"), prefetch=3)
-    yard.q.remove_consumer(lost.consumer, [])
+    detach(yard.q, lost.consumer, [])
     yard.run()
     assert back.offsets == [3, 4, 5]
 
@@ -174,7 +175,7 @@ def test_how_far_a_consumer_was_is_known_when_the_log_accepts_something_again() 
     yard.run()
     reader.settle(0, 1)
     yard.store.failure = "the disk is full"
-    yard.q.remove_consumer(reader.consumer, [])
+    detach(yard.q, reader.consumer, [])
     before = len(yard.lists.changes)
     yard.clock.advance(5_000)
     yard.store.failure = ""
@@ -192,7 +193,7 @@ def test_who_is_there_can_be_forgotten_before_the_log_knows_it() -> None:
     assert yard.stream.offsets.forget("mine")
     assert not yard.stream.offsets.forget("mine")
     yard.clock.advance(1_001)
-    yard.q.remove_consumer(reader.consumer, [])
+    detach(yard.q, reader.consumer, [])
     assert yard.stream.offsets.kept == {}
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.core.attaching import attach
 from broker.core.connection import Connection
 from broker.core.consumer import NOTIFIED, QueueConsumer
 from broker.core.counters import Counters
@@ -166,7 +167,7 @@ class Collector(Client):
     """A consumer of several queues at once."""
 
     def join(self, queue: Queue) -> None:
-        queue.add_consumer(QueueConsumer(self, queue))
+        attach(queue, QueueConsumer(self, queue))
 
 
 def several_queues(bench: Bench, count: int) -> list[Queue]:

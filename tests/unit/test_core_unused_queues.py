@@ -1,5 +1,6 @@
 """x-expires: a queue that nobody uses goes. [RabbitMQ x-expires]"""
 
+from broker.core.attaching import detach
 from broker.core.getting import get_one
 from broker.core.rules import touch
 from tests.yard import Yard
@@ -35,7 +36,7 @@ def test_declaring_it_again_and_asking_it_for_a_message_is_use() -> None:
     yard.clock.advance(60)
     get_one(queue, yard.client(queue, acquires=False).consumer)
     for client in list(queue.manager.all):
-        queue.remove_consumer(client, [])
+        detach(queue, client, [])
     yard.clock.advance(60)
     touch(queue)  # a passive declaration
     yard.clock.advance(99)

@@ -2,11 +2,13 @@
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.bindings import SLICE as BINDINGS
 from broker.core.broker import Broker
 from broker.core.delaying import delayed_in
 from broker.core.errors import NotFound
 from broker.core.message import DELAYED, Message
+from broker.core.returning import release_entries
 from broker.core.transaction import HeldPublish, Transaction
 from broker.core.vacating import QUEUE, SLICE
 from broker.core.vhost import VirtualHost
@@ -119,14 +121,14 @@ def test_nothing_happens_in_a_queue_in_time(arguments: dict[str, object]) -> Non
     if "x-retry-min" in arguments:
         entry = next(iter(queue.entries))
         queue.acquire(entry, consumer)
-        queue.release([entry], consumer)
+        release_entries(queue, [entry], consumer)
         assert queue.held == 1
     land.delete()
     changes, depth = len(land.store.changes), queue.depth
     land.turn()
     assert (queue.depth, len(land.store.settled), taker.taken) == (depth, 0, [])
     assert len(land.store.changes) == changes
-    queue.remove_consumer(consumer, [])
+    detach(queue, consumer, [])
     land.vhost.consumer_gone(queue)
     land.turn()
     assert land.store.settled == []

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.core.attaching import detach
 from broker.core.errors import (
     AccessRefused,
     Inequivalent,
@@ -169,10 +170,10 @@ def test_auto_delete_with_the_last_consumer() -> None:
     queue = vhost.declare_queue("q", False, None, True, {})
     first = consume(queue)[1]
     second = consume(queue)[1]
-    queue.remove_consumer(first, [])
+    detach(queue, first, [])
     vhost.consumer_gone(queue)
     assert vhost.queue("q") is queue
-    queue.remove_consumer(second, [])
+    detach(queue, second, [])
     vhost.consumer_gone(queue)
     assert vhost.queues == {}
     vhost.consumer_gone(queue)
@@ -184,7 +185,7 @@ def test_auto_delete_with_the_last_consumer() -> None:
 def test_other_queues_stay_without_consumers() -> None:
     vhost = new_vhost()
     queue = add_queue(vhost, "q")
-    queue.remove_consumer(consume(queue)[1], [])
+    detach(queue, consume(queue)[1], [])
     vhost.consumer_gone(queue)
     assert vhost.queue("q") is queue
 
@@ -228,6 +229,6 @@ def test_without_a_log_nothing_durable_changes_but_the_broker_goes_on() -> None:
     assert set(vhost.queues) == {"d"}
     add_queue(vhost, "t")
     vhost.delete_queue("t", if_unused=False, if_empty=False)
-    queue.remove_consumer(consume(queue)[1], [])
+    detach(queue, consume(queue)[1], [])
     vhost.consumer_gone(queue)
     assert vhost.queues == {}

@@ -17,6 +17,7 @@ from broker.adapters.amqp10.refusing import condition_of
 from broker.adapters.amqp10.taking_up import hear_again, take_up_received, take_up_sent
 from broker.adapters.server import HELD_FOR_REPLY
 from broker.auth.terms import READ, WRITE
+from broker.core.attaching import attach, detach
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import BrokerError, NotFound
 from broker.core.message import Address, Message
@@ -150,11 +151,11 @@ class WaitingReceiver(Waiting):
                 for consumer in self._consumers:
                     self._check(consumer.queue)
             for consumer in self._consumers:
-                consumer.queue.add_consumer(consumer)
+                attach(consumer.queue, consumer)
         except BrokerError:
             link.target.close()
             for consumer in list(link.target.consumers):
-                consumer.queue.remove_consumer(consumer, [])
+                detach(consumer.queue, consumer, [])
             raise
         take_up_sent(link, self._consumers, self._attach, self._answer)
         establish(session, link, self._answer)

@@ -13,7 +13,9 @@ from broker.adapters.amqp10.settling import held_by
 from broker.adapters.amqp10.suspended import Expiry, give_back
 from broker.adapters.amqp10.target import Target10
 from broker.auth.terms import READ
+from broker.core.attaching import detach
 from broker.core.queue import Queue
+from broker.core.returning import release_entries
 from protocol.amqp10.conditions import UNAUTHORIZED_ACCESS, PeerError
 from protocol.amqp10.constructors import NONE
 from protocol.amqp10.decoding import decode
@@ -149,11 +151,11 @@ class OutgoingLink(Sender):
         held = held_by(session, self.target)
         for consumer in list(self.target.consumers):
             entries = held.pop(consumer, []) if consumer.acquires else []
-            consumer.queue.remove_consumer(consumer, entries, self.target.abandoned)
+            detach(consumer.queue, consumer, entries, self.target.abandoned)
             session.vhost.consumer_gone(consumer.queue)
         for consumer, entries in held.items():
             if consumer.acquires:
-                consumer.queue.release(entries, consumer, self.target.abandoned)
+                release_entries(consumer.queue, entries, consumer, self.target.abandoned)
 
     def rights_changed(self) -> None:
         """The user may no longer read there, perhaps (Link10)."""

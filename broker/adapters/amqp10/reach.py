@@ -6,6 +6,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from broker.core.attaching import change_filter
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import DEQUEUED, QueueEntry
 from broker.core.entry_filter import EntryFilter
@@ -91,7 +92,7 @@ def exclude(consumer: QueueConsumer, entries: list[QueueEntry], link: str) -> No
         if not isinstance(known, Deliverable):
             known = Deliverable(known, link)
             try:
-                queue.change_filter(present, known)
+                change_filter(queue, present, known)
             except PreconditionFailed:
                 continue
         known.exclude(entries)

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.lifetimes import CONNECTION_CLOSE, EXPIRY_SECONDS_MAX, LINK_DETACH, SESSION_END
 from broker.core.consumer import QueueConsumer
 from broker.core.entry import QueueEntry
+from broker.core.returning import release_entries
 from broker.core.schedule import Alarm, Schedule
 from protocol.amqp10.composites import Source, Target
 
@@ -124,7 +125,7 @@ def give_back(held: list[Held], outcome: i64) -> None:
     for consumer, entry in held:
         entries.setdefault(consumer, []).append(entry)
     for consumer, its in entries.items():
-        consumer.queue.release(its, consumer, outcome)
+        release_entries(consumer.queue, its, consumer, outcome)
 
 
 def expire_all(suspended: dict[Suspended, None]) -> None:

@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from broker.adapters.amqp10.front import Front
 from broker.adapters.amqp10.remembered import NOTHING_RECEIVED
 from broker.adapters.amqp10.sending import OUTPUT_BYTES_MAX, send_on
+from broker.core.attaching import detach
 from broker.core.consumer import QueueConsumer
 from broker.core.consumer_arguments import NOTIFY_ACTIVE
 from broker.core.consumer_target import ConsumerTarget
@@ -182,7 +183,7 @@ class Target10(ConsumerTarget):
     def shown_all(self, consumer: QueueConsumer) -> None:
         """A snapshot ends, and with the last one its link (ConsumerTarget)."""
         queue = consumer.queue
-        queue.remove_consumer(consumer, [])
+        detach(queue, consumer, [])
         session = self.link.session
         if not self.consumers:
             self.link.finish()

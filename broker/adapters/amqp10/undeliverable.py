@@ -38,7 +38,7 @@ def may_die(consumer: QueueConsumer) -> bool:
 def send_away(session: Session10, runs: list[Run], outcome: i64, addition: Addition | None) -> None:
     """Give deliveries to other consumers of their queues, or dead-letter them.
 
-    `outcome`: how they go back, one of `broker.core.outcome`. `addition`: what is added to their messages.
+    `outcome`: how they go back, as NACK. `addition`: what is added to their messages.
     """
     dying = [run for run in runs if may_die(run[0])]
     back = [run for run in runs if not may_die(run[0])]

@@ -52,6 +52,7 @@ from broker.core.random_access import (
     may_take,
     numbers_of,
 )
+from broker.core.returning import release_entries
 from broker.core.selector.selector import Selector
 from broker.core.stream_list import refuse_stream
 from broker.core.taker import taker_of
@@ -218,7 +219,7 @@ class Pick:
                 await slices.breathe()
             await _leave(queue, taken, mode, slices)
         except BaseException:
-            queue.release(taken, taker, RELEASED)
+            release_entries(queue, taken, taker, RELEASED)
             raise
         return written
 
@@ -303,7 +304,7 @@ async def _take(queue: Queue, taker: QueueConsumer, count: int, mode: str, write
             await slices.breathe()
         await _leave(queue, taken, mode, slices)
     except BaseException:
-        queue.release(taken, taker, RELEASED)
+        release_entries(queue, taken, taker, RELEASED)
         raise
     return written
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from broker.admin.api.slices import Slices
-from broker.core import browsers
+from broker.core.browsers import begin_browsing, end_browsing
 from broker.core.context import QueueContext
 from broker.core.contexts import browsing
 from broker.core.dead_letter import DELIVERY_LIMIT, REJECTED, Death
@@ -40,7 +40,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
     slices = Slices()
     newest = queue.entries.sequence
     cursor = browsing(queue, sieve)
-    browsers.begin(queue, cursor)
+    begin_browsing(queue, cursor)
     try:
         while True:
             await slices.breathe()
@@ -57,7 +57,7 @@ async def ready_entries(queue: Queue, sieve: EntryFilter | None) -> AsyncGenerat
             elif not cursor.more:
                 break
     finally:
-        browsers.end(queue, cursor)
+        end_browsing(queue, cursor)
 
 
 async def entries_after(
@@ -72,7 +72,7 @@ async def entries_after(
     newest = entries.sequence
     cursor = QueueContext(entries)
     cursor.last = start
-    browsers.begin(queue, cursor)
+    begin_browsing(queue, cursor)
     try:
         while True:
             await slices.breathe()
@@ -92,7 +92,7 @@ async def entries_after(
             ):
                 yield entry
     finally:
-        browsers.end(queue, cursor)
+        end_browsing(queue, cursor)
 
 
 def stand_in(death: Death) -> QueueEntry:

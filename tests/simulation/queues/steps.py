@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker.core.attaching import attach as attach_consumer
+from broker.core.attaching import detach as detach_consumer
 from broker.core.consumer import QueueConsumer
 from broker.core.errors import AccessRefused
 from broker.core.lease import Lease
@@ -80,7 +82,7 @@ def join(world: World, client: Client, taker: Taker) -> None:
     if not turned_away:
         world.book.attach(taker)
     try:
-        queue.add_consumer(consumer)
+        attach_consumer(queue, consumer)
     except AccessRefused:
         checks.check(world.seen, "D4", turned_away, "a consumer was turned away")
         world.seen("attach: turned away")
@@ -100,7 +102,7 @@ def cancel(world: World) -> None:
             world.book.detach(taker)
         client.close()
         for consumer in list(client.consumers):
-            consumer.queue.remove_consumer(consumer, [])
+            detach_consumer(consumer.queue, consumer, [])
 
 
 def leave(world: World, clients: list[Client]) -> None:
@@ -112,10 +114,10 @@ def leave(world: World, clients: list[Client]) -> None:
             client.held = [held for held in client.held if held.consumer is not consumer]
             if consumer.acquires:
                 world.turns.give_back([helds])
-                consumer.queue.remove_consumer(consumer, [held.entry for held in helds])
+                detach_consumer(consumer.queue, consumer, [held.entry for held in helds])
                 world.turns.catch_up()
             else:
-                consumer.queue.remove_consumer(consumer, [])
+                detach_consumer(consumer.queue, consumer, [])
             for held in helds:
                 client.restore_credit(held.item.note.size)
         if client.lease is not None:

@@ -17,6 +17,7 @@ from broker.core.letter import DeadLetter, Notice
 from broker.core.message import BY_CLOCK, DELAYED, Message
 from broker.core.ports import MessageStore
 from broker.core.queue import Queue
+from broker.core.returning import release_entries
 from broker.core.route import Route
 from broker.core.session import Session
 from broker.core.view import MessageView
@@ -255,7 +256,7 @@ class World:
             held.client.held.remove(held)
         if consumer.acquires:
             self.turns.give_back([helds])
-            consumer.queue.release([held.entry for held in helds], consumer)
+            release_entries(consumer.queue, [held.entry for held in helds], consumer)
             self.turns.catch_up()
 
     # ---- queues that go

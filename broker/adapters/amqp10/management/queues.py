@@ -83,13 +83,13 @@ class _PurgeAnswer(PurgeWaiter):
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 
-    def on_purged(self, purge: Purge) -> None:
-        """Give it (PurgeWaiter)."""
-        self._asking.give(_purged(purge))
+    def on_purged(self, done: Purge) -> None:
+        """Give the answer (PurgeWaiter)."""
+        self._asking.give(_purged(done))
 
 
-def _purged(purge: Purge) -> Answer:
-    return Answer(OK, _counted(int(purge.dropped)), purge.queue.logged)
+def _purged(done: Purge) -> Answer:
+    return Answer(OK, _counted(int(done.dropped)), done.queue.logged)
 
 
 def _counted(messages: int) -> list[bytes]:
